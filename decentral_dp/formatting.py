@@ -278,8 +278,6 @@ _GRAPHS = {
     "erdos_renyi": "Erdős–Rényi graph",
     "small_world": "small-world graph",
     "preferential_attachment": "preferential-attachment graph",
-    "geometric": "random geometric graph",
-    "bipartite": "bipartite graph",
     "directed_exponential": "directed exponential graph",
     "isolated": "set without links",
     # The file in a run folder whose graph was an object.

@@ -25,7 +25,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -45,7 +45,7 @@ _STEP = StepSize(1.0, 1.0)
 
 def context() -> MinimaxContext:
     """Return what a coordinator knows of AUC maximisation with a linear model of one feature, clipped to 1."""
-    problem = Composite(Linear(1, 1), AucObjective(0.5))
+    problem = Composite(LinearModel(1, 1), AucObjective(0.5))
     return MinimaxContext(problem, {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), ROUNDS)
 
 

@@ -23,7 +23,7 @@ from scipy.stats import t as student
 
 from decentral_dp.auditing.membership import class_only
 from decentral_dp.bounded import Array
-from decentral_dp.data import load
+from decentral_dp.data import load_dataset
 from decentral_dp.privacy.accounting.auc_bounds import check_budget, within_run
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
@@ -150,9 +150,9 @@ def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
     Returns:
         Kind → AUC.
     """
-    data = load("digits", n_agents=1, seed=0)
+    data = load_dataset("digits", n_agents=1, seed=0)
     features = data.features / np.linalg.norm(data.features, axis=1, keepdims=True)
-    problem = SoftmaxHyperparameter.from_dataset(features.shape[1], range(10), intercept=True)
+    problem = SoftmaxHyperparameter(features.shape[1], tuple(map(float, range(10))), intercept=True)
     records = problem.prepare(features, data.labels.astype(np.float64), "l2")
     parts = split(rng, records.label)
     y = trained(rng, problem, take(records, parts.members), epsilon)

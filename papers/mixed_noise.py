@@ -35,7 +35,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.mechanisms.time_factors import banded_square_root
 from decentral_dp.simulation.statistics import exactly
-from decentral_dp.topology import build, from_file
+from decentral_dp.topology import build_topology, from_file
 from papers.findings import Check, Row, values
 
 # Batches of an epoch, as the official script has them: a record is read in every sixteenth round.
@@ -48,11 +48,11 @@ ROOT = "banded square root"
 # The paper's graphs of 148, 271 and 919 agents are files that are not at hand; preferential attachment stands in.
 GRAPHS: Mapping[str, Any] = {
     "florentine families, 15 agents": lambda: from_file("florentine_families"),
-    "hypercube, 64": lambda: build("hypercube", 64),
-    "path, 128": lambda: build("path", 128),
-    "preferential attachment, 148": lambda: build("preferential_attachment", 148, {"attach": 2}, seed=1),
-    "preferential attachment, 271": lambda: build("preferential_attachment", 271, {"attach": 2}, seed=1),
-    "preferential attachment, 919": lambda: build("preferential_attachment", 919, {"attach": 2}, seed=1),
+    "hypercube, 64": lambda: build_topology("hypercube", 64),
+    "path, 128": lambda: build_topology("path", 128),
+    "preferential attachment, 148": lambda: build_topology("preferential_attachment", 148, {"attach": 2}, seed=1),
+    "preferential attachment, 271": lambda: build_topology("preferential_attachment", 271, {"attach": 2}, seed=1),
+    "preferential attachment, 919": lambda: build_topology("preferential_attachment", 919, {"attach": 2}, seed=1),
 }
 SAME, MEMORY, TIME = "the same noise at less ε, after the most rounds", "memory for G", "seconds for G"
 ERROR, AT_EPSILON = "noise in all models, over that of fresh noise", f"ε that takes as little noise as ε = {EPSILON:g}"

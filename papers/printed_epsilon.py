@@ -34,7 +34,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 
 DELTA = 1e-5
 _LOG = math.log(1.0 / DELTA)
@@ -105,7 +105,7 @@ def laplacian(graph: str, agents: int = AGENTS) -> Array:
         graph: its kind, which takes no parameter.
         agents: m.
     """
-    linked = np.asarray(build(graph, agents).mixing.toarray() > 0.0, dtype=np.float64)
+    linked = np.asarray(build_topology(graph, agents).mixing.toarray() > 0.0, dtype=np.float64)
     np.fill_diagonal(linked, 0.0)
     return np.diag(linked.sum(axis=1)) - linked
 
@@ -537,7 +537,7 @@ def _pairs() -> Iterator[Line]:
             claimed, certified, shown = map(gaussian, (attack.claimed, attack.certified, attack.shown))
             prices.append((MFDL, attack.case, claimed, certified, shown))
     for graph, agents, victim, rounds in (("path", 3, 2, 2), ("ring", 16, 8, 8), ("ring", 16, 8, 40)):
-        mixing = np.eye(agents) + build(graph, agents).mixing.toarray()
+        mixing = np.eye(agents) + build_topology(graph, agents).mixing.toarray()
         claimed, shown = (gaussian(math.sqrt(of(mixing, victim, 0, rounds))) for of in (gossip_claim, gossip_shown))
         prices.append((MUFFLIATO, f"{graph} of {agents}, {rounds} rounds", claimed, exact, shown))
     # The neighbour knows its own noise: of σ² it leaves σ² − (1 − α)²σ², α = 1/2.

@@ -2,36 +2,32 @@
 
 import torch
 
-
-def p(n_features, n_classes):
-    """Dimension of the upper variable x: the logarithm of the regularisation strength."""
-    return 1
-
-
-def q(n_features, n_classes):
-    """Dimension of the lower variable y: one weight per class and feature."""
-    return n_classes * n_features
+import decentral_dp
 
 
 def _scores(y, features):
     return y.reshape(-1, features.shape[-1]) @ features
 
 
-def lower_loss(x, y, features, label):
-    """Cross-entropy of one train record."""
+def loss(x, y, features, label):
+    """Return the cross-entropy of one record."""
     return -torch.log_softmax(_scores(y, features), dim=-1).gather(-1, label.reshape(1)).squeeze()
 
 
-def upper_loss(x, y, features, label):
-    """Cross-entropy of one validation record."""
-    return lower_loss(x, y, features, label)
-
-
 def regulariser(x, y):
-    """Touches no record: exact, never clipped."""
+    """Return the penalty: it reads no record, and is exact and never clipped."""
     return 0.5 * torch.exp(x[0]) * (y**2).sum()
 
 
-def predict(y, features):
-    """Class scores of one record."""
-    return _scores(y, features)
+def problem(n_features, n_classes):
+    """Return the problem: x is the logarithm of the strength, y has a weight for each class and feature."""
+    return decentral_dp.from_losses(
+        upper_loss=loss,
+        lower_loss=loss,
+        p=1,
+        q=n_classes * n_features,
+        n_features=n_features,
+        classes=n_classes,
+        regulariser=regulariser,
+        predict=_scores,
+    )

@@ -41,7 +41,7 @@ from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledRe
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class OfflineGossip(NamedTuple):
 
     def network(self) -> OverTime:
         """Return which messages are sent and arrive, round by round."""
-        links = off_diagonal(build(self.kind, self.agents).mixing)
+        links = off_diagonal(build_topology(self.kind, self.agents).mixing)
         made = (matching if self.pairs else fixed_weights)(links, self.seed)
         return replace(made, offline=self.offline, drop=self.drop, delay=self.delay)
 
@@ -371,13 +371,13 @@ class SharedNoise(NamedTuple):
 
         The neighbours on one side collude.
         """
-        noise = PairNoise(ratio, colluders, Network(build("ring", agents).mixing), all_pairs=all_pairs)
+        noise = PairNoise(ratio, colluders, Network(build_topology("ring", agents).mixing), all_pairs=all_pairs)
         return cls(noise, tuple(range(1, 1 + colluders)), 0, 4)
 
     @classmethod
     def on_a_path(cls, agents: int) -> SharedNoise:
         """Own noise is 1, 2 or 3, and links share 1, 2, … in turn."""
-        network, links = Network(build("path", agents).mixing), np.arange(agents - 1)
+        network, links = Network(build_topology("path", agents).mixing), np.arange(agents - 1)
         ratio = np.zeros((agents, agents))
         ratio[links, links + 1] = ratio[links + 1, links] = 1.0 + links
         return cls(PairNoise(ratio, 0, network, np.resize([1.0, 2.0, 3.0], agents)), (), 1, 4)
@@ -416,7 +416,7 @@ class SharedNoise(NamedTuple):
 
 
 def _mixing_matrix(kind: str, agents: int) -> Array:
-    mixed: Array = np.eye(agents) + build(kind, agents).mixing.toarray()
+    mixed: Array = np.eye(agents) + build_topology(kind, agents).mixing.toarray()
     return mixed
 
 

@@ -35,7 +35,7 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.privacy.unit import RECORD
-from decentral_dp.problems.protocol import Planned
+from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -194,7 +194,7 @@ def _check_unit(job: Job, canaries: int | None) -> None:
         reason = "a canary is one record"
     elif job.stream.kind == "minibatch":
         reason = "which of them a batch of fixed size holds is followed of one record alone"
-    elif unit.zeroed and not isinstance(job.problem, Planned):
+    elif unit.zeroed and not isinstance(job.problem, PlannedTraining):
         reason = f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
     elif unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
         reason = "an agent without contributions that still takes part is not played"

@@ -193,7 +193,9 @@ def _of_object(what: Any) -> Target:
 def _problem_type(code: Any, name: str) -> outside.ProblemType:
     """As `outside.problem_type`, whose refusal says here what is tried at all."""
     try:
-        return outside.problem_type(code, name)
+        if (kind := outside.problem_type(code, name)) is None:
+            raise InputError(f"{name} is a function. Check a scenario that names it.")
+        return kind
     except InputError as error:
         raise InputError(
             f"check: {name} is no algorithm, problem or objective. A topology, data, a partition or a mechanism is "

@@ -25,14 +25,14 @@ from decentral_dp.estimators.shared import (
     FitCost,
     Private,
     ScaleWarning,
-    build_for,
-    checked_features,
-    checked_records,
     encode_classes,
     refuse_others,
     seed_of,
+    validate_features,
+    validate_records,
 )
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.run import run_job
 
 # A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
@@ -79,7 +79,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ScaleWarning: columns are not of comparable sizes.
         """
         refuse_others(type(self).__name__, others)
-        features, labels = checked_records(self, X, y)
+        features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
         if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":
             raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
@@ -109,7 +109,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: ArrayLike) -> Array:
         """Score records, (n,): above 0 where the second class is likelier."""
         check_is_fitted(self)
-        features = checked_features(self, X)
+        features = validate_features(self, X)
         scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
         return scores
 
@@ -288,7 +288,7 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build_for(scenario, data))
+        done = run_job(build(scenario, data=data))
         if not np.isfinite(done.published["x"]).all():
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.

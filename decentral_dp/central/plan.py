@@ -296,7 +296,7 @@ def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
     label_bound = max(1.0, len(shards.classes) - 1.0) if shards.classes else s.problem.label_bound
     label_bound = 1.0 if s.problem.label_range is not None and not shards.classes else label_bound
-    table = (
+    table: tuple[Refusal[Scenario], ...] = (
         Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
         Refusal(
             lambda s: label_bound is None and s.algorithm.kind,

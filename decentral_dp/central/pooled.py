@@ -34,6 +34,7 @@ from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
+from decentral_dp.problems.bilevel.quadratic import QuadraticRecords
 from decentral_dp.problems.lower_level import mean_losses, mean_term
 from decentral_dp.problems.records import concatenate, regulariser_matrices
 
@@ -418,10 +419,10 @@ def bound_records(records: Any, radius: float, label_bound: float) -> Any:
         return records
     rows = getattr(records, name)
     good = np.isfinite(rows).all(axis=1)
-    if "target" in fields:
-        good &= np.isfinite(records.target)
-        target = np.where(good, records.target, 0.0)
-        records = records._replace(target=np.clip(target, -label_bound, label_bound))
+    if isinstance(records, QuadraticRecords):
+        good &= np.isfinite(records.label)
+        label = np.where(good, records.label, 0.0)
+        records = records._replace(label=np.clip(label, -label_bound, label_bound))
     rows = np.where(good[:, None], rows, 0.0)
     _, norms = feature_norms(rows)
     rows = rows * np.where(norms > radius, radius / np.where(norms > 0.0, norms, 1.0), 1.0)[:, None]

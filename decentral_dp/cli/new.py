@@ -49,7 +49,7 @@ _COLUMNS = """\
 # fill = { bmi = 27 }                             # the public constant for a missing value
 # date = { admitted = "2015-01-01:2025-12-31" }   # the public range of dates
 # log = ["income"]                                # log(1 + v)
-# binary = ["smoker"]                             # 0 or 1, needs no range
+
 
 """
 _RANGES = (

@@ -212,16 +212,15 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     model = load_model(folder)
     if agent is not None:
         model = model.of_agent(agent)
-    count, partial_file = 0, out.with_name(f".{out.name}.part")
+    partial_file = out.with_name(f".{out.name}.part")
     try:
         with (
             open(partial_file, "x", encoding="utf-8", newline="") as written,
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always", UserWarning)
-            for frame in model.predictions(file):
-                escape_formulas(frame).to_csv(written, index=False, header=not count)
-                count += len(frame)
+            predicted = model.predictions(file)
+            escape_formulas(predicted).to_csv(written, index=False)
         partial_file.replace(out)
     except OSError as error:
         raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
@@ -230,7 +229,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     result, m = read_result(folder), len(model.published)
     privacy = result.privacy
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
-    typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}."))
+    typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
     typer.echo(f"Privacy of what was published: {privacy.summary}")
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)

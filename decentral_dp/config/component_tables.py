@@ -49,7 +49,6 @@ from decentral_dp.files.tables import (
 from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.bilevel.losses import StartTable
 from decentral_dp.user_code import in_module
 
 
@@ -243,7 +242,7 @@ class CommonProblemTable(Table):
 
     scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
     """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; feature → [low,
-    high]; "standard", fitted on the records, which no certified run takes."""
+    high]."""
 
     normalise: Literal["none", "l1", "l2", "box"] = "none"
     """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves
@@ -318,11 +317,9 @@ if TYPE_CHECKING:
     class ProblemTable(CommonProblemTable):
         """What is optimised, over which records; with the keys of all registered problems, as they declare them."""
 
-        losses: str | None
         loss: str | None
         model: ModelTable | None
         positive_share: float | str | None
-        start: Mapping[str, StartTable] | None
 
 else:
     ProblemTable = create_model(
@@ -333,7 +330,7 @@ else:
     )
 
 # Keys that no field of a problem from outside can be called like.
-SHARED_KEYS = (*CommonProblemTable.model_fields, "model", "losses")
+SHARED_KEYS = (*CommonProblemTable.model_fields, "model")
 # Keys that registered problems declare.
 DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)
 
@@ -343,7 +340,7 @@ def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation.column if isinstance(table.validation, Column) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV)
+    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
 
 
 def csv_of(table: CommonProblemTable) -> CsvFormat | None:

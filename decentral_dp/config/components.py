@@ -41,16 +41,15 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
-from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
-from decentral_dp.data import load as load_data
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
+from decentral_dp.models.build import MODELS, ModelTable
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS, SOLVED
-from decentral_dp.problems import Entry as ProblemEntry
+from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import component
 
@@ -61,6 +60,7 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "topology": GENERATORS,
     "data": DATASETS,
     "partition": {"iid": None},
+    "model": dict.fromkeys(MODELS),
 }
 
 
@@ -101,6 +101,7 @@ class Components:
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
     problem: Component
+    model: Component
     problem_entry: ProblemEntry | None
     topology: Component
     data: Component
@@ -124,40 +125,29 @@ class Components:
 
     @cached_property
     def outside_components(self) -> tuple[Component, ...]:
-        """Problem, data, partition and topology, as far as they are not of the package."""
-        return tuple(part for part in (self.problem, self.data, self.partition, self.topology) if part.is_outside)
+        """Problem, model, data, partition and topology, as far as they are not of the package."""
+        parts = (self.problem, self.model, self.data, self.partition, self.topology)
+        return tuple(part for part in parts if part.is_outside)
 
     @property
     def objects(self) -> dict[str, str]:
         """Component → what it was, of those that were handed over in Python and are in no file."""
         return dict(self.scenario._object_names)
 
-    @cached_property
-    def code(self) -> Mapping[str, str]:
-        """Python file → what is taken on its author's word, of files that are no components."""
-        table, model = self.scenario.problem, self.scenario.problem.model
-        out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
-        if model is not None and model.file is not None:
-            out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
-        return out
-
     @property
     def reads_user_code(self) -> bool:
         """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
-        return bool(self.code) or any(part.role != "topology" for part in self.outside_components)
+        return any(part.role != "topology" for part in self.outside_components)
 
     @property
     def authors_word(self) -> list[str]:
         """What the ledger takes on the author's word, in sentences that follow these words."""
-        sentences = [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
-        tried = [f"{quoted(name)} {text}; made-up records were tried, no more." for name, text in self.code.items()]
-        return sentences + tried
+        return [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
 
     @property
     def digests(self) -> dict[str, str]:
-        """Component → digest of what it is, of those that no file of the scenario holds."""
-        parts = [part for part in self.outside_components if KEYS[part.role] not in self.files or part.is_object]
-        return {part.role: digest_of(part.value) for part in parts}
+        """Component → digest of its source, with all that it imports, and of its values; of custom ones."""
+        return {part.role: digest_of(part.value) for part in self.outside_components}
 
     def without_records(self) -> Components:
         """The same for a plan that draws no records where they are made up and their numbers alone count.
@@ -181,6 +171,7 @@ class Components:
 _AUTHORS_WORD = {
     "problem": "is clipped record by record, and each row that it computes is of its own record only; synthetic "
     "records were tried, no more",
+    "model": "makes a module whose outputs and gradients are of one record only; synthetic records were tried, no more",
     "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
     "features, no list of classes",
     "partition": "deals by nothing but its arguments, and alike whenever it is asked",
@@ -221,7 +212,7 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
+    problem, model, topology, data, partition = (_component(s, what, files) for what in KEYS)
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     return Components(
@@ -231,6 +222,7 @@ def resolve(s: Scenario) -> Components:
         keys=_own_keys(s, entry),
         mechanism=_mechanism(s, entry.rules.own_mechanism),
         problem=problem,
+        model=model,
         problem_entry=registered,
         topology=topology,
         data=data,
@@ -244,16 +236,16 @@ def trusted_files(s: Scenario) -> Files:
     Raises:
         InputError: the scenario is that of a run folder, and names code that is unknown here.
     """
-    files = s.files()
     if trust.needs_trust(s.folder):
-        for path in sorted({path for path in files.values() if path.suffix.lower() == ".py"}):
-            for code in (path, *imports_of_folder(path)):
-                trust.require_trust(code, code.read_bytes())
+        code = s.code_files()
+        for path in sorted({*code.values()}):
+            for file in (path, *imports_of_folder(path)):
+                trust.require_trust(file, file.read_bytes())
         for place, kind in s.modules().items():
-            if place not in files:
+            if place not in code:
                 # An installed module: any function of it could be called with the scenario's keys.
                 trust.require_trust(Path(kind), kind.encode())
-    return files
+    return s.files()
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
@@ -297,9 +289,7 @@ def algorithm_entry(s: Scenario) -> Entry:
         meant = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
         hint = f"use {meant!r}" if meant else nearest(kind, ALGORITHMS)
         raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
-    # A file that the scenario names is hashed by itself.
-    source = "" if ("algorithm", "kind") in s.files() else digest_of(definition)
-    return entry_of_class(definition, kind, source)
+    return entry_of_class(definition, kind, digest_of(definition))
 
 
 def _entry_of_object(algorithm: Any) -> Entry:
@@ -363,17 +353,19 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
     """The problem, topology, data set or partition. Raises InputError where a module gives none."""
-    part = _named_component(s, what)
+    part = named_component(s, what)
     return replace(part, make=_maker(part, s, files))
 
 
-def _named_component(s: Scenario, what: str) -> Component:
+def named_component(s: Scenario, what: str) -> Component:
     """What was handed over, or what the scenario names; not yet with what makes it."""
     value = _object(s, what)
     if value is not None:
         return Component(what, s._object_names[what], value, is_object=True)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
+    if isinstance(written, ModelTable):
+        written = written.kind
     if not isinstance(written, str) or written in _REGISTRIES[what]:
         return Component(what, str(written))
     return Component(what, written, component(written, s.code_paths, f"{table}.{key}"))
@@ -433,7 +425,7 @@ def _generated(s: Scenario, seed: int) -> Topology:
     kind, agents = str(table.kind), int(table.agents or 0)
     if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
         raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:
@@ -454,17 +446,15 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
     """The records of a file, a collection or a family."""
     table = s.problem
     synthetic = table.synthetic.model_dump(exclude_none=True)
-    return load_data(
+    return load_dataset(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
-        classes=table.classes,
         root=s.folder,
-        certified=certified,
         limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        **declared_columns(table)._asdict() | {"csv": csv_of(table)},
+        **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
         **synthetic,
     )
 
@@ -490,7 +480,7 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
     if registered is None and not problem.is_outside:
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
-    if kind != entry.solves:
+    if kind not in (entry.solves, None):
         others = [
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
@@ -515,21 +505,21 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     Raises:
         InputError: a file cannot be read.
     """
-    files = trusted_files(scenario)
-    names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
-    parts = [_named_component(scenario, what) for what in names]
+    files, code = trusted_files(scenario), scenario.code_files()
+    names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in code]
+    parts = [named_component(scenario, what) for what in names]
     inputs = "".join(
         [
-            *(digest_of_file(path) for _, path in sorted(files.items())),
+            *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
             *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
-            _algorithm_source(scenario),
+            "" if ("algorithm", "kind") in code else _algorithm_source(scenario),
         ]
     )
     return blake2b(inputs.encode(), digest_size=8, key=salt if inputs else b"").hexdigest()
 
 
 def _algorithm_source(s: Scenario) -> str:
-    """What an algorithm from outside does, where no file that the scenario names says it; else nothing."""
+    """A digest of a custom algorithm; nothing of another."""
     try:
         return algorithm_entry(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else ""
     except InputError:

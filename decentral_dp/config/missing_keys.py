@@ -20,7 +20,7 @@ from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import DATASETS, ENVIRONMENTS
 from decentral_dp.errors import InputError
-from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS, Facts
+from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS, ProblemFacts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import USER_ERRORS
@@ -171,12 +171,12 @@ def _has_key(tables: Mapping[str, Any], key: str) -> bool:
 def _problem_options(problem: Mapping[str, Any]) -> dict[str, str]:
     entry = PROBLEMS.get(str(problem.get("kind")))
     needed = () if entry is None else entry.required_keys
-    wanted = {"problem.losses": '"losses.py"'} if "losses" in needed else {}
+    wanted = {}
     if str(problem.get("data")).lower().endswith(".csv"):
         wanted["problem.label"] = ""
     shared = _table(problem.get("construction")) or {}
     constructed = () if entry is None else [key for key, share in entry.construction_of.items() if share in shared]
-    return wanted | {f"problem.{key}": "" for key in needed if key not in ("losses", *constructed)}
+    return wanted | {f"problem.{key}": "" for key in needed if key not in constructed}
 
 
 def _privacy(
@@ -210,7 +210,7 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
         return _families(entry) if kind in MINIMAX else set()
     try:
         options = {key: problem[key] for key in ("ridge",) if key in problem and key in chosen.options}
-        read = chosen.build(options, Facts(2, 2)).reads_records
+        read = chosen.build(options, ProblemFacts(2, 2)).reads_records
     except USER_ERRORS:
         return set()
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}

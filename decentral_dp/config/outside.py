@@ -1,7 +1,10 @@
 """Custom components: how a scenario's keys are checked against them, and how they are made.
 
     problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.losses`; its
-                                               dataclass fields are keys of [problem]
+                                               dataclass fields are keys of [problem]. Or a function that makes a
+                                               problem of public facts, such as (n_features, n_classes); its other
+                                               parameters are keys
+    problem.model     = "my_net:build"         build(n_features, outputs) → a torch module
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
                                                graphs that follow one another; grid(t, …) → that of round t; other
                                                parameters are keys of [topology]
@@ -27,12 +30,12 @@ from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
-from decentral_dp.data.columns import cells_of
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
 from decentral_dp.data.partition import NamedPartition
-from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
+from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Table
+from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blame, call, reason
@@ -42,6 +45,7 @@ ProblemType = Literal["bilevel", "minimax"]
 # Component → the scenario's key that names one.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "problem": ("problem", "kind"),
+    "model": ("problem", "model"),
     "topology": ("topology", "kind"),
     "data": ("problem", "data"),
     "partition": ("problem", "partition"),
@@ -53,7 +57,7 @@ class Component:
     """A problem, topology, data set or partition, by whichever way a scenario came to it.
 
     Args:
-        role: "problem", "topology", "data" or "partition".
+        role: "problem", "model", "topology", "data" or "partition".
         name: as the scenario writes it; of an object its own name, or that of its type.
         value: of a custom one the class, the function or the object; None for what is registered here, for a graph's
             file and a file of records.
@@ -77,8 +81,13 @@ class Component:
 # Problems.
 
 
-def problem_type(problem: Any, name: str) -> ProblemType:
-    """Whether a class or an object is a bilevel or a minimax problem. Raises InputError where it is neither."""
+def problem_type(problem: Any, name: str) -> ProblemType | None:
+    """Whether a class or an object is a bilevel or a minimax problem; None of a function, which makes one later.
+
+    Raises InputError where it is neither.
+    """
+    if isinstance(problem, FunctionType):
+        return None
     if (hasattr(problem, "sums") and hasattr(problem, "project_y")) or hasattr(problem, "slopes"):
         return "minimax"
     if (hasattr(problem, "terms") and hasattr(problem, "prepare")) or hasattr(problem, "lower_grad_y"):
@@ -90,11 +99,13 @@ def problem_type(problem: Any, name: str) -> ProblemType:
 
 
 def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
-    """The object of a class, its options set by the scenario; an object that was handed over as it is.
+    """Make the object of a class with the scenario's options, or the partial function that still lacks public facts.
 
     table_keys: what the [problem] table says beyond what every problem shares. Raises InputError.
     """
     made, name = problem.value, problem.name
+    if isinstance(made, FunctionType):
+        return partial(made, **checked_options(option_fields(made, name), table_keys, "problem", name))
     if not isinstance(made, type):
         if problem.is_object or not table_keys:
             return made
@@ -102,14 +113,21 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
     return _made(made, option_fields(made, name), table_keys, "problem", name)
 
 
-def option_fields(cls: type, name: str) -> dict[str, tuple[Any, Any]]:
-    """Key → (type, default or ... where it is required), of the options of a problem: its dataclass fields.
+def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
+    """Key → (type, default or ... where it is required), of the options of a problem.
+
+    Those of a class are its dataclass fields, those of a function its parameters, except public facts.
 
     Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
     is no dataclass.
     """
-    options, keys = _typed_fields(cls, name, "problem"), ProblemTable.model_fields
-    if not is_dataclass(cls) and ("__init__" in vars(cls) or vars(cls).get("__annotations__")):
+    keys = ProblemTable.model_fields
+    if isinstance(cls, FunctionType):
+        options = {k: v for k, v in parameters(cls, "problem.kind", name).items() if k not in PUBLIC_FACTS}
+    else:
+        options = _typed_fields(cls, name, "problem")
+    has_options = "__init__" in vars(cls) or vars(cls).get("__annotations__")
+    if isinstance(cls, type) and not is_dataclass(cls) and has_options:
         raise _no_dataclass(cls, name, "problem")
     for key in options:
         # A default that is written out in a run folder could not be told from an option of that value.
@@ -384,11 +402,8 @@ def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Da
         raise InputError(f"{where} has two columns of one name. Give every column its own.")
     # pandas takes the first line of a file for a header, and the first record where there is none.
     refuse_values([column for column in frame.columns if isinstance(column, str)], where)
-    declared = declared_columns(table)
-    raw, roles = select_columns(name, known, declared)
-    columns = cells_of(frame.set_axis(known, axis=1), (*raw, *roles.column_names))
-    table_of_records = make_table(columns, raw, roles, declared, where, known)
-    return dataset_of(table_of_records, name, table.classes, certified, table.columns)
+    declared = declared_columns(table)._replace(certified=certified)
+    return frame_dataset(frame.set_axis(known, axis=1), name, declared)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:

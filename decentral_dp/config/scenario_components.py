@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.problems import PROBLEMS, ProblemEntry, ProblemFacts
+from decentral_dp.problems.protocol import PlannedTraining, Predictor, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
@@ -188,7 +188,6 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         test=table.test,
         scale_spec=scale_of(c),
         normalisation=table.normalise,
-        certified=c.strict,
         root=c.scenario.folder,
         levels=c.levels,
         label_range=table.label_range,
@@ -342,7 +341,10 @@ def problem_options(c: Components) -> dict[str, Any]:
     """
     table, entry = c.scenario.problem, c.problem_entry
     if entry is None:
-        return dict(vars(c.problem.make())) if isinstance(c.problem.value, type) else {}
+        made = c.problem.make()
+        if isinstance(made, partial):
+            return dict(made.keywords)
+        return dict(vars(made)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
         refused = f"problem.validation: {which} takes none. Leave it out"
@@ -371,15 +373,13 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     s, options = c.scenario, problem_options(c)
     if entry.every_class and s.privacy.guarantee != "certified":
         _check_present(entry.kind, shards)
-    if "losses" in options:
-        options["losses"] = str(s.resolve(options["losses"]))
     if isinstance(options.get("positive_share"), str):
         # A stand-in for what is released before it is used.
         options["positive_share"] = 0.5
     return entry.build(options, _facts(c, shards))
 
 
-def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
+def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     """The registered problem whose weights predict, from public facts alone; None where it does not predict.
 
     Args:
@@ -387,7 +387,7 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
         facts: of its data.
     """
     entry = PROBLEMS.get(s.problem.kind)
-    if entry is None or entry.in_torch:
+    if entry is None:
         return None
     options = _declared_options(s.problem, entry)
     if isinstance(options.get("positive_share"), str):
@@ -411,22 +411,22 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_published"
+    knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
     if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 
 
-def _facts(c: Components, shards: Shards) -> Facts:
+def _facts(c: Components, shards: Shards) -> ProblemFacts:
     s = c.scenario
-    return Facts(
+    return ProblemFacts(
         shards.features.shape[1],
         len(shards.classes),
         shards.image,
         shards.n_agents,
         s.records_seed,
         s.run.device,
-        s.folder,
+        c.model.value,
         shards.l2,
         shards.trajectory,
         {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clip),
@@ -445,7 +445,7 @@ def make_problem(c: Components, shards: Shards) -> Any:
     if c.problem_entry is not None:
         return _make_registered(c.problem_entry, c, shards)
     facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
-    author = _for_data(c.problem.make(), facts, name)
+    author = _for_data(c.problem.make(), facts, name, solves)
     if hasattr(author, _PROBLEM_MEMBERS[solves][0]):
         wanted = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
         if missing := [part for part in wanted if not hasattr(author, part)]:
@@ -484,7 +484,7 @@ def check_device(c: Components) -> None:
     Raises InputError.
     """
     s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
-    if device != "cpu" and entry is not None and entry.solves == "bilevel" and not entry.in_torch:
+    if device != "cpu" and entry is not None and entry.solves == "bilevel":
         raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
     wanted = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
@@ -496,26 +496,33 @@ def check_device(c: Components) -> None:
 
 def _on_processor(kind: str) -> str:
     return (
-        f"run.device: {kind} computes in numpy, on the CPU; only from_losses, other problems in torch and models of "
+        f"run.device: {kind} computes in numpy, on the CPU; only custom problems in torch and models of "
         'minimax problems can use "cuda". Leave it out.'
     )
 
 
-def _for_data(problem: Any, facts: Any, name: str) -> Any:
-    """What an author's `for_data` gives for these public facts; without one, the object itself.
+def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
+    """What an author's function or `for_data` makes of these public facts; without one, the object itself.
 
     Raises:
         InputError: it raises, or gives no problem.
     """
-    if not hasattr(problem, "for_data"):
+    if isinstance(problem, partial):
+        make, given = problem, facts.named_in(problem.func, problem.keywords)
+    elif hasattr(problem, "for_data"):
+        make, given = problem.for_data, {"facts": facts}
+    else:
         return problem
-    made = call(problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e)}.")
-    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums")):
+    made = call(make, given, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
+    if not any(hasattr(made, method) for method in _METHODS[solves]):
         raise InputError(
-            f"problem.kind: {name}: for_data gives {type(made).__name__}; wanted an object with the methods of "
-            "a problem. Mend it."
+            f"problem.kind: {name} makes {type(made).__name__}, expected a {solves} problem. Fix it there."
         )
     return made
+
+
+# By one of these an object is known as a problem.
+_METHODS = {"bilevel": ("lower_grad_y", "terms"), "minimax": ("slopes", "sums", "statistics")}
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:

@@ -97,8 +97,8 @@ class RunTable(Table):
     beside problem.manifest."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of bilevel
-    problems and all noise stay on the processor."""
+    """Where torch computes: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems; clips of
+    bilevel problems and all noise stay on the processor."""
 
     @field_validator("gpus_per_actor")
     @classmethod
@@ -544,6 +544,7 @@ class Scenario(Table):
         problem, mechanism = self.problem, self.privacy.mechanism
         named = {
             ("problem", "kind"): problem.kind,
+            ("problem", "model"): None if problem.model is None else problem.model.kind,
             ("problem", "data"): problem.data,
             ("problem", "partition"): problem.partition,
             ("topology", "kind"): self.topology.kind,
@@ -553,15 +554,13 @@ class Scenario(Table):
         return {place: text for place, text in named.items() if isinstance(text, str) and in_module(text) is not None}
 
     def files(self) -> Files:
-        """(table, …, key) → absolute path, for every value that names a file that is there, or a module in one."""
+        """(table, …, key) → absolute path, for every value that names a file of data that is there."""
         problem, correlation = self.problem, self.privacy.correlation
         factor = None if correlation is None else correlation.in_time
         named: dict[tuple[str, ...], Any] = {
-            ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
-            ("problem", "losses"): problem.losses,
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }
@@ -570,23 +569,21 @@ class Scenario(Table):
             named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
-        files = {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
-        for place, kind in self.modules().items():
-            path = module_file(kind.partition(":")[0], self.code_paths)
-            if path is not None:
-                files[place] = path.absolute()
-        return files
+        return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
+
+    def code_files(self) -> Files:
+        """(table, …, key) → absolute path of the Python file, for every "module:Name" that is in a folder here."""
+        found = {place: module_file(kind.partition(":")[0], self.code_paths) for place, kind in self.modules().items()}
+        return {place: path.absolute() for place, path in found.items() if path is not None}
 
 
 def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
-    """Set the file that is named at (table, …, key), or at a number of a list; of "module:Name" the module alone."""
+    """Set the file that is named at (table, …, key), or at a number of a list."""
     *tables, last = place
     inner: Any = content
     for table in tables:
         inner = inner[table]
-    key = int(last) if isinstance(inner, list) else last
-    named = in_module(str(inner[key]))
-    inner[key] = value if named is None else f"{value}:{named.name}"
+    inner[int(last) if isinstance(inner, list) else last] = value
 
 
 def by_channel(table: Mapping[Channel, float | ClipTable]) -> dict[str, float]:

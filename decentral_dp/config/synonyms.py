@@ -56,10 +56,8 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
 # Graph of networkx or a textbook, without "_graph" → our kind.
 GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
     {
-        "complete_bipartite": "bipartite",
         **dict.fromkeys(("fully_connected", "clique"), "complete"),
         **dict.fromkeys(("gnp_random", "fast_gnp_random", "binomial"), "erdos_renyi"),
-        "random_geometric": "geometric",
         **dict.fromkeys(("lattice", "grid_2d"), "grid"),
         **dict.fromkeys(("empty", "null"), "isolated"),
         **dict.fromkeys(("line", "chain"), "path"),

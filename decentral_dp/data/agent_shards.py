@@ -38,7 +38,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
-from decentral_dp.data.loaders import load
+from decentral_dp.data.loaders import load_dataset
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shards import Shards, bound_norms
@@ -142,12 +142,10 @@ def read_shard_manifest(path: Path) -> Manifest:
     where = f"problem.manifest: {quoted_path(path)}"
     try:
         return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a manifest.") from error
-    except ValidationError as error:
-        raise InputError(f"{where}: {first_complaint(error)}. Fix: write it as docs/add_data.md says.") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no TOML. Fix: write it as docs/add_data.md says.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        problem = getattr(error, "strerror", None) or "it is no TOML"
+        problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
+    raise InputError(f"{where}: {problem}. Fix: write a manifest as docs/add_data.md says.")
 
 
 AGENT = "{agent}"
@@ -234,7 +232,7 @@ class AgentShards:
             InputError: the file cannot be read, or is not what the manifest says.
         """
         path, manifest = self.path(agent), self.manifest
-        dataset = load(
+        dataset = load_dataset(
             str(path.absolute()),
             n_agents=len(manifest.agents),
             seed=0,
@@ -298,14 +296,16 @@ class AgentShards:
         names = manifest.feature_names(self.rules)
         counts = [("features", dataset.features.shape[1], len(names))]
         counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
-        for noun, actual, stated in counts:
-            if actual != stated:
-                raise InputError(f"{where} has {actual} {noun}, and the manifest says {stated}. {fix}")
+        wrong = [
+            f"{actual} {noun}, and the manifest says {stated}" for noun, actual, stated in counts if actual != stated
+        ]
         has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
         if has_names and dataset.feature_names != names:
-            raise InputError(f"{where} has features of other names, or in another order, than the manifest. {fix}")
-        if digest_of_shard(path) != entry.sha256:
-            raise InputError(f"{where} has the right counts, but another SHA-256 than the manifest says. {fix}")
+            wrong.append("features of other names, or in another order, than the manifest")
+        if not wrong and digest_of_shard(path) != entry.sha256:
+            wrong.append("the right counts, but another SHA-256 than the manifest says")
+        if wrong:
+            raise InputError(f"{where} has {wrong[0]}. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:
@@ -315,18 +315,9 @@ def digest_of_shard(path: Path) -> str:
 
 
 def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: ColumnRules | None = None) -> Ranges | None:
-    """The ranges of a scale specification that a driver reads. None where features stay as they are.
-
-    Raises:
-        InputError: ranges that are fitted on records, or none.
-    """
+    """The ranges of a scale specification that a driver reads. None where features stay as they are."""
     if spec == "none":
         return None
-    if spec == "standard":
-        raise InputError(
-            'problem.scale: "standard" is fitted on the records, which are with their agents. Declare ranges: a table, '
-            "or a CSV file."
-        )
     names = manifest.feature_names(rules)
     none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
     return declared_ranges(with_rules(none, rules), spec, root=root)

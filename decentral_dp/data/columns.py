@@ -10,7 +10,6 @@ same whoever is in the table.
     date.admitted = "2015-01-01:2025-12-31"         days since the first date, as a share of that range, cut to [0, 1]
     date.born = "1920-01-01:2010-12-31 %d/%m/%Y"    the same of dates in another format
     log = ["income"]                                log(1 + max(v, 0)); its range is that of v
-    binary = ["smoker"]                             0 or 1, which needs no range
 
 `encode_features` carries them out, for training and for prediction alike.
 """
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -34,7 +33,7 @@ from decentral_dp.files.tables import Finite, Table
 # What stands for a missing value in a cell, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
 # Kind of fault → what a cell lacks, and a public rule that helps.
-NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS, EMPTY = "number", "date", "binary", "gap", "empty"
+NO_NUMBERS, NO_DATES, HAS_GAPS, EMPTY = "number", "date", "gap", "empty"
 _FAULTS = {
     NO_NUMBERS: (
         "a finite number",
@@ -42,7 +41,6 @@ _FAULTS = {
         "dates, date.{} = …",
     ),
     NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
-    NO_BINARY: ("0 or 1", "take {} out of binary, and declare its range in problem.scale"),
     HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
     # Of a label, an owner or a split, for which nothing stands in.
     EMPTY: ("a value", "fill the cell"),
@@ -73,45 +71,58 @@ class ColumnRules(Table):
     log: list[str] = []
     """Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."""
 
-    binary: list[str] = []
-    """Columns of 0 and 1, which need no range."""
-
     @model_validator(mode="after")
-    def _fit_together(self) -> ColumnRules:
+    def _check_together(self) -> ColumnRules:
+        fault = next(self._faults(), None)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
         rule: dict[str, str] = {}
-        for key in ("drop", "categories", "date", "log", "binary"):
+        for key in ("drop", "categories", "date", "log"):
             for column in getattr(self, key):
                 if column in rule:
                     other = "twice" if rule[column] == key else f"and {rule[column]}"
-                    raise ValueError(f"{quoted(column)} is listed in {key} {other}. Keep one of them")
+                    yield f"{quoted(column)} is listed in {key} {other}. Keep one of them"
                 rule[column] = key
         for column, words in self.categories.items():
             keys = [label_key(word) for word in words]
             for k, word in enumerate(words):
                 if keys[k] in keys[:k]:
-                    raise ValueError(f"categories.{column} lists {quoted(word)} twice. Keep one of them")
-            if gaps := [word for word in words if _is_gap(str(word))]:
-                raise ValueError(f"categories.{column} lists {quoted(gaps[0])}, which stands for a gap. Leave it out")
-        for column in self.date:
-            self.dates(column)
+                    yield f"categories.{column} lists {quoted(word)} twice. Keep one of them"
+                if _is_gap(str(word)):
+                    yield f"categories.{column} lists {quoted(word)}, which stands for a gap. Leave it out"
+        for column, text in self.date.items():
+            form, known = self.date_format(column), dt.datetime(2020, 6, 30)
+            try:
+                first, last = self.dates(column)
+                fits = first < last and (not form or _day_number(known.strftime(form), form) == known.toordinal())
+            except ValueError:
+                fits = False
+            if not fits:
+                yield (
+                    f"date.{column} is {quoted(text)}, expected an earlier and a later date, and a format with day, "
+                    'month and year if cells are not ISO 8601, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
+                )
         for column, value in self.fill.items():
-            _check_fill(self, rule.get(column, ""), column, value)
-        return self
+            if column in self.drop:
+                yield f"{quoted(column)} is listed in fill and drop. Keep one of them"
+            if column in self.categories:
+                keys = [label_key(word) for word in self.categories[column]]
+                fits, wanted = label_key(value) in keys, f"one of categories.{column}"
+            elif column in self.date:
+                fits = isinstance(value, str) and _day_number(value) is not None
+                wanted = "a date such as 2020-06-30"
+            else:
+                fits, wanted = not isinstance(value, str), "a number"
+            if not fits:
+                yield f"fill.{column} is {quoted(value)}, wanted {wanted}"
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
-        """The first and the last date of a column of dates. Raises ValueError."""
+        """The first and the last date of a column of dates."""
         first, _, last = self.date[column].partition(" ")[0].partition(":")
-        form, known = self.date_format(column), dt.datetime(2020, 6, 30)
-        try:
-            ends = dt.date.fromisoformat(first), dt.date.fromisoformat(last)
-        except ValueError:
-            ends = dt.date.max, dt.date.min
-        if ends[0] >= ends[1] or (form and _day_number(known.strftime(form), form) != known.toordinal()):
-            raise ValueError(
-                f"date.{column} is {quoted(self.date[column])}, expected an earlier and a later date, and a "
-                'format with day, month and year if cells are not ISO 8601, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
-            )
-        return ends
+        return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
 
     def date_format(self, column: str) -> str:
         """The format of the cells of a column of dates; empty for ISO 8601."""
@@ -153,7 +164,7 @@ class ColumnRules(Table):
         words the AUC at ε = 1 was 0.76 in place of 0.79.
         """
         words = [name for column in self.categories for name in self.names_of(column)]
-        return dict.fromkeys([*words, *self.binary], (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
+        return dict.fromkeys(words, (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
 
     def require_columns(self, columns: Sequence[str], roles: Sequence[str], where: str) -> None:
         """Refuse rules for columns that are not there, or are no features.
@@ -166,20 +177,18 @@ class ColumnRules(Table):
         Raises:
             InputError: with the rule and the column.
         """
+        faults = {}
         for column, key in self.rules_by_column.items():
             if column in roles:
-                raise InputError(
-                    f"problem.columns.{key}: {quoted(column)} says what the label, the agent or the part of a record "
-                    "is, and is no feature. Leave it out."
-                )
-            if column not in columns:
-                raise InputError(
-                    f"problem.columns.{key}: {where} has no column {quoted(column)}{near_name(column, columns)}."
-                )
+                faults[key] = f"{quoted(column)} says what the label, the agent or the split is, and is no feature"
+            elif column not in columns:
+                faults[key] = f"{where} has no column {quoted(column)}{near_name(column, columns)}"
         names = self.names(columns)
-        if len(set(names)) < len(names):
+        if not faults and len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"problem.columns: two features would be called {quoted(twice)}. Rename a column.")
+            faults["categories"] = f"two features would be called {quoted(twice)}"
+        for key, fault in faults.items():
+            raise InputError(f"problem.columns.{key}: {fault}. Fix: correct the rule, or rename the column.")
 
 
 class Place(NamedTuple):
@@ -194,31 +203,13 @@ class Place(NamedTuple):
     number: int = 0
 
 
-def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) -> None:
-    """Raises ValueError for a constant that the column cannot hold."""
-    wanted = ""
-    if rule == "drop":
-        raise ValueError(f"{quoted(column)} is listed in fill and drop. Keep one of them")
-    if rule == "categories":
-        known = {label_key(word) for word in rules.categories[column]}
-        wanted = "" if label_key(value) in known else f"one of categories.{column}"
-    elif rule == "date":
-        wanted = "" if isinstance(value, str) and _day_number(value) is not None else "a date such as 2020-06-30"
-    elif isinstance(value, str) or (rule == "binary" and not 0 <= value <= 1):
-        wanted = "a number from 0 to 1" if rule == "binary" else "a number"
-    if wanted:
-        raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
-
-
 def encode_features(
     columns: Columns,
     names: Sequence[str],
     rules: ColumnRules | None,
     where: str,
     known: Iterable[Place] = (),
-    before: int = 0,
     header: Sequence[str] = (),
-    propose: bool = True,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -228,10 +219,8 @@ def encode_features(
         rules: [problem.columns]; None where columns are numbers as they are.
         where: what messages call the table.
         known: what is known to be wrong with other columns, to be said at once.
-        before: records of the same table that come before these, for the places in messages.
         header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
             and that holds no number. Empty where the names are known not to be cells.
-        propose: whether refusals propose rules; not for a trained model, whose rules are fixed. Default yes.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -250,8 +239,6 @@ def encode_features(
     wrong, place = list[Place](), {name: k for k, name in enumerate(names)}
     made: FloatArray | None = None
     for column in rules.raw(names):
-        if column not in columns:
-            raise InputError(f"{where} has no column {quoted(column)}.")
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
         if faults and header and column not in rules.rules_by_column and not np.isfinite(block).any():
             faults = [fault._replace(number=header.index(column) + 1) for fault in faults]
@@ -259,19 +246,18 @@ def encode_features(
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
                 made[:, place[name]] = block[:, k]
-        wrong += [place._replace(row=place.row + before) for place in faults]
+        wrong += faults
     if wrong := [*wrong, *known]:
-        raise InputError(describe_faults(wrong, where, propose))
+        raise InputError(describe_faults(wrong, where))
     return np.zeros((0, 0)) if made is None else made
 
 
-def describe_faults(wrong: Sequence[Place], where: str, propose: bool = True) -> str:
+def describe_faults(wrong: Sequence[Place], where: str) -> str:
     """Describe all columns that cannot be used, by the first record of each. It quotes no cell.
 
     Args:
         wrong: the faults.
         where: what messages call the table.
-        propose: as of `encode_features`.
 
     Example:
         >>> print(describe_faults([Place("gap", "bmi", 2)], "a table"))
@@ -280,18 +266,15 @@ def describe_faults(wrong: Sequence[Place], where: str, propose: bool = True) ->
     """
     wrong = sorted(wrong, key=lambda fault: fault.row)
     parts = []
-    for kind, column, row, number in wrong[:_MOST_NAMED]:
+    first: dict[str, str] = {}
+    for kind, column, row, number in wrong:
         subject = f"column {number}" if number else f"column {column!r}"
         parts.append(f"row {row}, {subject} does not hold {_FAULTS[kind][0]}")
-    more = f", and {len(wrong) - len(parts)} more columns" if len(wrong) > len(parts) else ""
-    problem = f"{where}, {'; '.join(parts)}{more}."
-    if not propose:
-        return problem
-    first: dict[str, str] = {}
-    for fault in wrong:
-        first.setdefault(fault.kind, "NAME" if fault.number else fault.column)
-    fixes = [_FAULTS[kind][1].format(key, key) for kind, key in first.items()]
-    return f"{problem} Fix: {'; '.join(fixes)} (problem.columns), or drop the column."
+        first.setdefault(kind, "NAME" if number else column)
+    if len(parts) > _MOST_NAMED:
+        parts[_MOST_NAMED:] = [f"and {len(parts) - _MOST_NAMED} more columns"]
+    fixes = "; ".join(_FAULTS[kind][1].format(key, key) for kind, key in first.items())
+    return f"{where}, {'; '.join(parts)}. Fix: {fixes} (problem.columns), or drop the column."
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
@@ -311,7 +294,7 @@ def _cells(series: Any) -> NDArray[Any]:
     if kind == "M":
         return np.asarray(series.dt.tz_localize(None).to_numpy(dtype="datetime64[D]"))
     gaps = np.asarray(series.isna(), dtype=np.bool_)
-    return np.array(["" if gap else str(cell) for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
+    return np.array(["" if gap else str(cell).strip() for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
 
 
 def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
@@ -329,8 +312,6 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
         values = (values - first.toordinal()) / (last - first).days
     else:
         values, wrong = _numbers(cells), NO_NUMBERS
-        if column in rules.binary and not np.isinf(values).any():
-            values, wrong = np.where(np.isin(values, (0.0, 1.0)) | np.isnan(values), values, np.inf), NO_BINARY
         values = np.where(np.isnan(values), float(filled), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))

@@ -74,32 +74,28 @@ class Dataset:
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"
-        for part in (x, self.labels, self.agent, self.split):
-            refuse_masked(part, where)
         n, d = x.shape[0], len(self.feature_names)
         columns = [c for c in (self.labels, self.agent, self.split) if c is not None]
+        for part in (x, *columns):
+            refuse_masked(part, where)
+        problem = ""
         if x.shape != (n, d) or 0 in x.shape or any(c.shape != (n,) for c in columns):
             shapes = ", ".join(str(c.shape) for c in columns)
-            raise InputError(
-                f"{where} has features of shape {x.shape}, {d} names of them, and columns of shape {shapes}, expected "
-                "(n, d), d names and (n,), with n, d ≥ 1."
+            problem = (
+                f"features of shape {x.shape}, {d} names of them and columns of shape {shapes} (expected (n, d), d "
+                "names and (n,), with n, d ≥ 1)"
             )
-        if self.has_records and not np.isfinite(x).all():
+        elif self.has_records and not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
-            raise InputError(
-                f"{where}, row {row + 1}, column {self.feature_names[column]!r} holds no finite number, but one is "
-                "wanted; remove or fill the record before loading it."
-            )
+            problem = f"row {row + 1}, column {self.feature_names[column]!r} holds no finite number"
+        elif self.classes and not (np.all(self.labels >= 0) and np.all(self.labels < len(self.classes))):
+            problem = f"labels outside 0..{len(self.classes) - 1}, the indices of its classes"
+        elif (self.image is not None and math.prod(self.image) != d) or not 0 <= self.own_test < n:
+            problem = f"{n} records of {d} features do not fit image = {self.image} or own_test = {self.own_test}"
+        if problem:
+            raise InputError(f"{where}: {problem}.")
         if self.split is not None:
             as_split(self.split, where)
-        if self.classes and not (np.all(self.labels >= 0) and np.all(self.labels < len(self.classes))):
-            raise InputError(f"{where} has labels outside 0..{len(self.classes) - 1}, the indices of its classes.")
-        fits = self.image is None or math.prod(self.image) == x.shape[1]
-        if not (fits and 0 <= self.own_test < x.shape[0]):
-            raise InputError(
-                f"{where} has {x.shape[0]} records of {x.shape[1]} features, which do not fit image = {self.image} or "
-                f"own_test = {self.own_test}."
-            )
 
     @property
     def n(self) -> int:
@@ -124,11 +120,7 @@ def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator
     """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
 
     Its draws are declared, so the seed of private noise must never be passed to it: pass a public seed.
-
-    Raises InputError: a seed below 0.
     """
-    if seed < 0:
-        raise InputError(f"seed: got {seed}, but a whole number of at least 0 is wanted.")
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
 
@@ -180,6 +172,21 @@ def refuse_masked(values: object, subject: str) -> None:
         raise InputError(f"{subject}: got a masked array. Fix: remove or fill the masked entries, then pass .data.")
 
 
+def refuse_rows(wrong: NDArray[np.bool_], where: str, problem: str) -> None:
+    """Refuse records by the number of the first one, counted from 1.
+
+    Args:
+        wrong: (n,) which ones.
+        where: begins the refusal.
+        problem: follows the number; no cell.
+
+    Raises:
+        InputError: a record is wrong.
+    """
+    if wrong.any():
+        raise InputError(f"{where}, row {int(np.argmax(wrong)) + 1} {problem}")
+
+
 def plain_cells(values: Any, where: str) -> NDArray[Any]:
     """One column as an array of numbers, dates or text; objects of several types become text.
 
@@ -192,9 +199,8 @@ def plain_cells(values: Any, where: str) -> NDArray[Any]:
     """
     refuse_masked(values, where)
     cells = np.asarray(values)
-    missing = missing_cells(cells)
-    if missing.any() and cells.dtype.kind != "U":
-        raise InputError(f"{where}, row {int(np.argmax(missing)) + 1} holds no value. Fix: fill the cell.")
+    if cells.dtype.kind != "U":
+        refuse_rows(missing_cells(cells), where, "holds no value. Fix: fill the cell.")
     if cells.dtype.kind == "S":
         return np.char.decode(cells, "utf-8", "replace")
     if cells.dtype.kind == "O":
@@ -245,23 +251,16 @@ def encode_labels(
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]
     if not classes:
         words = np.array([isinstance(key, str) for key in keys])[inverse]
-        if words.any():
-            raise InputError(
-                f"{where}, row {int(np.argmax(words)) + 1} has a label that is no finite number, but classes = [] says "
-                "that labels are numbers to predict. Fix: declare the classes, or correct the record."
-            )
+        problem = "has a label that is no finite number (classes = [])"
+        refuse_rows(words, where, f"{problem}. Fix: declare the classes, or correct the record.")
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
         # The end of a certified run does not reveal whether a class has a record: it is reported there.
         raise InputError(f"{where}: every record has one label, expected at least two classes.")
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
-    if (labels < 0).any():
-        row = int(np.argmax(labels < 0))
-        raise InputError(
-            f"{where}, row {row + 1} has a label that is not one of the declared classes {list(classes)}; add it to "
-            "`classes`, or correct the record."
-        )
+    problem = f"has a label that is not one of the declared classes {list(classes)}"
+    refuse_rows(labels < 0, where, f"{problem}. Fix: add it to `classes`, or correct the record.")
     return labels, tuple(classes)
 
 
@@ -287,18 +286,14 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
     else:
         numbers, said = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
     owner = np.array(numbers, dtype=np.int64)[inverse]
-    if (owner < 0).any():
-        raise InputError(f"{where}, row {int(np.argmax(owner < 0)) + 1} has an agent that {said}.")
+    refuse_rows(owner < 0, where, f"has an agent that {said}.")
     return owner
 
 
 def as_split(raw: NDArray[Any], where: str) -> TextArray:
     """(n,) split words from text. Raises InputError for other words."""
     words = np.char.strip(plain_cells(raw, f"{where}, split").astype(np.str_))
-    wrong = ~np.isin(words, SPLITS)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InputError(
-            f"{where}, row {row + 1} has a split that is none of train, validation and test; mend the cell."
-        )
+    refuse_rows(
+        ~np.isin(words, SPLITS), where, "has a split that is none of train, validation and test. Fix: correct the cell."
+    )
     return np.asarray(words, dtype=np.str_)

@@ -40,7 +40,7 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
 # Their columns beside features and labels.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # A file's ending → its reader. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.RawTable]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
     ".parquet": tables.read_table,
@@ -56,7 +56,7 @@ _SIZES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def load(
+def load_dataset(
     data: str,
     *,
     n_agents: int,
@@ -105,17 +105,14 @@ def load(
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     stated = {key: value for key, value in sizes.items() if value is not None}
-    if wrong := [key for key in stated if key not in _SIZES.get(data, ())]:
-        raise InputError(f"problem.synthetic.{_KEYS.get(wrong[0], wrong[0])}: {data!r} takes none. Fix: leave it out.")
-    for key, name in (("partition", agent), ("validation", split)):
-        # Columns of files are looked up by their readers.
-        if data in _CLASSES and name is not None and name not in _COLUMNS.get(data, ()):
-            raise InputError(f"problem.{key}: {data!r} has no column {name!r}. Fix: leave it out.")
-    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
-        _refuse_classes(data, classes, _CLASSES[data])
     path = (root or Path()) / Path(data).expanduser()
     has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
+    known = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
     unused = {
+        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in stated},
+        # Columns of files are looked up by their readers.
+        "partition": agent is not None and agent not in known,
+        "validation": split is not None and split not in known,
         "label": label is not None and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
@@ -123,6 +120,8 @@ def load(
     }
     if keys := [key for key, is_unused in unused.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
+    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
+        _refuse_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
@@ -130,21 +129,28 @@ def load(
             n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
         return played
-    declared = tables.DeclaredColumns(label, agent, split, rules, agents, csv or tables.USUAL_CSV)
+    declared = tables.DeclaredColumns(
+        label,
+        agent,
+        split,
+        rules,
+        agents,
+        csv or tables.USUAL_CSV,
+        None if classes is None else tuple(classes),
+        certified,
+    )
     if data in BUNDLED_CLASSES:
         dataset = load_bundled(data)
     elif data.startswith(openml.PREFIX):
-        dataset = openml.load_openml(data, declared, None if classes is None else tuple(classes), certified)
+        dataset = openml.load_openml(data, declared)
     else:
-        dataset = _load_file(data, path, declared, classes, certified)
+        dataset = _load_file(data, path, declared)
     return dataset if limit is None else dataset.head(limit)
 
 
-def _load_file(
-    data: str, path: Path, declared: tables.DeclaredColumns, classes: Sequence[Label] | None, certified: bool
-) -> Dataset:
+def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
     """Records of a file, whose labels are encoded by the declared classes. Raises InputError."""
-    suffix, source = path.suffix.lower(), str(path)
+    suffix = path.suffix.lower()
     if is_url(data):
         raise InputError(f"problem.data: {quoted(data)} is a URL, expected a local file. Fix: download it first.")
     if suffix not in FORMATS:
@@ -159,10 +165,10 @@ def _load_file(
     if suffix == ".npz":
         played = annexes.load(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
     if played is not None:
-        if classes:
-            _refuse_classes(data, classes, ())
+        if declared.classes:
+            _refuse_classes(data, declared.classes, ())
         return played
-    return tables.dataset_of(FORMATS[suffix](path, declared), source, classes, certified, declared.rules)
+    return FORMATS[suffix](path, declared)
 
 
 def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label]) -> NoReturn:

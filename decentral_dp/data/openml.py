@@ -7,9 +7,8 @@ import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
-from decentral_dp.data.columns import cells_of
-from decentral_dp.data.dataset import Dataset, Label
-from decentral_dp.data.tables import DeclaredColumns, dataset_of, make_table, select_columns
+from decentral_dp.data.dataset import Dataset
+from decentral_dp.data.tables import DeclaredColumns, frame_dataset
 from decentral_dp.errors import InputError, quoted
 
 PREFIX = "openml:"
@@ -33,14 +32,12 @@ IMAGES = {
 USUAL_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR_10"}
 
 
-def load_openml(data: str, declared: DeclaredColumns, classes: tuple[Label, ...] | None, certified: bool) -> Dataset:
+def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
     """Load a data set of OpenML, from the cache of scikit-learn or the network.
 
     Args:
         data: "openml:NAME", the first version of that name, or "openml:NUMBER", one version.
-        declared: what the scenario declares about its columns; without a label, the one that OpenML names.
-        classes: as of `load`.
-        certified: as of `load`.
+        declared: the facts that the scenario declares about its columns; without a label, the one that OpenML names.
 
     Returns:
         The records. Those of `IMAGES` are images, and the last ones are held out.
@@ -68,15 +65,10 @@ def load_openml(data: str, declared: DeclaredColumns, classes: tuple[Label, ...]
         ) from None
     if declared.label is None and len(fetched.target_names) != 1:
         raise InputError(f"problem.label: {data} names {len(fetched.target_names)} label columns; name one.")
-    declared = declared._replace(label=declared.label or str(fetched.target_names[0]))
-    frame = fetched.frame.set_axis([str(column) for column in fetched.frame.columns], axis=1)
-    raw, roles = select_columns(data, list(frame.columns), declared)
-    columns = cells_of(frame, (*raw, *roles.column_names))
-    table = make_table(columns, raw, roles, declared, f"problem.data: {data}")
     facts = IMAGES.get(name[1])
-    if facts is not None and classes is None:
-        classes = tuple(range(10))
-    dataset = dataset_of(table, data, classes, certified, declared.rules)
+    classes = tuple(range(10)) if facts is not None and declared.classes is None else declared.classes
+    declared = declared._replace(label=declared.label or str(fetched.target_names[0]), classes=classes)
+    dataset = frame_dataset(fetched.frame.set_axis(fetched.frame.columns.map(str), axis=1), data, declared)
     if facts is None:
         return dataset
     return replace(dataset, image=facts.image, bounds=(0.0, 255.0), own_test=facts.own_test)

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, public_generator
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, public_generator, refuse_rows
 from decentral_dp.errors import InputError
 
 
@@ -76,7 +76,7 @@ def select_test(
     if dataset.own_test:
         return np.arange(dataset.n - dataset.own_test, dataset.n)
     if by_column:
-        return np.flatnonzero(_split_column(dataset) == "test")
+        return np.flatnonzero(dataset.split == "test")
     share = 0.2 if test is None else test
     order = public_generator(seed, "test").permutation(dataset.n)
     return np.sort(order[: math.floor(share * dataset.n + 0.5)])
@@ -114,7 +114,7 @@ def cut_roles(
     if levels == 1:
         return Roles(among, among[:0])
     if values_by_column(dataset, validation, test):
-        words = _split_column(dataset)[among]
+        words = np.asarray(dataset.split)[among]
         return Roles(among[words == "train"], among[words == "validation"])
     share = validation if isinstance(validation, float | int) else 0.5
     chosen = np.zeros(among.size, dtype=np.bool_)
@@ -170,29 +170,21 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
     Raises:
         InputError: a part that is empty and must not be.
     """
-    if levels == 1 and not lower.size:
+    if not lower.size or (levels == 2 and not upper.size):
+        both = f" and {upper.size} validation" if levels == 2 else ""
         raise InputError(
-            f"problem.partition: agent {i} has no records. Take as topology.agents how many agents hold records, or an "
-            "even partition."
-        )
-    if levels == 2 and not (upper.size and lower.size):
-        raise InputError(
-            f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
-            "at least one of each; use fewer agents, a more even partition, or another validation share."
+            f"problem.partition: agent {i} has {lower.size} train{both} records (expected at least one). Fix: use "
+            "fewer agents, a more even partition, or another validation share."
         )
 
 
 def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
-    """Whether a column of the data says which records are held out."""
-    return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
-
-
-def _split_column(dataset: Dataset) -> TextArray:
-    if dataset.split is None:
+    """Whether a column of the data says which records are held out. Raises InputError where there is none."""
+    if isinstance(validation, Mapping) and dataset.split is None:
         raise InputError(
             f"problem.validation: {dataset.source!r} has no split column; give a share such as validation = 0.5."
         )
-    return dataset.split
+    return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
 
 
 PARTITIONS: Mapping[str, str] = {
@@ -402,15 +394,13 @@ def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray
         raise InputError(
             f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
         )
-    wrong = (dataset.agent < 0) | (dataset.agent >= n_agents)
-    if wrong.any():
-        # The value is not printed: the column may be any, and hold records.
-        names = ", ".join(map(str, (*range(1, min(n_agents, 4) + 1), *(("…",) if n_agents > 4 else ()))))
-        raise InputError(
-            f"problem.partition: row {int(np.argmax(wrong)) + 1} of {dataset.source!r} has no number of an agent "
-            f"(expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in the order of the "
-            f"topology, for example agents = [{names}] of the partition."
-        )
+    # The value is not printed: the column may be any, and hold records.
+    refuse_rows(
+        (dataset.agent < 0) | (dataset.agent >= n_agents),
+        f"problem.partition: {dataset.source!r}",
+        f"has no number of an agent (expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in the "
+        "order of the topology, for example agents = [1, 2, 3] of the partition.",
+    )
     return _shards(index, dataset.agent[index], n_agents)
 
 

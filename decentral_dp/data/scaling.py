@@ -1,7 +1,7 @@
 """Features to comparable sizes by rules that read one record at a time.
 
-Replacing a record must change nothing about any other record. Declared ranges and per-record norms keep to that; a mean
-and a standard deviation fitted on the data do not, so "standard" is refused under `certified`.
+Replacing a record must change nothing about any other record. Declared ranges and per-record norms keep to that. A mean
+and a standard deviation fitted on the data do not: there is no such scale.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError, model_validator
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, near_name, nearest
+from decentral_dp.data.dataset import Dataset, FloatArray, near_name
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.files.tables import Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 
-SCALES = ("none", "public_ranges", "standard")
 # Whose public ranges the package has.
 PUBLIC_RANGES = ("breast_cancer", "digits", "wine")
 
@@ -88,45 +87,28 @@ def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
     return np.clip(2.0 * ((v - low) / (high - low)) - 1.0, -1.0, 1.0)
 
 
-def scale(
-    dataset: Dataset,
-    spec: ScaleSpec,
-    *,
-    certified: bool = True,
-    root: Path | None = None,
-    fit_on: IntArray | None = None,
-) -> Dataset:
+def scale(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Dataset:
     """Scale the features of a data set.
 
     Args:
         dataset: the records.
         spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a
-            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; what
-            `declared_ranges` made of one of these; or "standard" (mean and standard deviation of the records `fit_on`).
-        certified: whether "standard" is refused; default yes.
+            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or the result
+            of `declared_ranges`.
         root: where relative paths start.
-        fit_on: (k,) numbers of the records that "standard" is fitted on; default all.
 
     Returns:
         The data set with scaled features and their bounds. Features that have a range by a public rule
         need none in a table or CSV, and are cut to it where nothing is scaled.
 
     Raises:
-        InputError: a specification that is not known, not readable, or not certified.
+        InputError: a specification that is not known or not readable.
     """
-    if dataset.ranges and spec in ("none", "standard"):
+    if dataset.ranges and spec == "none":
         limits = _of_rules(dataset)
-        dataset = replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
+        return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if spec == "none":
         return dataset
-    if spec == "standard":
-        if certified:
-            raise InputError(
-                'problem.scale: "standard" fits a mean and a deviation on the records, so that one replaced record '
-                "moves all others, and a certified run refuses it; declare ranges instead: scale = "
-                '"public_ranges", a table or a CSV.'
-            )
-        return replace(dataset, features=_standard(dataset, fit_on), bounds=None)
     scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
@@ -143,7 +125,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
         Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
         declared.
     """
-    unscaled = spec in ("none", "standard")
+    unscaled = spec == "none"
     if dataset.bounds is not None or (unscaled and not dataset.ranges):
         return {}
     limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec, root=root)
@@ -230,8 +212,8 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
         return _ranges(_read_table(text, spec), dataset, f"ranges of {dataset.source}")
     if not spec.lower().endswith(".csv"):
         raise InputError(
-            f"problem.scale: got {spec!r}, but {', '.join(SCALES)}, a table or a .csv path is wanted; "
-            f"{nearest(spec, SCALES)}."
+            f'problem.scale: got {spec!r}, expected "none", "public_ranges", a table or a .csv path. Fix: declare '
+            "public ranges; none is fitted on the records."
         )
     path = (root or Path()) / Path(spec).expanduser()
     where = f"problem.scale: {str(path)!r}"
@@ -275,19 +257,6 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
     return Normalised(scaled, radius if kind == "l1" else math.sqrt(d) * radius, radius)
 
 
-def _standard(dataset: Dataset, fit_on: IntArray | None) -> FloatArray:
-    fitted = dataset.features if fit_on is None else dataset.features[fit_on]
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
-        result = (dataset.features - mean) / np.where(deviation > 0, deviation, 1.0)
-    # An infinite deviation would quietly turn every value into 0.
-    if not (np.isfinite(deviation).all() and np.isfinite(result).all()):
-        raise InputError(
-            f"problem.scale: the features of {dataset.source!r} are too large to standardise; declare ranges."
-        )
-    return np.asarray(result, dtype=np.float64)
-
-
 def _read_table(text: str, where: str) -> dict[str, dict[str, Any]]:
     """Read lines "feature,low,high,log" below that header; feature may be called name, and # begins a comment."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
@@ -304,10 +273,11 @@ def _read_table(text: str, where: str) -> dict[str, dict[str, Any]]:
 def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
     names, known, logs = dataset.feature_names, dataset.ranges, dataset.logs
     for name in table:
-        if name in known or any(other.startswith(f"{name}=") for other in known):
-            raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
-        if name != "*" and name not in names:
-            raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names, 'feature')}.")
+        if name != "*" and (name not in names or name in known):
+            by_rule = name in known or any(other.startswith(f"{name}=") for other in known)
+            problem = f"by its rule in problem.columns {name!r} needs no range"
+            lacking = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
+            raise InputError(f"{where}: {problem if by_rule else lacking}. Fix: leave it out.")
     limits = []
     for k, name in enumerate(names):
         subject = f"{where}: the range of {name if name in table or name in known else '*'!r}"

@@ -133,7 +133,6 @@ def make_shards(
     test: float | None = None,
     scale_spec: scaling.ScaleSpec = "none",
     normalisation: scaling.Normalisation = "none",
-    certified: bool = True,
     root: Path | None = None,
     levels: int = 2,
     construction: Mapping[str, Any] | None = None,
@@ -142,7 +141,7 @@ def make_shards(
     """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
 
     Where labels decide who holds which record, train is divided from validation first, so that no label changes the
-    role of another record (see `partition`). "standard" is fitted on the records of the agents, never on test records.
+    role of another record (see `partition`).
 
     Args:
         dataset: the records as loaded.
@@ -153,7 +152,6 @@ def make_shards(
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        certified: as of `scale`; default yes.
         root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
         construction: `table` of `construct`; None for the records as they are.
@@ -186,7 +184,7 @@ def make_shards(
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
-    scaled = scaling.scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
+    scaled = scaling.scale(dataset, scale_spec, root=root)
     # Of records that are not drawn the bounds are all that counts.
     final = bound_norms(scaled if dataset.has_records else scaled.head(1), normalisation)
     return Shards(
@@ -235,7 +233,6 @@ def features_for_model(
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
     where: str = "",
-    before: int = 0,
 ) -> Prepared:
     """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
 
@@ -244,13 +241,12 @@ def features_for_model(
             need not be there.
         names: of the features, in the model's order.
         rules: [problem.columns].
-        scale_spec: as of `scale`; not "standard", which is fitted.
+        scale_spec: as of `scale`.
         normalisation: as of `normalise`.
         root: where relative paths start.
         bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
         source: the name of the bundled data where scale_spec is "public_ranges".
         where: what messages call the records; `source` if left out.
-        before: as of `encode_features`.
 
     Returns:
         The features, each record by itself, and the shares of values outside their declared ranges.
@@ -258,7 +254,7 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = encode_features(columns, names, rules, where or source, before=before, propose=False)
+    features = encode_features(columns, names, rules, where or source)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
     scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features

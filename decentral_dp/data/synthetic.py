@@ -260,12 +260,14 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
         InputError: first if the declared classes do not fit, then if the records do not.
     """
     stated = {key: value for key, value in table.items() if value is not None}
-    if not dataset.classes:
-        raise InputError(f"problem.construction: the labels of {dataset.source!r} are numbers. Fix: declare classes.")
     positive = _codes(dataset, stated["positive"], "positive") if "positive" in stated else None
-    if positive is not None and not 0 < positive.size < len(dataset.classes):
-        raise InputError("problem.construction.positive: one class is left. Fix: name some of the classes, not all.")
-    chosen = train
+    counts = len(dataset.classes) if positive is None else 2
+    if "share" in stated and counts != 2:
+        raise InputError(
+            f"problem.construction.share: {dataset.source!r} has {counts} classes, and a share is of one of two. Fix: "
+            "name the positive ones, for example positive = [5, 6, 7, 8, 9]."
+        )
+    chosen: IntArray | None = train
     if "keep" in stated:
         chosen = _keep_last(dataset, stated["keep"], train)
     elif "tail" in stated:
@@ -275,57 +277,54 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
         dataset = replace(dataset, labels=labels, classes=(0, 1))
     if "share" in stated:
         chosen = _keep_share(dataset, float(stated["share"]), train, seed)
+    if chosen is None:
+        key = next(key for key in ("keep", "tail", "share") if key in stated)
+        raise InputError(
+            f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. Fix: another value."
+        )
     return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
 
 
 def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
-    """Indices of classes that a table names, each once. Raises InputError."""
+    """Indices of classes that a table names, each once and not all of them. Raises InputError."""
     known = {label_key(label): k for k, label in enumerate(dataset.classes)}
     codes = [known.get(label_key(label), -1) for label in named]
-    if -1 in codes or len(set(codes)) < len(codes):
+    if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(known)):
         raise InputError(
-            f"problem.construction.{key}: got {list(named)}, expected different classes of {list(dataset.classes)}."
+            f"problem.construction.{key}: got {list(named)}, expected some classes of {list(dataset.classes)}."
         )
     return np.array(codes, dtype=np.int64)
 
 
-def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArray:
+def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArray | None:
     codes = _codes(dataset, list(keep), "keep")
     labels = dataset.labels[train]
     parts = [train[~np.isin(labels, codes)]]
-    for (name, count), code in zip(keep.items(), codes, strict=True):
+    for count, code in zip(keep.values(), codes, strict=True):
         members = train[labels == code]
         if count > members.size:
-            raise InputError(f"problem.construction.keep: class {name!r} has fewer than {count} train records.")
+            return None
         parts.append(members[members.size - count :])
     return np.sort(np.concatenate(parts))
 
 
-def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray:
+def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray | None:
     last, parts = len(dataset.classes) - 1, []
-    for k, label in enumerate(dataset.classes):
+    for k in range(last + 1):
         members = train[dataset.labels[train] == k]
         count = _round_down(members.size * tail ** (k / last))
         if count < 1:
-            raise InputError(f"problem.construction.tail: {tail:g} leaves no train record of class {label!r}.")
+            return None
         parts.append(_choose_members(members, count, dataset.n, seed, k))
-    return np.sort(np.concatenate(parts))
+    return np.sort(np.concatenate(parts)) if parts else None
 
 
-def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArray:
-    if len(dataset.classes) != 2:
-        raise InputError(
-            f"problem.construction.share: {dataset.source!r} has {len(dataset.classes)} classes, and a share is of one "
-            "of two. Fix: name the positive ones, for example positive = [5, 6, 7, 8, 9]."
-        )
+def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArray | None:
     labels = dataset.labels[train]
     negatives, positives = train[labels == 0], train[labels == 1]
     count = _round_down(negatives.size * share / (1.0 - share))
     if not 1 <= count <= positives.size:
-        raise InputError(
-            f"problem.construction.share: {share:g} takes no positive train record, or more than {dataset.source!r} "
-            "has. Fix: another share."
-        )
+        return None
     return np.sort(np.concatenate([negatives, _choose_members(positives, count, dataset.n, seed, 1)]))
 
 

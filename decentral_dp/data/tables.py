@@ -1,7 +1,6 @@
 """Tables of records in files: CSV, Parquet and NPZ, read by pandas, pyarrow and NumPy.
 
-A reader returns the numbers, names and columns of a file. `encode_labels` encodes the labels. A refusal names rows and
-columns, and quotes no cell. `loaders.load` chooses the reader by the ending of the file's name.
+A refusal names rows and columns, and quotes no cell. `load_dataset` chooses the reader by the ending of the path.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from decentral_dp.data.columns import (
     ColumnRules,
     Columns,
     Place,
+    cells_of,
     encode_features,
     is_number_or_gap,
     with_rules,
@@ -32,9 +32,7 @@ from decentral_dp.data.columns import (
 from decentral_dp.data.dataset import (
     Dataset,
     FloatArray,
-    IntArray,
     Label,
-    TextArray,
     as_agents,
     as_split,
     encode_labels,
@@ -44,16 +42,6 @@ from decentral_dp.data.dataset import (
 )
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
-
-
-class RawTable(NamedTuple):
-    """The content of a file: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
-
-    features: FloatArray
-    labels: NDArray[Any]
-    names: tuple[str, ...]
-    agent: IntArray | None = None
-    split: TextArray | None = None
 
 
 class CsvFormat(NamedTuple):
@@ -98,12 +86,17 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
 
 
 class DeclaredColumns(NamedTuple):
-    """What a scenario declares about the columns of a table.
+    """The facts that a scenario declares about the columns of a table.
 
-    label: name of the label column, which a CSV or Parquet file needs. agent, split: names of the owner and split
-    columns; None for the columns called "agent" and "split" where there are some. rules: how columns become features;
-    None where they are numbers. agents: the names of the agents, in order; None where they are numbered from 0.
-    csv: how a CSV file is written.
+    Args:
+        label: name of the label column, which a CSV or Parquet file needs.
+        agent: name of the owner column; None for "agent" where there is one.
+        split: name of the split column; None for "split" where there is one.
+        rules: how columns become features; None where they are numbers.
+        agents: the names of the agents, in order; None where they are numbered from 0.
+        csv: how a CSV file is written.
+        classes: the labels; `()` for a number to predict, None to discover them.
+        certified: whether classes must not be discovered.
     """
 
     label: str | None = None
@@ -112,6 +105,8 @@ class DeclaredColumns(NamedTuple):
     rules: ColumnRules | None = None
     agents: Sequence[Label] | None = None
     csv: CsvFormat = USUAL_CSV
+    classes: Sequence[Label] | None = None
+    certified: bool = True
 
 
 class ColumnRoles(NamedTuple):
@@ -127,86 +122,94 @@ class ColumnRoles(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def make_table(
+def make_dataset(
     columns: Columns,
     raw: Sequence[str],
     roles: ColumnRoles,
     declared: DeclaredColumns,
-    where: str,
+    source: str,
     header: Sequence[str] = (),
-) -> RawTable:
-    """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
+) -> Dataset:
+    """Make a data set of columns of cells. All tables of files and frames pass through here.
 
     Args:
         columns: column → its cells, (n,), as `cells_of` gives them.
         raw: names of the columns that features are made of.
         roles: the other columns.
-        declared: what the scenario declares about them.
-        where: begins a refusal.
+        declared: the facts that the scenario declares about them.
+        source: of the data, for messages.
         header: as of `encode_features`.
 
     Raises:
         InputError: with the row (records counted from 1) and the column. It quotes no cell.
     """
-    rules = declared.rules or ColumnRules()
+    rules, where = declared.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
     known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
     refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
     features = encode_features(columns, names, rules, where, known, header=header)
-    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
+    return with_rules(_dataset_of(features, names, columns, roles, declared, source, "column"), declared.rules)
 
 
-def _table(
+def _dataset_of(
     features: FloatArray,
     names: tuple[str, ...],
-    columns: Mapping[str, NDArray[Any]],
+    columns: Columns,
     roles: ColumnRoles,
-    where: str,
-    agents: Sequence[Label] | None,
-) -> RawTable:
-    agent, split = roles.agent, roles.split
-    return RawTable(
+    declared: DeclaredColumns,
+    source: str,
+    noun: str,
+) -> Dataset:
+    labels, classes = encode_labels(columns[roles.label], declared.classes, certified=declared.certified, source=source)
+    where, agent, split = f"problem.data: {source!r}, {noun}", roles.agent, roles.split
+    return Dataset(
         features,
-        columns[roles.label],
+        labels,
+        classes,
         names,
-        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", agents),
+        source,
+        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", declared.agents),
         None if split is None else as_split(columns[split], f"{where} {split!r}"),
     )
 
 
-def dataset_of(
-    table: RawTable, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
-) -> Dataset:
-    """Return the records of a table, with labels encoded by the declared classes. Raises InputError."""
-    labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
-    return with_rules(Dataset(table.features, labels, known, table.names, source, table.agent, table.split), rules)
+def frame_dataset(frame: Any, source: str, declared: DeclaredColumns) -> Dataset:
+    """Make a data set of a pandas DataFrame whose columns have different texts as names.
+
+    Args:
+        frame: the table.
+        source: of the data, for messages.
+        declared: the facts that the scenario declares about its columns.
+
+    Raises:
+        InputError: as of `select_columns` and `make_dataset`.
+    """
+    header = list(frame.columns)
+    raw, roles = select_columns(source, header, declared)
+    return make_dataset(cells_of(frame, (*raw, *roles.column_names)), raw, roles, declared, source, header)
 
 
-def read_table(path: Path, declared: DeclaredColumns) -> RawTable:
+def read_table(path: Path, declared: DeclaredColumns) -> Dataset:
     """Read a CSV file with one header line, or a Parquet file.
 
     Every column that is not label, agent or split, and that no rule drops, is a feature or several.
 
     Args:
         path: of the file.
-        declared: what the scenario declares about its columns.
-
-    Returns:
-        The content of the file, labels as they stand.
+        declared: the facts that the scenario declares about its columns.
 
     Raises:
         InputError: with the row (records counted from 1) and column; or a file that is too large or damaged.
     """
-    where = f"problem.data: {str(path)!r}"
+    source = str(path)
+    where = f"problem.data: {source!r}"
     header = column_names(path, where, declared.csv)
-    raw, roles = select_columns(str(path), header, declared)
+    raw, roles = select_columns(source, header, declared)
     rules = declared.rules or ColumnRules()
     text = {*roles.column_names, *(c for c in raw if c in rules.text)}
-    # Of cells that are no numbers there is a last refusal, after the one that names their places.
-    for columns in read_columns(path, (*raw, *roles.column_names), text, None, where, declared.csv):
-        table = make_table(columns, raw, roles, declared, where, header)
-    return table
+    columns = read_columns(path, (*raw, *roles.column_names), text, where, declared.csv)
+    return make_dataset(columns, raw, roles, declared, source, header)
 
 
 def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
@@ -291,6 +294,7 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     Raises:
         InputError: the file cannot be read in this format, or its first line is no header.
     """
+    names, problem = list[str](), ""
     try:
         names = [name.strip() for name in next(_rows(path, form), [])]
     except OSError as error:
@@ -298,9 +302,11 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
         fix = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
         raise InputError(f"{where} cannot be read: {error.strerror}; {fix}") from error
     except _NOT_TEXT:
-        raise _text_error(where, form) from None
-    if not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|")):
-        raise InputError(f"{where} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
+        problem = f"is no table of text in {form.encoding}"
+    if not problem and (not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|"))):
+        problem = f"has no header with the separator {quoted(form.separator)}"
+    if problem:
+        raise InputError(f"{where} {problem}. {_FORMAT_FIX}.")
     refuse_values(names, where)
     return names
 
@@ -317,10 +323,9 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     Raises:
         InputError: a column holds a word in the first record.
     """
-    try:
+    with suppress(*_NOT_TEXT):
+        # A file that is no text is refused when its records are read.
         header, *records = itertools.islice(_rows(path, form), 2)
-    except _NOT_TEXT:
-        raise _text_error(where, form) from None
     wrong = []
     for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ()):
         text = _with_point(cell.strip(), form.decimal)
@@ -337,99 +342,88 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
 _NOT_TEXT = (UnicodeError, csv.Error)
 
 
-def _text_error(where: str, form: CsvFormat) -> InputError:
-    return InputError(f"{where} is no table of text in {form.encoding}. {_FORMAT_FIX}, with quotation marks in pairs.")
-
-
 def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
     """The rows of a CSV file that are not empty, the header first. Raises OSError and _NOT_TEXT."""
     with path.open(newline="", encoding=form.encoding) as file:
-        rows = csv.reader(file, delimiter=form.separator, skipinitialspace=True)
+        rows = csv.reader(file, delimiter=form.separator, skipinitialspace=True, strict=True)
         yield from itertools.islice((row for row in rows if any(row)), 1)
         yield from (row for row in rows if row)
 
 
 def read_columns(
-    path: Path,
-    wanted: Sequence[str],
-    text: Collection[str],
-    rows: int | None,
-    where: str,
-    form: CsvFormat = USUAL_CSV,
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """Read some columns of a CSV or Parquet file, all records or a part of them at a time.
+    path: Path, wanted: Sequence[str], text: Collection[str], where: str, form: CsvFormat = USUAL_CSV
+) -> Columns:
+    """Read some columns of a CSV or Parquet file.
 
     Args:
         path: of the file.
         wanted: names of columns.
         text: those of them that hold words, gaps or dates, which public rules read.
-        rows: records of a part; None for all.
         where: begins the messages.
         form: how a CSV file is written.
 
-    Yields:
-        Column → its cells, (n,), as `encode_features` takes them. Where a cell holds no number and one is wanted, the
-        last part has the cells of all the rest as text, so that `encode_features` names their places.
+    Returns:
+        Column → its cells, (n,), as `encode_features` takes them. All are text if a cell that should hold a number
+        holds none, so that `encode_features` names its place.
 
     Raises:
         InputError: a column is missing, or the file is no table of records.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        yield from _parquet_parts(path, wanted, rows, where)
-        return
-    if suffix != ".csv":
-        raise InputError(f"{where}: got a file that ends in {quoted(suffix)}; wanted .csv or .parquet.")
-    header = read_header(regular(path, where), where, form)
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"{where}: got a file that ends in {quoted(path.suffix)}; wanted .csv or .parquet.")
+    header = column_names(path, where, form)
     require_columns(wanted, header, where)
-    done, last, is_table = 0, header[-1], True
-    try:
-        for frame in _csv_parts(path, header, wanted, text, rows, form):
-            if frame.empty:
-                # Of a file with a header alone.
-                continue
-            if (frame[last].isna() | (frame[last] == "")).any():
-                # A row that is too short, which pandas fills up, or a gap.
-                _require_lengths(path, header, where, form)
-            yield {c: frame[c].to_numpy() if c not in text else _text_cells(frame[c], form) for c in wanted}
-            done += len(frame)
-    except InputError:
-        raise
-    except _NO_NUMBERS:
-        is_table = False
-    if not is_table:
-        # Here, since pandas quotes the cell, and Python prints the errors that are being handled.
-        _require_lengths(path, header, where, form)
-        yield _cells_as_text(path, header, wanted, done, where, form)
-    if not (done and is_table):
-        raise InputError(f"{where} has no records that can be read. {_FORMAT_FIX}.")
+    if path.suffix.lower() == ".parquet":
+        columns = _read_parquet(path, wanted, where)
+    else:
+        columns = _read_csv(path, header, wanted, text, where, form)
+    if not len(columns[wanted[0]]):
+        raise InputError(f"{where} has no records. Fix: write at least one below the names of the columns.")
+    return columns
 
 
-def _cells_as_text(
-    path: Path, header: list[str], wanted: Sequence[str], done: int, where: str, form: CsvFormat
-) -> dict[str, NDArray[Any]]:
-    """The cells after `done` records as text: slower, and only to name the place of one that is no number."""
-    try:
-        frame = next(_csv_parts(path, header, wanted, wanted, None, form))[done:]
-    except ValueError as error:
-        # pandas raises this for a quotation mark that nothing closes, with the row and no cell.
-        row = re.search(r"inside string starting at row (\d+)", str(error))
-        place = f"row {row[1]} opens a quotation mark that nothing closes" if row else "it cannot be parsed"
-        raise InputError(f"{where}: {place}. {_FORMAT_FIX}.") from None
-    return {c: _text_cells(frame[c], form) for c in wanted}
+def _read_csv(
+    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], where: str, form: CsvFormat
+) -> Columns:
+    import pandas as pd
+
+    records = _count_records(path, len(header), where, form)
+    for numbers in ({*wanted} - {*text}, set[str]()):
+        # pandas quotes a cell that is no number: its error is dropped before anything is raised.
+        with suppress(ValueError, OverflowError, MemoryError):
+            frame = pd.read_csv(
+                path,
+                header=0,
+                names=header,
+                dtype={c: np.float64 if c in numbers else str for c in header},
+                na_filter=False,
+                index_col=False,
+                skipinitialspace=True,
+                sep=form.separator,
+                decimal=form.decimal,
+                encoding=form.encoding,
+            )
+            if len(frame) == records:
+                columns = cells_of(frame, wanted)
+                return columns if form.decimal == "." else {c: _with_points(columns[c], form) for c in wanted}
+    raise InputError(f"{where} has no records that can be read. {_FORMAT_FIX}.")
 
 
-def _require_lengths(path: Path, header: Sequence[str], where: str, form: CsvFormat) -> None:
-    """Refuse rows that are longer or shorter than the header. Raises InputError."""
+def _count_records(path: Path, width: int, where: str, form: CsvFormat) -> int:
+    """Count the records of a CSV file. Refuse rows of another width than the header, which pandas would fill or cut."""
+    number, problem = 0, ""
     try:
         for number, row in enumerate(itertools.islice(_rows(path, form), 1, None), start=1):
-            if len(row) != len(header):
-                raise InputError(
-                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. "
-                    f"{_FORMAT_FIX}, with quotation marks in pairs."
-                )
-    except _NOT_TEXT:
-        raise _text_error(where, form) from None
+            if len(row) != width:
+                problem = f"row {number} has {len(row)} cells, but the header has {width} columns"
+                break
+    except UnicodeError:
+        problem = f"row {number + 1} is no text in {form.encoding}"
+    except csv.Error:
+        problem = f"row {number + 1} opens a quotation mark that nothing closes, or has text behind one"
+    if problem:
+        raise InputError(f"{where}, {problem}. {_FORMAT_FIX}, with quotation marks in pairs.")
+    return number
 
 
 def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -445,14 +439,9 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
     )
 
 
-# What pandas raises for cells that are no numbers, and for rows of other lengths.
-_NO_NUMBERS = (ValueError, OverflowError, MemoryError)
-
-
-def _text_cells(series: Any, form: CsvFormat) -> NDArray[Any]:
-    """The cells of a column as text, numbers with a decimal point."""
-    cells = np.char.strip(series.to_numpy(dtype=np.str_))
-    if form.decimal == ".":
+def _with_points(cells: NDArray[Any], form: CsvFormat) -> NDArray[Any]:
+    """The cells of a column, numbers in text with a decimal point."""
+    if cells.dtype.kind != "U":
         return cells
     distinct, inverse = np.unique(cells, return_inverse=True)
     return np.array([_with_point(cell, form.decimal) for cell in distinct.tolist()], dtype=np.str_)[inverse]
@@ -475,37 +464,6 @@ def _with_point(cell: str, decimal: str) -> str:
     return point
 
 
-def _csv_parts(
-    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], rows: int | None, form: CsvFormat
-) -> Iterator[Any]:
-    """DataFrames of some records each, or one of all. Raises ValueError for what is no number, and no table."""
-    import pandas as pd
-
-    options: dict[str, Any] = {
-        "header": 0,
-        "names": header,
-        # Columns that nobody wants are read as well: without them a row that is too long would be cut.
-        "dtype": {c: np.float64 if c in wanted and c not in text else str for c in header},
-        "na_filter": False,
-        "index_col": False,
-        "skipinitialspace": True,
-        "sep": form.separator,
-        "decimal": form.decimal,
-        "encoding": form.encoding,
-    }
-    try:
-        too_long = len(next(itertools.islice(_rows(path, form), 1, None), [])) > len(header)
-    except csv.Error as error:
-        raise ValueError from error
-    if too_long:
-        raise ValueError("rows are longer than the header")
-    if rows is None:
-        yield pd.read_csv(path, **options)
-        return
-    with pd.read_csv(path, chunksize=rows, **options) as parts:
-        yield from parts
-
-
 @contextmanager
 def _parquet(path: Path, where: str) -> Iterator[Any]:
     """An open Parquet file. Raises InputError for what is none, or is damaged."""
@@ -523,47 +481,37 @@ def _parquet(path: Path, where: str) -> Iterator[Any]:
         raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
 
 
-def _parquet_parts(
-    path: Path, wanted: Sequence[str], rows: int | None, where: str
-) -> Iterator[dict[str, NDArray[Any]]]:
-    import pyarrow as pa
-
+def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
     with _parquet(path, where) as parquet:
-        require_columns(wanted, list(parquet.schema_arrow.names), where)
         metadata = parquet.metadata
-        if not metadata.num_rows:
-            raise InputError(f"{where} has columns but no records; wanted at least one.")
-        # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
+        # The unpacked size is bounded first: a page of equal values takes a few bytes.
         pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
-        whole = 0 if rows is not None else _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)
-        refuse_above(max(pages, whole), f"{where} unpacks to")
-        options: dict[str, Any] = {"columns": list(wanted), "use_threads": False}
-        batches = ([batch] for batch in parquet.iter_batches(rows or metadata.num_rows, **options))
-        for some in [list(itertools.chain(*batches))] if rows is None else batches:
-            part = pa.Table.from_batches(some)
-            yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
+        refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)), f"{where} unpacks to")
+        frame = parquet.read(columns=list(wanted), use_threads=False).to_pandas(ignore_metadata=True)
+        return cells_of(frame, wanted)
 
 
-def read_npz(path: Path, declared: DeclaredColumns) -> RawTable:
-    """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
+def read_npz(path: Path, declared: DeclaredColumns) -> Dataset:
+    """Read an NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
-    X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,
-    for labels are y, and agent and split are names of arrays; rules there are none, for X has numbers alone.
+    Args:
+        path: of the archive.
+        declared: `agent` and `split` are names of arrays; `label` and `rules` are not read.
 
-    Raises InputError: an array is missing, has another shape or type, or is named twice; or it is no such archive.
+    Raises:
+        InputError: an array is missing, has another shape or type, or is named twice; or it is no such archive.
     """
-    where = f"problem.data: {str(path)!r}"
+    source = str(path)
+    where = f"problem.data: {source!r}"
     agent, split = declared.agent, declared.split
     named = [name for name in ("X", "y", agent, split) if name is not None]
-    usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
-    arrays = read_archive(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
-    roles = ColumnRoles(
-        "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
-    )
+    usual = [name for name, given in (("agent", agent), ("split", split)) if given is None and name not in named]
+    arrays = read_archive(path, where, named, usual, "X=..., y=...")
+    roles = ColumnRoles("y", *(name if name in arrays else None for name in (agent or "agent", split or "split")))
     features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")
     n, d = features.shape
     columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array", declared.agents)
+    return _dataset_of(features, tuple(f"x{k}" for k in range(d)), columns, roles, declared, source, "array")
 
 
 def read_archive(
@@ -603,46 +551,20 @@ def read_archive(
 
 
 def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:
-    """An array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
-    if values.ndim != axes or values.dtype.kind not in "biuf":
-        raise InputError(
-            f"{where} has the shape {values.shape} and the type {values.dtype}, but {shape} of real numbers is wanted."
-        )
+    """Return an array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
+    _require_array(values, values.ndim == axes, "biuf", where, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
-    """(records,) numbers or text of an array. Raises InputError."""
-    if values.shape != (records,) or values.dtype.kind not in "biufSU":
-        raise InputError(
-            f"{where} has the shape {values.shape} and the type {values.dtype}, but ({records},) numbers or text is "
-            "wanted."
-        )
+    """Return (records,) numbers or text of an array. Raises InputError."""
+    _require_array(values, values.shape == (records,), "biufSU", where, f"({records},) numbers or text")
     return values.astype(np.str_) if values.dtype.kind == "S" else values
 
 
+def _require_array(values: NDArray[Any], fits: bool, kinds: str, where: str, wanted: str) -> None:
+    if not fits or values.dtype.kind not in kinds:
+        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} is wanted.")
+
+
 _BYTES_OF_NUMBER = 8
-
-
-def _arrow_cells(column: Any, where: str) -> NDArray[Any]:
-    """The cells of a column of numbers, dates or words, as `encode_features` and the readers of labels take them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if kinds.is_temporal(column.type) and not kinds.is_time(column.type) and not kinds.is_duration(column.type):
-        return np.asarray(column.cast(pa.date32(), safe=False).to_numpy()).astype("datetime64[D]")
-    if kinds.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type):
-        # A gap in whole numbers or truth values is NaN.
-        return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
-    if not (kinds.is_string(column.type) or kinds.is_large_string(column.type)):
-        raise InputError(
-            f"{where} holds {column.type}, but numbers, dates or words are wanted. Write those, or drop it."
-        )
-    longest = pc.max(pc.utf8_length(column)).as_py() or 0
-    refuse_above(4 * longest * len(column), f"{where} takes")
-    return np.char.strip(np.array(["" if cell is None else cell for cell in column.to_pylist()], dtype=np.str_))

@@ -405,8 +405,9 @@ def agent_blocks(
         ValueError: the sizes do not add up to m.
 
     Example:
-        >>> from decentral_dp.topology import build
-        >>> [(agents.tolist(), read_from) for agents, read_from, _ in agent_blocks(build("path", 4).mixing, [1, 1, 2])]
+        >>> from decentral_dp.topology import build_topology
+        >>> path = build_topology("path", 4).mixing
+        >>> [(agents.tolist(), read_from) for agents, read_from, _ in agent_blocks(path, [1, 1, 2])]
         [([0], (1,)), ([1], (0, 2)), ([2, 3], (1, 2))]
     """
     m = mixing.shape[0]
@@ -493,8 +494,8 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
 
     Example:
         >>> from decentral_dp.engines.protocol import agent_blocks
-        >>> from decentral_dp.topology import build
-        >>> cut = agent_blocks(build("path", 6).mixing, [3, 3])
+        >>> from decentral_dp.topology import build_topology
+        >>> cut = agent_blocks(build_topology("path", 6).mixing, [3, 3])
         >>> nodes = [AgentNode(agents, None, None, None, near, mixing) for agents, near, mixing in cut]
         >>> [(b.sent_rows.tolist(), b.own_place, b.mixing.shape) for b in boundaries(nodes)]
         [([2], 0, (3, 4)), ([0], 1, (3, 4))]

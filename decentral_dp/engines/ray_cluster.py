@@ -241,7 +241,7 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: f
             "processors."
         )
     # As by default in Ray, an actor reserves no core. The head would keep kilobytes of each of the last 100 000 calls.
-    options: dict[str, Any] = {"num_gpus": gpus, "max_restarts": 0, "enable_task_events": False}
-    remote = ray.remote(num_cpus=0, **options)(kind)
+    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": gpus, "max_restarts": 0, "enable_task_events": False}
+    remote = ray.remote(**options)(kind)
     spread = remote.options(scheduling_strategy="SPREAD")
     return [remote.options(resources=dict(place)).remote() if place else spread.remote() for place in places]

@@ -19,6 +19,7 @@ from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
@@ -100,7 +101,7 @@ class _Decentralised(shared.Private):
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
         scenario = self._with_default_parts(scenario, data, drawn)
-        planned = shared.build_for(scenario, data, drawn)
+        planned = build(scenario, data=data, topology=drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -216,7 +217,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             ScaleWarning: a column lies outside data_range for the most part.
         """
         shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.checked_records(self, X, y)
+        features, labels = shared.validate_records(self, X, y)
         check_classification_targets(labels)
         self.classes_, codes = shared.encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
@@ -230,7 +231,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
-        return model.predict_proba(shared.checked_features(self, X))
+        return model.predict_proba(shared.validate_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
@@ -298,7 +299,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             ScaleWarning: a column lies outside data_range for the most part.
         """
         shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.checked_records(self, X, y, numbers=True)
+        features, labels = shared.validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
@@ -330,7 +331,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
-        return np.asarray(model.predict(shared.checked_features(self, X)))
+        return np.asarray(model.predict(shared.validate_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,8 +15,6 @@ from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
 
 # Seeds that a generator of scikit-learn is asked for.
 _SEEDS = 2**31 - 1
@@ -81,7 +78,7 @@ class Private:
         return tags
 
 
-def checked_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
+def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
     """Return features (n, d) and labels (n,) as scikit-learn checks them, with refusals that quote no record.
 
     Args:
@@ -94,16 +91,16 @@ def checked_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = 
         InputError: a column is not numeric, a value is missing, or an array is masked.
         TypeError, ValueError: as of scikit-learn, for other shapes and types.
     """
-    _refuse_columns(X)
+    refuse_masked(X, "X")
     _refuse_labels(y, numbers)
     with _quoting_no_record():
         features, labels = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=numbers)
     return features, labels
 
 
-def checked_features(estimator: Any, X: ArrayLike) -> Array:
-    """Return the features (n, d) to predict, as `checked_records` does."""
-    _refuse_columns(X)
+def validate_features(estimator: Any, X: ArrayLike) -> Array:
+    """Return the features (n, d) to predict, as `validate_records` does."""
+    refuse_masked(X, "X")
     with _quoting_no_record():
         features: Array = validate_data(estimator, X, dtype=np.float64, order="C", reset=False)
     return features
@@ -122,36 +119,10 @@ def _quoting_no_record() -> Iterator[None]:
         raise kind(text) from None
     line = text.partition("\n")[0]
     if "could not convert" in line or "literal" in line:
-        raise InputError("X holds text, expected numbers. Fix: encode words by public categories.") from None
+        fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories"
+        raise InputError(f"X holds text, expected numbers. Fix: encode words, for example by {fix}.") from None
     advice = ". Reshape your data to (records, features)" if "Reshape your data" in text else ""
     raise kind(f"{line.rstrip(':')}{advice}") from None
-
-
-def _refuse_columns(X: Any) -> None:
-    """Refuse a masked array, and a DataFrame with columns that hold no numbers, or gaps. Raises InputError."""
-    refuse_masked(X, "X")
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        return
-    for k, name in enumerate(X.columns):
-        column = X.iloc[:, k]
-        try:
-            values = np.asarray(
-                column.astype("float64") if not column.isna().any() else column.dropna(), dtype=np.float64
-            )
-        except (TypeError, ValueError):
-            values = None
-        subject = repr(str(name))
-        if values is None or getattr(column.dtype, "kind", "O") in "Mm":
-            # Without a header line, pandas names a column of words by a cell.
-            subject = str(k + 1)
-            fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories, or drop it"
-            problem = f"got {column.dtype}, expected numbers"
-        elif len(values) < len(column):
-            fix = 'SimpleImputer(strategy="constant", fill_value=…) with a public constant'
-            problem = f"row {int(np.argmax(column.isna())) + 1} holds no value (NaN)"
-        else:
-            continue
-        raise InputError(f"X: column {subject}: {problem}. Fix: {fix}.")
 
 
 def _refuse_labels(y: Any, numbers: bool) -> None:
@@ -205,32 +176,6 @@ def encode_classes(
             stacklevel=3,
         )
     return classes, np.asarray(match.argmax(axis=1))
-
-
-# Keys of a scenario whose parameters have other names than their last word.
-_PARAMETERS = {
-    "topology.kind": "topology",
-    "problem.model.kind": "model",
-    "algorithm.kind": "algorithm",
-    "algorithm.x.scale": "step",
-    "clip.y": "clip",
-    "clip.x": "clip",
-}
-_LAST_WORDS = re.compile(
-    r"\b(?:privacy|problem|topology|algorithm)\."
-    r"(?=(?:epsilon|delta|clip|model|l2|loss|label_range|agents|rounds|positive_share)\b)"
-)
-
-
-def build_for(scenario: Mapping[str, Any], data: Mapping[str, Any], topology: Any = None) -> Job:
-    """Build the job of an estimator. Raises InputError, with parameters in the place of a scenario's keys."""
-    try:
-        return build(scenario, data=data, topology=topology)
-    except InputError as error:
-        sentence = str(error)
-    for key, parameter in _PARAMETERS.items():
-        sentence = sentence.replace(key, parameter)
-    raise InputError(_LAST_WORDS.sub("", sentence).replace("got null", "got None"))
 
 
 def refuse_others(estimator: str, others: Iterable[str]) -> None:

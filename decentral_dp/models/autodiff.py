@@ -45,16 +45,6 @@ class Derivatives(NamedTuple):
     jvp: Tensor
 
 
-class Trace(NamedTuple):
-    """touches: the terms that the graphs of the losses let depend on records, and the kind of record each reads.
-
-    forward: whether the lower level and the regulariser have forward-mode derivatives.
-    """
-
-    reads_records: dict[str, Split]
-    forward: bool
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread, no gradient tape.
@@ -98,14 +88,11 @@ def quiet_torch(device: str = "cpu") -> Iterator[None]:
         yield
 
 
-def directions(
-    f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor
-) -> Derivatives:
+def directions(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Derivatives:
     """Differentiate a loss of one record: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
 
     Args:
         f: (x, y, *record) → one number.
-        forward: differentiate the gradient forwards; else take the gradient of ⟨∇_y f, z⟩, the same by symmetry.
         x: (p,).
         y: (q,).
         z: (q,) the direction.
@@ -113,31 +100,15 @@ def directions(
     """
     from torch.func import grad, jvp
 
-    if forward:
-        primal, tangent = jvp(lambda v: grad(f, argnums=(0, 1))(x, v, *record), (y,), (z,))[:2]
-        return Derivatives(primal[1], tangent[1], tangent[0])
-
-    def slope(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        grad_y = grad(f, argnums=1)(u, v, *record)
-        return grad_y @ z, grad_y
-
-    (by_x, by_y), grad_y = grad(slope, argnums=(0, 1), has_aux=True)(x, y)
-    return Derivatives(grad_y, by_y, by_x)
+    primal, tangent = jvp(lambda v: grad(f, argnums=(0, 1))(x, v, *record), (y,), (z,))[:2]
+    return Derivatives(primal[1], tangent[1], tangent[0])
 
 
-def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Derivatives:
-    """Take `directions` along every column of a matrix.
-
-    Args:
-        f: as of `directions`, like forward, x, y and record.
-        z: (q, k).
-
-    Returns:
-        ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k).
-    """
+def columns(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Derivatives:
+    """Take `directions` along every column of a matrix z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
     from torch.func import vmap
 
-    rows = vmap(lambda column: directions(f, forward, x, y, column, *record), in_dims=1)(z)
+    rows = vmap(lambda column: directions(f, x, y, column, *record), in_dims=1)(z)
     return Derivatives(*(r.T for r in rows))
 
 
@@ -206,7 +177,7 @@ def trace(
     sizes: tuple[int, int, int],
     classes: int | None,
     device: str = "cpu",
-) -> Trace:
+) -> dict[str, Split]:
     """Run every function on two made-up points and records, and read off its graph what it can depend on.
 
     The points are batched like the records, so that no Python code can see a value of x, y, features or label: the
@@ -221,7 +192,7 @@ def trace(
             the device's.
 
     Returns:
-        The terms that read records, and whether the lower level can be differentiated forwards.
+        The terms that the graphs of the losses let depend on records, and the kind of record that each reads.
 
     Raises:
         InputError: for a function that cannot be traced, differentiated or batched.
@@ -245,21 +216,17 @@ def trace(
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
         with _blame("lower_loss", device):
-
-            def lower(forward: bool) -> None:
-                vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
-                vmap(lambda *r: columns(lower_loss, forward, *point[:2], z.T, *r))(*records)
-
-            forward = _forward(lower)
+            vmap(lambda *r: directions(lower_loss, *point, *r))(*records)
+            vmap(lambda *r: columns(lower_loss, *point[:2], z.T, *r))(*records)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
             with _blame("regulariser", device):
-                vmap(scalar("regulariser: it", regulariser, _advice("regulariser")))(x, y)
-                forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
+                vmap(_checked_number("regulariser", regulariser))(x, y)
+                vmap(lambda *row: directions(regulariser, *row))(x, y, z)
         if predict is not None:
             with _blame("predict", device):
                 over_grid(lambda y, features, _: _checked_predict(predict, classes)(y, features), 1)(y, *records)
-    return Trace(reads_records, forward)
+    return reads_records
 
 
 def _reads_records(
@@ -273,7 +240,7 @@ def _reads_records(
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device):
-            value = vmap(scalar(f"{name}: it", loss, _advice(name)))(x, y, *records)
+            value = vmap(_checked_number(name, loss))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
             if not _uses(value, y):
@@ -296,34 +263,18 @@ def _uses(value: Tensor, variable: Tensor) -> bool:
     return torch.autograd.grad(value.sum(), variable, allow_unused=True, retain_graph=True)[0] is not None
 
 
-def _forward(differentiate: Callable[[bool], Any]) -> bool:
-    """Whether the directions exist by forward over reverse; raises where they do not by reverse over reverse either."""
-    try:
-        differentiate(True)
-    except USER_ERRORS:
-        differentiate(False)
-        return False
-    return True
-
-
-def scalar(what: str, f: Callable[..., Any], advice: str) -> Callable[..., Tensor]:
-    """`f`, refusing anything but one float64 number. what: begins a refusal, up to its verb; advice: ends it.
-
-    What it returns raises InputError for another type, shape or precision.
-    """
+def _checked_number(name: str, f: Callable[..., Any]) -> Callable[..., Tensor]:
+    """The function, refusing a value of another type, shape or precision than one float64 number."""
     import torch
 
     def checked(*arguments: Tensor) -> Tensor:
         value = f(*arguments)
-        if not isinstance(value, torch.Tensor):
-            raise InputError(f"{what} returned {type(value).__name__}, not a tensor; {advice}.")
-        if value.dim() != 0:
-            shape = tuple(value.shape)
-            raise InputError(f"{what} returned shape {shape} for one record, not one number; sum or average it.")
-        if value.dtype != torch.float64:
+        if not isinstance(value, torch.Tensor) or value.dim() != 0 or value.dtype != torch.float64:
+            got = type(value).__name__
+            if isinstance(value, torch.Tensor):
+                got = f"shape {tuple(value.shape)} of {value.dtype}"
             raise InputError(
-                f"{what} returned {value.dtype}, but clipping and sums need torch.float64; "
-                "give every tensor that it creates dtype=torch.float64, and cast nothing down."
+                f"{name}: it returned {got} for one record, expected one torch.float64 number. Fix: {_advice(name)}."
             )
         return value
 
@@ -336,13 +287,12 @@ def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callab
 
     def checked(y: Tensor, features: Tensor) -> Tensor:
         guess = predict(y, features)
-        if not isinstance(guess, torch.Tensor):
-            raise InputError(f"predict: it returned {type(guess).__name__}, not a tensor; {_advice('predict')}.")
-        if tuple(guess.shape) not in {(), (classes,)}:
-            wanted = (
-                "one number (give `classes` for class scores)" if classes is None else f"a label or {classes} scores"
+        if not isinstance(guess, torch.Tensor) or tuple(guess.shape) not in {(), (classes,)}:
+            got = f"shape {tuple(guess.shape)}" if isinstance(guess, torch.Tensor) else type(guess).__name__
+            wanted = "one number" if classes is None else f"a label or {classes} scores"
+            raise InputError(
+                f"predict: it returned {got} for one record, expected {wanted}. Fix: {_advice('predict')}."
             )
-            raise InputError(f"predict: it returned shape {tuple(guess.shape)} for one record; return {wanted}.")
         return guess
 
     return checked
@@ -367,13 +317,8 @@ def _blame(name: str, device: str) -> Iterator[None]:
 
 
 def _advice(name: str) -> str:
-    return advice_on(ARGUMENTS[name])
-
-
-def advice_on(arguments: str) -> str:
-    """How a function of a record is written. arguments: "(outputs, label)"."""
     return (
-        f"write it in torch, in float64, as a pure function of {arguments}: torch.where instead of branches, "
+        f"write it in torch, in float64, as a pure function of {ARGUMENTS[name]}: torch.where instead of branches, "
         "no .item() or .numpy(), no random draws, nothing changed in place"
     )
 

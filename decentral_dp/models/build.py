@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Count, KindTable
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
 from decentral_dp.models.protocol import UNDERFLOW, Image, Model, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
+from decentral_dp.user_code import in_module
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearModel:
     """φ = A·(a, 1): one row of weights and a bias for each output.
 
     A record's gradient is the outer product c·(a, 1)ᵀ: its norm is a product of two norms, also of a difference.
@@ -65,35 +63,37 @@ class Linear:
         return (weighted.T @ safe).reshape(-1), factors
 
 
+MODELS = ("linear", "mlp", "cnn", "resnet")
+
+
+def _check_kind(kind: str) -> str:
+    if kind not in MODELS and in_module(kind) is None:
+        raise ValueError(f'got {quoted(kind)}, expected {", ".join(map(quoted, MODELS))} or "module:Name"')
+    return kind
+
+
 class ModelTable(KindTable):
     """A model: its weights are x of a minimax problem (a critic's: y), and y of one level.
 
-    "linear" is short for its table, and "net.py:Net" for { kind = "torch", file = "net.py", name = "Net" }.
+    A name such as "linear" or "net:build" is short for the table { kind = name }.
     """
 
     noun = "model"
-    needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"], "torch": ["file"]})
-    optional = MappingProxyType({"mlp": ["widths"], "cnn": ["shape"], "resnet": ["width", "depth"], "torch": ["name"]})
+    needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"]})
+    optional = MappingProxyType({"resnet": ["width", "depth"]})
 
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
-    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = "linear"
-    """ "linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or "torch"
-    (file, name)."""
+    kind: Annotated[str, AfterValidator(_check_kind)] = "linear"
+    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or "module:Name",
+    a function of (n_features, outputs) that returns a torch module."""
 
     hidden: list[Count] | None = None
     """Of mlp: units of each hidden layer, in order."""
 
-    widths: list[Count] | None = None
-    """Of mlp: another name of hidden."""
-
     channels: Annotated[list[Count], Field(min_length=1)] | None = None
     """Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."""
-
-    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = None
-    """Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left out.
-    """
 
     width: Count | None = None
     """Of resnet: channels of the first stage; 16 if left out."""
@@ -101,23 +101,10 @@ class ModelTable(KindTable):
     depth: Count | None = None
     """Of resnet: blocks of each of its three stages; 1 if left out."""
 
-    file: str | None = None
-    """Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."""
-
-    name: str | None = None
-    """Of torch: the name of that function; "build" if left out."""
-
     @model_validator(mode="before")
     @classmethod
     def _table(cls, table: Any) -> Any:
-        if isinstance(table, str):
-            file, colon, name = table.rpartition(":")
-            return {"kind": "torch", "file": file, "name": name} if colon else {"kind": table}
-        if isinstance(table, Mapping) and table.get("kind") == "mlp" and table.get("widths") is not None:
-            if table.get("hidden") is not None:
-                raise ValueError("hidden and widths are two names of one key. Give one of them")
-            return {**{key: value for key, value in table.items() if key != "widths"}, "hidden": table["widths"]}
-        return table
+        return {"kind": table} if isinstance(table, str) else table
 
 
 def build_model(
@@ -127,7 +114,7 @@ def build_model(
     image: Image | None,
     seed: int,
     device: str,
-    root: Path = Path(),
+    module: Callable[..., Any] | None = None,
 ) -> Model:
     """Build a model, its weights drawn from the public seed where they are drawn.
 
@@ -138,7 +125,7 @@ def build_model(
         image: (height, width, channels) where records are pictures.
         seed: public.
         device: "cpu" or "cuda"; linear models compute on the processor in any case.
-        root: where a relative file is.
+        module: function of (n_features, outputs) that table.kind names as "module:Name", and returns a torch module.
 
     Raises:
         InputError: for a device that is not there, and for a model that does not fit.
@@ -149,63 +136,28 @@ def build_model(
         from decentral_dp.models.mlp import mlp
 
         return mlp(n_features, table.hidden, outputs, seed, device)
-    if table.channels is not None:
-        from decentral_dp.models.networks import convolutional_network, network_model
+    if table.kind in ("cnn", "resnet"):
+        return _image_model(table, image, outputs, seed, device)
+    if module is not None:
+        from decentral_dp.models.user_module import custom_model
 
-        shape = image_of(table, n_features, image)
-        if min(shape[:2]) >> len(table.channels) < 1:
-            raise InputError(
-                f"problem.model.channels: got {len(table.channels)} convolutions, each of which halves an image of "
-                f"{shape[0]} × {shape[1]} pixels. Give at most {int(math.log2(min(shape[:2])))}."
-            )
-        return network_model(convolutional_network(shape, table.channels, outputs, seed), shape, device)
-    if table.kind == "resnet":
-        from decentral_dp.models.networks import SMALLEST_SIDE, network_model, residual_network
-
-        if image is None:
-            raise InputError('problem.model: "resnet" reads images, and these records are none. Take kind = "mlp".')
-        if min(image[:2]) < SMALLEST_SIDE:
-            raise InputError(
-                f'problem.model: "resnet" halves an image twice, and these have {image[0]} × {image[1]} pixels. '
-                'Take kind = "mlp".'
-            )
-        network = residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
-        return network_model(network, image, device)
-    if table.file is not None:
-        from decentral_dp.models.user_module import load_module
-
-        return load_module(_find_file(root, table.file), table.name or "build", n_features, outputs, seed, device)
-    return Linear(n_features, outputs)
+        return custom_model(module, table.kind, n_features, outputs, seed, device)
+    return LinearModel(n_features, outputs)
 
 
-def image_of(table: ModelTable, n_features: int, image: Image | None) -> Image:
-    """(height, width, channels) of the records that a cnn reads.
+def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
+    """Build a convolutional or residual network. Raises InputError for records that are no images, or too small."""
+    from decentral_dp.models import networks
 
-    Args:
-        table: of the scenario.
-        n_features: columns of the records.
-        image: that of the data; None where the records are no images.
-
-    Raises:
-        InputError: the records are no images and no shape is given, or the shape is not theirs.
-    """
-    if table.shape is None:
-        if image is None:
-            raise InputError(
-                'problem.model: "cnn" reads images, and these records are none. Give shape = [height, width, channels] '
-                'where each record is one, channels first, or take kind = "mlp".'
-            )
-        return image
-    height, width, channels = table.shape
-    if height * width * channels != n_features:
+    halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
+    if image is None or min(image[:2]) >> halvings < 1:
+        got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
         raise InputError(
-            f"problem.model.shape: got {height} × {width} × {channels} = {height * width * channels} numbers, and a "
-            f"record has {n_features} features. Give the height, width and channels of a record."
+            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of at least "
+            f'{1 << halvings} pixels a side). Fix: take kind = "mlp", or give cnn fewer channels.'
         )
-    return height, width, channels
-
-
-def _find_file(root: Path, file: str) -> Path:
-    """Seen from the root, or from here where there is nothing."""
-    path = os.path.expanduser(file)
-    return root / path if (root / path).exists() else Path(os.path.abspath(path))
+    if table.channels is None:
+        network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
+    else:
+        network = networks.convolutional_network(image, table.channels, outputs, seed)
+    return networks.network_model(network, image, device)

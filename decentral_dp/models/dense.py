@@ -17,16 +17,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.learner import Cotangents, LayerViews, layer_views
+from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.linear_terms import tiles, with_intercept
-from decentral_dp.models.protocol import UNDERFLOW, Slope, sizes
+from decentral_dp.models.protocol import UNDERFLOW, Slope, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
 # Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.
@@ -36,6 +36,13 @@ _LEAST_SLOPE = 1e-300
 def rest_of_clip(share: float, norm: Norm) -> float:
     """What is left of a clip of which some coordinates have the share s: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
     return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
+
+
+class _LayerViews(NamedTuple):
+    """Views of the weights of one layer of g agents. by_rows: (g, o, i). bias: (g, o)."""
+
+    by_rows: Array
+    bias: Array
 
 
 @dataclass(frozen=True)
@@ -68,9 +75,7 @@ class DenseLayers:
     def cells(self) -> int:
         return 2 * sum(self.widths)
 
-    @property
-    def norms(self) -> tuple[Norm, ...]:
-        return ("l1", "l2")
+    norms: ClassVar[tuple[Norm, ...]] = ("l1", "l2")
 
     @property
     def description(self) -> str:
@@ -86,15 +91,13 @@ class DenseLayers:
 
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
         with np.errstate(all="ignore"):
-            return self._activations(
-                self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
-            )[-1]
+            return self._activations(self._layers(weights), inputs)[-1]
 
     def unit_norms(self, weights: Array, inputs: Array, norm: Norm) -> Array:
         """(g, n): ‖∇φ‖ of every record; of several outputs that of their sum. Arguments as of `outputs_of`."""
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
-            activations = self._activations(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
+            activations = self._activations(layers, inputs)
             return self._norms(self._slopes(layers, activations, np.ones_like(activations[-1])), activations, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
@@ -120,10 +123,14 @@ class DenseLayers:
         centre: Array | None = None,
         share: float = 0.0,
     ) -> Array:
-        """As of `Learner`, with shapes as there.
+        """Sum the clipped gradients of each agent's records, (g, p).
 
         Args:
-            weights, inputs, cotangents, bound, norm: as there.
+            weights: (g, p).
+            inputs: (g, n, d).
+            cotangents: ∂ℓ/∂φ of some agents and records, from their outputs.
+            bound: the largest norm of a record's gradient.
+            norm: "l1" or "l2".
             whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
             centre: (g, d), what is taken off every record of an agent, in the unit of inputs.
             share: s, of a linear model of one output whose gradients by A and b are clipped apart; 0 clips both as one.
@@ -138,7 +145,7 @@ class DenseLayers:
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
                     # Of one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
-                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), sizes(activations[0], norm)
+                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), norm_sums(activations[0], norm)
                     norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
                     apart = clip_factors(self.bias * size, share * bound)[..., None]
                 else:
@@ -164,11 +171,18 @@ class DenseLayers:
                         np.multiply(self.bias, by_bias.sum(axis=1), out=bias)
         return total
 
-    def _layers(self, weights: Array) -> list[LayerViews]:
-        return layer_views(weights, pairwise(self.widths))
+    def _layers(self, weights: Array) -> list[_LayerViews]:
+        """Views of every layer of (g, p) weights, each the rows of A and then b."""
+        out, done = [], 0
+        for i, o in pairwise(self.widths):
+            end = done + o * i
+            out.append(_LayerViews(weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
+            done = end + o
+        return out
 
-    def _activations(self, layers: list[LayerViews], inputs: Array, centre: Array | None = None) -> list[Array]:
-        """a_0, …, a_L, each (g, n, width). centre: (g, 1, width) that is taken off the inputs."""
+    def _activations(self, layers: list[_LayerViews], inputs: Array, centre: Array | None = None) -> list[Array]:
+        """a_0, …, a_L, each (g, n, width), of inputs (g, n, d), or (n, d) of all agents, less centre (g, 1, d)."""
+        inputs = np.broadcast_to(inputs, (len(layers[0].bias), *inputs.shape[-2:]))
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(activations[-1], by_rows.swapaxes(1, 2))
@@ -176,7 +190,7 @@ class DenseLayers:
             activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
         return activations
 
-    def _slopes(self, layers: list[LayerViews], seen: list[Array], last: Array) -> list[Array]:
+    def _slopes(self, layers: list[_LayerViews], seen: list[Array], last: Array) -> list[Array]:
         """δ_l (g, n, o) of every layer."""
         out = [last]
         for k in range(len(layers) - 1, 0, -1):
@@ -189,7 +203,7 @@ class DenseLayers:
         """(g, n), at least the norm of every record's gradient."""
         total = np.zeros(slopes[0].shape[:2])
         for slope, a in zip(slopes, seen, strict=False):
-            total += sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))
+            total += norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))
         return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)
 
 

@@ -6,9 +6,8 @@ product), so its norm is |coefficient|·‖a‖ and clipping costs one number pe
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,12 +166,12 @@ def named_rows(rows: Array, intercept: bool) -> dict[str, Array]:
     return named | ({"bias": rows[:, -1].copy()} if intercept else {})
 
 
-def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
+def as_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
     """Check features, and copy them as a C-ordered float64 array.
 
     Args:
         features: (N, n_features).
-        labels: (N,), whose number alone is checked.
+        labels: (N,).
         n_features: wanted columns.
         intercept: whether a last column of ones is appended.
 
@@ -188,10 +187,10 @@ def checked_features(features: Array, labels: Array, n_features: int, intercept:
             f"problem: records have features of shape {rows.shape} and labels of shape {np.shape(labels)}; "
             f"wanted at least one record, {n_features} features, and one label for each record."
         )
-    bad = ~np.isfinite(rows).all(axis=1)
+    bad = ~(np.isfinite(rows).all(axis=1) & np.isfinite(np.asarray(labels, dtype=np.float64)))
     if bad.any():
         raise InputError(
-            f"problem: record {int(np.argmax(bad))} has a feature that is not a finite number; remove or mend it."
+            f"problem: record {int(np.argmax(bad))} has a feature or label that is not finite. Fix: remove the record."
         )
     return with_intercept(rows, intercept)
 
@@ -207,30 +206,6 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
             "class, or remove the record."
         )
     return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
-
-
-def check_classes(classes: Sequence[float], kind: str, exactly: int | None = None) -> None:
-    """Refuse classes that are not distinct finite numbers.
-
-    Args:
-        classes: the declared labels.
-        kind: of the problem, for messages.
-        exactly: how many are wanted; default two or more.
-
-    Raises:
-        InputError: for other classes.
-    """
-    right = len(classes) == exactly if exactly else len(classes) >= 2
-    if not right or len(set(classes)) != len(classes) or not np.isfinite(classes).all():
-        wanted = f"exactly {exactly}" if exactly else "two or more"
-        mend = '; with more classes use "softmax_hyperparameter"' if exactly and len(classes) > exactly else ""
-        raise InputError(f"problem.classes: got {list(classes)}; {kind} wants {wanted} distinct finite labels{mend}.")
-
-
-def check_n_features(n_features: int) -> None:
-    """Refuse fewer than one feature. Raises InputError."""
-    if n_features < 1:
-        raise InputError(f"problem: got {n_features} features; wanted at least one.")
 
 
 def feature_norms(features: Array) -> tuple[Array, Array]:
@@ -251,20 +226,6 @@ def norms_of(records: Any, clip: Clip) -> Array:
     """(…, n) norms of features, l1 or l2 as the clip is; `prepare` has put both beside the records."""
     norms: Array = records.l1 if clip.norm == "l1" else records.l2
     return norms
-
-
-class Bounds(NamedTuple):
-    """radius: ‖a‖₁ of every record. y, z: sup |y_s| and sup |z_s|."""
-
-    radius: float
-    y: float
-    z: float
-
-
-def declared_bounds(box: Mapping[str, float], radius: float | None) -> Bounds | None:
-    """What analytic constants start from; None where a bound is missing."""
-    y, z = (box.get(channel, math.inf) for channel in ("y", "z"))
-    return None if radius is None or not all(map(math.isfinite, (radius, y, z))) else Bounds(radius, y, z)
 
 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
@@ -380,32 +341,20 @@ def curved_sums(
         for part in blocks(len(features), d if matrix is None else max(matrix.size // d, d)):
             a, size = features[part], norms[part]
             unit, m = unit_rows(a, size), curvature(part)
+            c = len(m)
             if "lower_hessian_product" in wanted:
-                if matrix is None:
-                    raise ValueError("lower_hessian_product needs the matrix that it is a product with")
-                stacked = matrix.reshape(len(m), d, -1).transpose(1, 0, 2).reshape(d, -1)
-                along = (a @ stacked).reshape(len(a), len(m), -1)
-                total = _product_sum(m, along, unit, size, clip)
+                # Σ_k clip(a_k ⊗ M_k (Z a_k)).
+                stacked = np.asarray(matrix).reshape(c, d, -1).transpose(1, 0, 2).reshape(d, -1)
+                along = m.transpose(2, 0, 1) @ (a @ stacked).reshape(len(a), c, -1)
+                rows = bounded_columns(along.reshape(len(a), -1).T, size, clip.norm, clip.z).T
+                total = (unit.T @ rows).reshape(d, c, -1).transpose(1, 0, 2).reshape(c * d, -1)
                 sums["lower_hessian_product"] = sums["lower_hessian_product"] + total
             if "lower_hessian" in wanted:
-                sums["lower_hessian"] = sums["lower_hessian"] + _hessian_sum(m, unit, size, clip)
+                # Σ_k clip(M_k ⊗ a_k a_kᵀ).
+                m = bounded_columns(m.reshape(c * c, -1), np.square(size), clip.norm, clip.z).reshape(c, c, -1)
+                whole = np.empty((c, d, c, d))
+                for r, k in zip(*np.tril_indices(c), strict=True):
+                    whole[r, :, k] = (unit.T * m[r, k]) @ unit
+                    whole[k, :, r] = whole[r, :, k]
+                sums["lower_hessian"] = sums["lower_hessian"] + whole.reshape(c * d, c * d)
         return {name: total / len(features) for name, total in sums.items()}
-
-
-def _hessian_sum(m: Array, unit: Array, size: Array, clip: Clip) -> Array:
-    """Σ_k clip(M_k ⊗ a_k a_kᵀ), (c·d, c·d). unit: (n, d) rows of norm 1; size: (n,) the norms they had."""
-    (c, _, n), d = m.shape, unit.shape[1]
-    m = bounded_columns(m.reshape(-1, n), np.square(size), clip.norm, clip.z).reshape(c, c, n)
-    total = np.empty((c, d, c, d))
-    for r in range(c):
-        for k in range(r + 1):
-            total[r, :, k] = (unit.T * m[r, k]) @ unit
-            total[k, :, r] = total[r, :, k]
-    return total.reshape(c * d, c * d)
-
-
-def _product_sum(m: Array, along: Array, unit: Array, size: Array, clip: Clip) -> Array:
-    """Σ_k clip(a_k ⊗ M_k (Z a_k)), (c·d, p). along: (n, c, p) the products Z a_k; unit and size as above."""
-    n, c, p = along.shape
-    rows = bounded_columns((m.transpose(2, 0, 1) @ along).reshape(n, -1).T, size, clip.norm, clip.z).T
-    return np.asarray((unit.T @ rows).reshape(-1, c, p).transpose(1, 0, 2).reshape(-1, p))

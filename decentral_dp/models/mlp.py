@@ -6,7 +6,7 @@ is the outer product δ_l (a_{l−1}, 1)ᵀ. Hence (ghost norms; Goodfellow 2015
     ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + 1),
 
 and the sum of clipped gradients is one product (s∘δ_l)ᵀ (a_{l−1}, 1) per layer. The 1 is the bias's: a record of zeros
-moves biases in the first layer, too. Without a bias there is no 1.
+moves biases in the first layer, too.
 
 A change between two points is, with Δ = here − there,
 
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -41,23 +41,8 @@ from decentral_dp.models.devices import shared, tensor, to_numpy
 from decentral_dp.models.protocol import UNDERFLOW, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
-Activation = Literal["", "relu", "tanh"]
 
-
-class Dense(NamedTuple):
-    """h = A a + b, then the activation. bias: whether there is a b."""
-
-    fan_in: int
-    fan_out: int
-    bias: bool = True
-    activation: Activation = ""
-
-    @property
-    def size(self) -> int:
-        return self.fan_out * (self.fan_in + self.bias)
-
-
-class Tape(NamedTuple):
+class LayerTape(NamedTuple):
     """weights: A_l (o, i). activations: a_0, …, a_L, each (n, width)."""
 
     weights: Sequence[Tensor]
@@ -83,51 +68,46 @@ Gradients: TypeAlias = Sequence[tuple[Outer, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Mlp:
-    """The layers from first to last. start: (p,), layer by layer the rows of A and then b. device: of torch.
+    """Dense layers with ReLU after every layer but the last.
 
-    names: of A and b of every layer in a module; none where the layers are those of a `torch.nn.Sequential`.
+    Args:
+        widths: (d, hidden widths …, e).
+        start: (p,) layer by layer the rows of A and then b.
+        device: of torch.
     """
 
-    layers: tuple[Dense, ...]
+    widths: tuple[int, ...]
     start: Array
     device: str = "cpu"
-    names: tuple[str, ...] = ()
 
     @property
     def p(self) -> int:
-        return sum(layer.size for layer in self.layers)
+        return len(self.start)
 
     @property
     def outputs(self) -> int:
-        return self.layers[-1].fan_out
+        return self.widths[-1]
 
     @cached_property
     def cells(self) -> int:
         # The record, and for each layer what comes out, δ, and one more of them that is being worked on.
-        return self.layers[0].fan_in + 3 * sum(layer.fan_out for layer in self.layers)
+        return self.widths[0] + 3 * sum(self.widths[1:])
 
     def named_weights(self, x: Array) -> dict[str, Array]:
-        """Name → A (o, i) or b (o,)."""
-        out, done, step, names = dict[str, Array](), 0, 0, iter(self.names)
-        for layer in self.layers:
-            shapes = {"weight": (layer.fan_out, layer.fan_in), **({"bias": (layer.fan_out,)} if layer.bias else {})}
-            for kind, shape in shapes.items():
-                size = math.prod(shape)
-                out[next(names, f"{step}.{kind}")] = np.array(x[done : done + size]).reshape(shape)
-                done += size
-            step += 1 + bool(layer.activation)
+        """Name → A (o, i) or b (o,), as in a `torch.nn.Sequential`."""
+        out = dict[str, Array]()
+        for k, views in enumerate(self._layer_views(self._shared_tensor(x))):
+            out |= {f"{2 * k}.{kind}": to_numpy(v).copy() for kind, v in zip(("weight", "bias"), views, strict=True)}
         return out
 
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
+    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, LayerTape | None]:
         with one_thread():
-            a, flat = self._shared_tensor(inputs), self._shared_tensor(x)
-            weights, activations = [], [a]
-            for layer, (by_rows, bias) in zip(self.layers, self._layer_views(flat), strict=True):
-                h = torch.addmm(bias, a, by_rows.T) if layer.bias else a @ by_rows.T
-                a = {"relu": torch.relu, "tanh": torch.tanh}[layer.activation](h) if layer.activation else h
+            weights, activations = list[Tensor](), [self._shared_tensor(inputs)]
+            for by_rows, bias in self._layer_views(self._shared_tensor(x)):
+                h = torch.addmm(bias, activations[-1], by_rows.T)
                 weights.append(by_rows)
-                activations.append(a)
-            return to_numpy(a), Tape(weights, activations) if keep else None
+                activations.append(h if len(weights) == len(self.widths) - 1 else torch.relu(h))
+            return to_numpy(activations[-1]), LayerTape(weights, activations) if keep else None
 
     def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         rows, factors = self.clipped_parts(at, extra, bound, since)
@@ -139,11 +119,11 @@ class Mlp:
         with one_thread():
             deltas, seen = self._deltas(at), at.tape.activations
             if since is None:
-                pairs = zip(self.layers, deltas, seen, strict=False)
-                return self._scale_to_clip([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound)
+                gradients = [(Outer(d, a, True),) for d, a in zip(deltas, seen, strict=False)]
+                return self._scale_to_clip(gradients, extra, bound)
             changes: list[tuple[Outer, ...]] = []
             for k, (now, then) in enumerate(zip(deltas, self._deltas(since), strict=True)):
-                slope = Outer(now - then, seen[k], self.layers[k].bias)
+                slope = Outer(now - then, seen[k], True)
                 # The records themselves are the same at both points.
                 changes.append((slope, Outer(then, seen[k] - since.tape.activations[k], False)) if k else (slope,))
             return self._scale_to_clip(changes, extra, bound)
@@ -161,17 +141,10 @@ class Mlp:
 
     def _deltas(self, at: Slope) -> list[Tensor]:
         """δ_l (n, o) of every layer."""
-        tape: Tape = at.tape
-        delta, out = self._tensor(at.cotangents), []
-        for k in reversed(range(len(self.layers))):
-            after, activation = tape.activations[k + 1], self.layers[k].activation
-            if activation == "relu":
-                delta = delta * (after > 0.0)
-            elif activation == "tanh":
-                delta = delta * (1.0 - after * after)
-            out.append(delta)
-            if k:
-                delta = delta @ tape.weights[k]
+        tape: LayerTape = at.tape
+        out = [self._tensor(at.cotangents)]
+        for k in reversed(range(1, len(tape.weights))):
+            out.append((out[-1] @ tape.weights[k]) * (tape.activations[k] > 0.0))
         return out[::-1]
 
     def _scale_to_clip(self, gradients: Gradients, extra: Array, bound: float) -> tuple[Gradients, Array]:
@@ -193,12 +166,12 @@ class Mlp:
         return [tuple(Outer(scale * o.left, o.right, o.with_one) for o in outers) for outers in gradients], factors
 
     def _layer_views(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Views of A (o, i) and b (o,), which is empty where there is none, of every layer."""
+        """Views of A (o, i) and b (o,) of every layer."""
         done = 0
-        for layer in self.layers:
-            end = done + layer.fan_out * layer.fan_in
-            yield flat[done:end].view(layer.fan_out, layer.fan_in), flat[end : done + layer.size]
-            done += layer.size
+        for i, o in pairwise(self.widths):
+            end = done + o * i
+            yield flat[done:end].view(o, i), flat[end : end + o]
+            done = end + o
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, self.device)
@@ -223,15 +196,11 @@ def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device:
     Returns:
         The model at its start.
     """
-    widths = [n_features, *hidden, outputs]
-    last = len(widths) - 2
-    pairs = enumerate(pairwise(widths))
-    layers = tuple(Dense(i, o, True, "" if k == last else "relu") for k, (i, o) in pairs)
+    widths = (n_features, *hidden, outputs)
     draw, start = public_generator(seed, "mlp"), []
-    for layer in layers:
-        start += [draw.normal(size=layer.fan_out * layer.fan_in) * math.sqrt(2.0 / layer.fan_in)]
-        start += [np.zeros(layer.fan_out)]
-    return Mlp(layers, np.concatenate(start), device)
+    for i, o in pairwise(widths):
+        start += [draw.normal(size=o * i) * math.sqrt(2.0 / i), np.zeros(o)]
+    return Mlp(widths, np.concatenate(start), device)
 
 
 def _rows(parts: Sequence[Tensor]) -> Tensor:

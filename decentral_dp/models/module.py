@@ -6,8 +6,6 @@ norms are taken over all parameters, and one product adds them up. A change is t
 
 Parameters that require no gradient, and buffers, are constants of the model. Nothing else that a module keeps may
 change while it is used.
-
-Stacks of dense layers use ghost norms instead (`stack_of`).
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
 from decentral_dp.models.devices import default_device, shared, tensor, to_numpy
-from decentral_dp.models.mlp import Activation, Dense, Mlp
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import row_dependence, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
@@ -37,7 +34,7 @@ _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 Parameters = dict[str, Tensor]
 
 
-class Tape(NamedTuple):
+class ModuleTape(NamedTuple):
     """x: (p,), inputs: (n, d)."""
 
     x: Tensor
@@ -74,9 +71,9 @@ class TorchModel:
         """Records whose rows are formed together."""
         return max(1, _CELLS[self.device] // self.row)
 
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
+    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
         with quiet_torch(self.device):
-            tape = Tape(self._tensor(x), self._tensor(inputs))
+            tape = ModuleTape(self._tensor(x), self._tensor(inputs))
             parameters = dict(self._parameter_views(tape.x))
 
             def rows(records: Tensor, _: Tensor) -> Tensor:
@@ -195,13 +192,13 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, value) for name, value in module.named_parameters() if value.requires_grad]
 
 
-def weights_of(module: nn.Module) -> Array:
-    """(p,)"""
+def trainable_weights(module: nn.Module) -> Array:
+    """The parameters that training changes as one vector, (p,)."""
     return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
-def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -> Mlp | TorchModel:
-    """Make the model of a sound float64 module: by ghost norms where they are exact, else row by row.
+def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -> TorchModel:
+    """Make the model of a sound float64 module.
 
     Args:
         module: of torch, in float64.
@@ -212,14 +209,6 @@ def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -
     Returns:
         The model, which starts at the module's weights.
     """
-    stack = stack_of(module, n_features)
-    if stack is not None:
-        return Mlp(stack, weights_of(module), device, tuple(name for name, _ in trainable(module)))
-    return torch_model(module, n_features, device, where)
-
-
-def torch_model(module: nn.Module, n_features: int, device: str, where: str = "") -> TorchModel:
-    """Make the model of a sound float64 module. Arguments as of `as_model`."""
     record, kept = tensor(np.zeros((1, n_features)), device), 0
 
     def count(saved: Tensor) -> Tensor:
@@ -229,54 +218,9 @@ def torch_model(module: nn.Module, n_features: int, device: str, where: str = ""
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
-    start = weights_of(module)
+    start = trainable_weights(module)
     # One record takes what its forward pass keeps, and two rows.
     return TorchModel(module, n_features, outputs, start, kept + 2 * len(start), device, where)
-
-
-def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:
-    """The layers of an nn.Sequential of Linear, each followed by ReLU, Tanh or nothing; None of anything else.
-
-    Only what torch itself defines and nobody has touched is known to compute what these formulas say.
-    """
-    layers: list[Dense] = []
-    kinds: dict[type, Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
-    steps = list(_steps(module))
-    plain = (nn.Linear, nn.Flatten, nn.Identity, *kinds)
-    linear = [m for m in steps if type(m) is nn.Linear]
-    if (
-        any(type(m) not in plain or _has_hooks(m) for m in steps)
-        or len({id(m) for m in linear}) < len(linear)
-        or {id(p) for m in linear for p in m.parameters()} != {id(p) for _, p in trainable(module)}
-        or len(trainable(module)) != sum(len(list(m.parameters())) for m in linear)
-    ):
-        return None
-    for m in steps:
-        if type(m) is nn.Linear:
-            if m.in_features != (layers[-1].fan_out if layers else n_features):
-                return None
-            layers.append(Dense(m.in_features, m.out_features, m.bias is not None))
-        elif type(m) is nn.Flatten and (m.start_dim, m.end_dim) != (1, -1):
-            return None
-        elif type(m) in kinds:
-            if not layers or layers[-1].activation:
-                return None
-            layers[-1] = layers[-1]._replace(activation=kinds[type(m)])
-    return tuple(layers) or None
-
-
-def _steps(module: nn.Module) -> Iterator[nn.Module]:
-    """What an nn.Sequential runs, one after the other, those in it unfolded."""
-    if type(module) is not nn.Sequential or _has_hooks(module):
-        yield module
-        return
-    for child in module:
-        yield from _steps(child)
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return "forward" in vars(module) or any(getattr(module, name) for name in hooks)
 
 
 def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:

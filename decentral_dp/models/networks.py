@@ -17,24 +17,23 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import module_on
-from decentral_dp.models.module import TorchModel, torch_model, trainable
+from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Image
 
 CHANNELS_PER_GROUP = 4
 # Of `embedding_network`.
 LARGEST_DEPTH = 4
 STAGES = 3
-SMALLEST_SIDE = 1 << (STAGES - 1)
 
 
-class Mean(nn.Module):
+class PixelMean(nn.Module):
     """The mean over all pixels."""
 
     def forward(self, h: Tensor) -> Tensor:
         return h.mean(dim=(2, 3))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions with normalisation, and a way past them."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -78,9 +77,9 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
     for stage in range(STAGES):
         after = width << stage
         for k in range(depth):
-            layers[f"stage{stage}_{k}"] = Block(before, after, 2 if stage and not k else 1)
+            layers[f"stage{stage}_{k}"] = ResidualBlock(before, after, 2 if stage and not k else 1)
             before = after
-    layers |= {"mean": Mean(), "last": nn.Linear(before, outputs)}
+    layers |= {"mean": PixelMean(), "last": nn.Linear(before, outputs)}
     module = nn.Sequential(layers).double()
     _draw_weights(module, seed, "resnet")
     return module
@@ -138,7 +137,7 @@ def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
 def network_model(module: nn.Module, image: Image, device: str = "cpu") -> TorchModel:
     """Make the model of one of these networks. Raises InputError: there is no such device."""
     with quiet_torch():
-        return torch_model(module_on(module, device), math.prod(image), device)
+        return as_model(module_on(module, device), math.prod(image), device)
 
 
 def group_count(channels: int) -> int:

@@ -4,6 +4,15 @@ A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No oper
 keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `extra`
 (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
 
+`clipped_sum` adds up clipped gradients, or clipped differences of the gradients at two points:
+
+    clipped_sum(at, extra, bound, since)  Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), and s (n,) with s_k = min(1, bound/norm), and 0
+                                          where the norm is not finite
+
+The norm is at least that of the record's whole gradient or difference, `extra` included. With `since`, another point on
+the same records in the same order, its gradients are subtracted. `cells` counts the numbers that a record takes, on the
+tape and in its gradient. `start` is public.
+
 What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
 matrices have it; the callers give every record the same place always (`central.clients`).
 """
@@ -11,12 +20,19 @@ matrices have it; the callers give every record the same place always (`central.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 
+if TYPE_CHECKING:
+    # At run time torch is imported by the functions that need it.
+    from decentral_dp.models.build import LinearModel
+    from decentral_dp.models.mlp import Mlp
+    from decentral_dp.models.module import TorchModel
+
+Model: TypeAlias = "LinearModel | Mlp | TorchModel"
 # (height, width, channels) of a record that is a picture.
 Image = tuple[int, int, int]
 
@@ -28,62 +44,12 @@ class Slope(NamedTuple):
     cotangents: Array
 
 
-class Weighted(Protocol):
-    """What has weights. p: their number. cells: float64 numbers a record takes, on the tape and in its gradient."""
-
-    @property
-    def p(self) -> int: ...
-
-    @property
-    def cells(self) -> int: ...
-
-
-class Model(Weighted, Protocol):
-    """A model as a minimax problem reads it. outputs: e."""
-
-    @property
-    def outputs(self) -> int: ...
-
-    @property
-    def start(self) -> Array:
-        """Public weights to start from, (p,)."""
-        ...
-
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Any]:
-        """φ (n, e), and the tape if `keep`."""
-        ...
-
-    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
-        """Sum clipped gradients, or clipped differences of the gradients at two points.
-
-        Args:
-            at: the point.
-            extra: (n, k) further coordinates, or their difference.
-            bound: the largest norm of a record's gradient, or difference.
-            since: another point, whose gradients are subtracted, on the same records in the same order; default none.
-
-        Returns:
-            Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), and s (n,) with s_k = min(1, bound/norm), and 0 where the norm is not finite.
-            The norm is at least that of the record's whole gradient, or difference, `extra` included.
-        """
-        ...
-
-
-@runtime_checkable
-class Named(Protocol):
-    """A model whose weights have names."""
-
-    def named_weights(self, x: Array) -> dict[str, Array]:
-        """Name → weights in their shape, of x (p,)."""
-        ...
-
-
 @runtime_checkable
 class Gathering(Protocol):
-    """A model that adds up the records of many evaluations at once: `clipped` is `sum_parts` of `clipped_parts`."""
+    """A model that adds up the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
 
     def clipped_parts(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
-        """What the records that count contribute, in whatever form, and s (n,), both as of `clipped`."""
+        """What the records that count contribute, in whatever form, and s (n,), both as of `clipped_sum`."""
         ...
 
     def sum_parts(self, parts: Sequence[Any]) -> Array:
@@ -95,7 +61,7 @@ class Gathering(Protocol):
 UNDERFLOW = 1e-150
 
 
-def sizes(rows: Array, norm: Norm) -> Array:
+def norm_sums(rows: Array, norm: Norm) -> Array:
     """(g, n) sums of squares, or of absolute values in l1, of rows (g, n, i)."""
     return np.asarray(np.abs(rows).sum(axis=2) if norm == "l1" else np.einsum("gni,gni->gn", rows, rows))
 

@@ -1,13 +1,13 @@
-"""Torch modules from a Python file of the user, refused where a record's gradient is not its own.
+"""Custom torch modules, refused where a record's gradient is not its own.
 
     [problem]
-    model = { kind = "torch", file = "net.py", name = "build" }
+    model = "net:build"
 
-    def build(n_features, outputs):            # "build" if no name is given
+    def build(n_features, outputs):
         return torch.nn.Sequential(torch.nn.Linear(n_features, 32), torch.nn.GELU(), torch.nn.Linear(32, outputs))
 
 The module maps a batch (n, n_features) to (n, outputs). It is made float64, whatever it was made in; an image comes as
-one row, channels first. Its trainable parameters are x, and start as the file makes them, from the public seed where
+one row, channels first. Its trainable parameters are x, and start as the function makes them, from the public seed if
 they are drawn by torch's own generator. It stays in training mode, for private gradients and for scores alike.
 
 The module is tried on synthetic records: its state must stay, and outputs and gradients by torch.func must be those of
@@ -18,9 +18,8 @@ of the module. A module that reads the clock, or that holds records in a buffer,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,10 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import module_on, tensor, to_numpy
-from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS
-from decentral_dp.user_code import USER_ERRORS, reason, run_file
+from decentral_dp.user_code import USER_ERRORS, blame, call, reason
 
 # Made-up records that a module is tried on.
 _TRIED_RECORDS = 6
@@ -45,44 +43,34 @@ _MEND = (
 )
 
 
-def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int, device: str) -> Mlp | TorchModel:
-    """Load the model that a function of a file makes.
+def custom_model(
+    make: Callable[..., Any], name: str, n_features: int, outputs: int, seed: int, device: str
+) -> TorchModel:
+    """Return the model that a custom function makes.
 
     Args:
-        path: of the Python file.
-        name: of the function in it.
+        make: the function.
+        name: as the scenario has it.
         n_features: columns of the records, the function's first argument.
         outputs: columns that the module has to give, the function's second.
         seed: the public one, of torch's own generator while the function runs.
         device: of torch.
 
     Returns:
-        The model, by ghost norms where they are exact.
+        The model.
 
     Raises:
-        InputError: with one sentence, a file that does not run or lacks the function. Also a module that is random,
-            mixes records, changes as it is used, or gives anything but (n, outputs) float64 numbers.
+        InputError: the function does not run. Also a module that is random, mixes records, changes as it is used, or
+            gives anything but (n, outputs) float64 numbers.
     """
-    file = run_file(path)
-    make = getattr(file, name, None)
-    if not callable(make):
-        raise InputError(
-            f"{path}: it defines no function {name}; write {name}(n_features, outputs), which returns a torch module, "
-            "or say in problem.model.name what it is called."
-        )
+    where = f"problem.model: {name}"
+    sizes = {"n_features": n_features, "outputs": outputs}
     with _public_draws(seed):
-        try:
-            made = make(n_features, outputs)
-        except InputError:
-            raise
-        except USER_ERRORS as error:
-            raise InputError(
-                f"{path}: {name}({n_features}, {outputs}), of so many features and outputs, does not run: "
-                f"{reason(error)}; mend the function."
-            ) from error
+        made = call(
+            lambda **sizes: make(*sizes.values()), sizes, lambda e: f"{where} does not run: {blame(e)}. Fix it there."
+        )
     if not isinstance(made, nn.Module):
-        raise InputError(f"{path}: {name} returned {type(made).__name__}, not a torch module; return an nn.Module.")
-    where = f"{path}: {name}"
+        raise InputError(f"{where} returned {type(made).__name__}, expected a torch module. Fix it there.")
     try:
         with quiet_torch():
             model = _checked_model(made, where, n_features, outputs, seed)
@@ -104,7 +92,7 @@ def _public_draws(seed: int) -> Iterator[None]:
         yield
 
 
-def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> Mlp | TorchModel:
+def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> TorchModel:
     """The model on the processor, tried on synthetic records in [0, 1). Raises InputError, or as the module does."""
     draw = np.random.default_rng(0)
     inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
@@ -139,9 +127,8 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
             "down."
         )
     model = as_model(module, n_features, "cpu", where)
-    if isinstance(model, TorchModel):
-        # Raises what would otherwise pass for a bad record.
-        model.gradients(tensor(model.start), inputs, tensor(cotangents))
+    # Raises what would otherwise pass for a bad record.
+    model.gradients(tensor(model.start), inputs, tensor(cotangents))
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     if not np.allclose(one_by_one, to_numpy(together), rtol=1e-9, atol=1e-12, equal_nan=True):
         raise InputError(
@@ -164,6 +151,5 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
             f"{where}: gradients under torch.func are others than by torch's own backward pass, for example by a hook "
             f"on a gradient; {_MEND}."
         )
-    if isinstance(model, TorchModel):
-        model.check_rows_apart(COUNTS)
+    model.check_rows_apart(COUNTS)
     return model

@@ -60,7 +60,7 @@ from decentral_dp.problems.protocol import (
     as_stacked,
     public_part,
 )
-from decentral_dp.problems.records import counts_of, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
 # Most draws of one round that have keys of their own.
@@ -186,7 +186,7 @@ class LocalDataset:
         self.p, self.q = problem.p, problem.q
         self.neighbour_weight = neighbour_weight[:, None]
         self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
-        self.counts = {k: counts_of(records[k]) for k in SPLITS}
+        self.counts = {k: count_records(records[k]) for k in SPLITS}
         self._problem = problem
         self._records = records
         self._stream, self._picks = stream, stream.picks

@@ -13,7 +13,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, sizes, split_read
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, split_read, term_shapes
 from decentral_dp.problems.records import take
 
 Question = TypeVar("Question", contravariant=True)
@@ -123,7 +123,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         problem, n = self.problem, len(batch[0])
         if not n:
             # A sample may be empty.
-            return np.zeros(sizes(problem.p, problem.q)[query.term])
+            return np.zeros(term_shapes(problem.p, problem.q)[query.term])
         if query.term in MATRICES:
             return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
         if query.term == CHANGE:

@@ -9,12 +9,12 @@ import pkgutil
 from importlib import import_module
 
 from decentral_dp import annexes
-from decentral_dp.problems.entry import Entry, Facts, Solves
+from decentral_dp.problems.entry import ProblemEntry, ProblemFacts, Solves
 
-__all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "Entry", "Facts"]
+__all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "ProblemEntry", "ProblemFacts"]
 
 
-def _entries(solves: Solves, *folders: str) -> dict[str, Entry]:
+def _entries(solves: Solves, *folders: str) -> dict[str, ProblemEntry]:
     """Kind → entry, of the modules in folders; a module without one is what others share."""
     entries = {}
     for folder in map(import_module, folders):

@@ -23,17 +23,12 @@ def auc(first: Array, second: Array) -> float:
 
     Args:
         first: (n,) scores, of positive records.
-        second: (m,) scores, of the others.
-
-    Raises:
-        ValueError: there are no pairs.
+        second: (m,) scores, of the others; there are some of both.
 
     Example:
         >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
         0.875
     """
-    if not (first.size and second.size):
-        raise ValueError(f"{first.size} and {second.size} scores make no pairs")
     scores, others = (np.where(np.isnan(part), -np.inf, part) for part in (first, second))
     others.sort()
     below = sum(int(np.searchsorted(others, scores, side).sum()) for side in ("left", "right"))

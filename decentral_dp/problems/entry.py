@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -28,7 +27,7 @@ from decentral_dp.models.protocol import Model
 Solves: TypeAlias = Literal["bilevel", "minimax"]
 
 
-class Facts(NamedTuple):
+class ProblemFacts(NamedTuple):
     """What a problem may know of the data before it is built: public numbers.
 
     Args:
@@ -38,7 +37,7 @@ class Facts(NamedTuple):
         agents: m.
         seed: public, for what a problem draws.
         device: "cpu" or "cuda", where it computes.
-        folder: where relative paths start.
+        module: function of a custom torch model, of (n_features, outputs); None where problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None where nothing bounds it.
         trajectory: (L, d) where records are trajectories, as in `Dataset`.
         clip: variable → bound on its gradients, where something is clipped.
@@ -50,7 +49,7 @@ class Facts(NamedTuple):
     agents: int = 1
     seed: int = 0
     device: str = "cpu"
-    folder: Path = Path()
+    module: Callable[..., Any] | None = None
     l2: float | None = None
     trajectory: tuple[int, int] | None = None
     clip: Mapping[str, float] = MappingProxyType({})
@@ -60,12 +59,18 @@ class Facts(NamedTuple):
         """The labels 0.0, 1.0, …, as the data give them."""
         return tuple(float(c) for c in range(self.n_classes))
 
+    def named_in(self, make: Callable[..., Any], options: Collection[str]) -> dict[str, Any]:
+        """Return the facts that a function takes by their names; a parameter that is an option is none."""
+        named = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
+        return {name: self if name == "facts" else getattr(self, name) for name in named}
+
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
         """The model that problem.model chooses; None: linear. Raises InputError for one that does not fit."""
-        return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.folder)
+        return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.module)
 
 
-_FACTS = (*Facts._fields, "classes")
+# Parameters of what makes a problem that are filled in by their names.
+PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 
 ModelChoice = Annotated[
@@ -76,7 +81,7 @@ ModelChoice = Annotated[
 ]
 
 
-class Entry(NamedTuple):
+class ProblemEntry(NamedTuple):
     """A registered problem.
 
     Args:
@@ -92,7 +97,6 @@ class Entry(NamedTuple):
         construction_of: key → the key of problem.construction that says the same, and stands for it.
         every_class: whether every class needs train records.
         trajectories: whether it reads trajectories, and nothing else.
-        in_torch: whether a bilevel problem computes in torch, and so on any device.
         one_level: whether nothing is tuned: x has no coordinates, and no validation record is read.
     """
 
@@ -107,7 +111,6 @@ class Entry(NamedTuple):
     construction_of: Mapping[str, str] = MappingProxyType({})
     every_class: bool = False
     trajectories: bool = False
-    in_torch: bool = False
     one_level: bool = False
 
     @property
@@ -134,7 +137,7 @@ class Entry(NamedTuple):
         of_class = getattr(self.make, "__self__", self.make)
         return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
-    def build(self, options: Mapping[str, Any], facts: Facts) -> Any:
+    def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """Make the problem of these data. Raises InputError for data or options that it cannot have."""
         least, most = {"two": (2, 2), "classes": (2, facts.n_classes)}.get(self.labels, (0, facts.n_classes))
         if not least <= facts.n_classes <= most:
@@ -144,7 +147,4 @@ class Entry(NamedTuple):
                 "Choose another problem, declare problem.classes, or say which are positive, as in "
                 "construction = { positive = [0] }."
             )
-        known = {name: getattr(facts, name) for name in _FACTS} | {"facts": facts}
-        parameters = set(inspect.signature(self.make).parameters) - set(self.options)
-        taken = {name: known[name] for name in parameters if name in known}
-        return self.make(**{**taken, **self.defaults, **options})
+        return self.make(**{**facts.named_in(self.make, self.options), **self.defaults, **options})

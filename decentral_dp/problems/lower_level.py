@@ -18,7 +18,7 @@ import scipy
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
-from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, regulariser_matrices, take
+from decentral_dp.problems.records import RecordPairs, concatenate, count_records, regulariser_matrices, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -136,7 +136,7 @@ def solved_quickly(problem: Problem, records: int) -> bool:
 def join_alike(agents: Agents) -> list[Share]:
     """Agents' (train, validation) records, joined where the counts are equal, so that few oracle calls cover all."""
     paired = RecordPairs.from_pairs(agents)
-    counts = np.stack([counts_of(paired.train), counts_of(paired.validation)])
+    counts = np.stack([count_records(paired.train), count_records(paired.validation)])
     if (counts == counts[:, :1]).all():
         return [Share(1.0, concatenate(paired.train), concatenate(paired.validation))]
     groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}

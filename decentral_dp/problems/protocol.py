@@ -368,7 +368,7 @@ class StepFacts(NamedTuple):
 
 
 @runtime_checkable
-class Planned(Protocol):
+class PlannedTraining(Protocol):
     """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
 
     @property
@@ -427,7 +427,7 @@ class Changed(Protocol):
         ...
 
 
-def sizes(p: int, q: int) -> dict[str, tuple[int, ...]]:
+def term_shapes(p: int, q: int) -> dict[str, tuple[int, ...]]:
     """Term or matrix → its shape."""
     vectors = {term: (p,) if family == "x" else (q,) for term, family in CLIP_OF_TERM.items() if term not in MATRICES}
     matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}
@@ -440,9 +440,7 @@ def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
 
 
 def matrices_read(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
-    """Those of the wanted matrices that read records. Raises ValueError on a name that is no matrix."""
-    if not set(wanted) <= set(MATRICES):
-        raise ValueError(f"wanted matrices {sorted(wanted)}; there are {', '.join(MATRICES)}")
+    """Those of the wanted matrices that read records."""
     return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
 
 

@@ -77,7 +77,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
         return RecordPairs(*pair) if isinstance(agent, slice) else pair
 
 
-def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:
+def count_records(records: Sequence[Any]) -> NDArray[np.int64]:
     """(m,) how many records each agent has."""
     if isinstance(records, ByAgent):
         return np.diff(records.offsets)

@@ -56,7 +56,7 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
+from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax, Parametrised
 
 IntArray = NDArray[np.int64]
@@ -177,7 +177,7 @@ class Evaluator:
         """Train and validation records of all agents, each with weights (n,) 1/(m·n_i), so that agents count alike."""
 
         def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
-            counts = counts_of(parts)
+            counts = count_records(parts)
             return concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts)
 
         agents = RecordPairs.from_pairs(self.agents)

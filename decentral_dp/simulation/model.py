@@ -9,7 +9,7 @@ not be there.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
-from decentral_dp.config.components import trusted_files
+from decentral_dp.config.components import named_component, trusted_files
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
@@ -31,7 +31,7 @@ from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
@@ -44,9 +44,6 @@ from decentral_dp.simulation.result import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# Records of a file that are read and scored together.
-CHUNK = 65_536
 
 
 class Reading(NamedTuple):
@@ -66,13 +63,14 @@ class Reading(NamedTuple):
         """The columns of a raw table that features are made of."""
         return self.names if self.rules is None else self.rules.raw(self.names)
 
-    def features(self, columns: Columns, where: str, before: int = 0) -> Prepared:
-        """By the function that prepares train records. before: records that come first. Raises InputError."""
+    def features(self, columns: Columns, where: str) -> Prepared:
+        """By the function that prepares train records. Raises InputError."""
         try:
-            return self.prepare(columns, where=where, before=before)
+            return self.prepare(columns, where=where)
         except InputError as error:
-            mend = "A trained model keeps the rules of its scenario: mend this table, or train again."
-            raise InputError(f"predict: {error} {mend}") from None
+            # A trained model keeps the rules of its scenario.
+            problem = str(error).partition(" Fix: ")[0]
+            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +157,7 @@ class TrainedModel:
 
     def prepare(self, table: Any) -> Array:
         """The features (n, d) of raw records as the weights read them. Arguments and errors are those of `predict`."""
-        return np.concatenate(list(self._prepare_parts(table)))
+        return self._prepare(table)
 
     def predict(self, table: Any) -> NDArray[Any]:
         """Predict the class of each record, or its number.
@@ -192,14 +190,13 @@ class TrainedModel:
             raise InputError("predict_proba: this model predicts numbers, which have no probabilities. Take predict.")
         return self._scores(table)
 
-    def predictions(self, path: Path, chunk: int = CHUNK) -> Iterator[pd.DataFrame]:
-        """The predictions of a file, some records at a time.
+    def predictions(self, path: Path) -> pd.DataFrame:
+        """Tabulate what is predicted of the records of a file.
 
         Args:
-            path: of a CSV or Parquet file.
-            chunk: records that are read together.
+            path: a CSV or Parquet file.
 
-        Yields:
+        Returns:
             Columns "prediction" and, of classes, "probability_CLASS" for each.
 
         Raises:
@@ -207,10 +204,9 @@ class TrainedModel:
         """
         import pandas as pd
 
-        for features in self._of_file(path, chunk):
-            scores = self._predictions(features)
-            shares = {f"probability_{c}": scores[:, k] for k, c in enumerate(self.classes)}
-            yield pd.DataFrame({"prediction": self._labels(scores), **shares})
+        scores = self._scores(path)
+        shares = {f"probability_{c}": scores[:, k] for k, c in enumerate(self.classes)}
+        return pd.DataFrame({"prediction": self._labels(scores), **shares})
 
     def __repr__(self) -> str:
         m, says = len(self.published), "numbers"
@@ -233,7 +229,7 @@ class TrainedModel:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        return np.concatenate([self._predictions(features) for features in self._prepare_parts(table)])
+        return self._predictions(self._prepare(table))
 
     def _predictions(self, features: Array) -> Array:
         """(n, c) probabilities, or (n,) numbers in the label's own unit."""
@@ -246,29 +242,17 @@ class TrainedModel:
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
-    def _prepare_parts(self, table: Any) -> Iterator[Array]:
-        """(n, d) features of parts of a table. Raises InputError."""
+    def _prepare(self, table: Any) -> Array:
+        """(n, d) features of a table, or of the file of one. Raises InputError."""
         if isinstance(table, str | Path):
-            yield from self._of_file(Path(table), CHUNK)
-            return
-        prepared = self.reading.features(self._columns_of(table), "the table")
+            path, rules = Path(table), self.reading.rules
+            text = set() if rules is None else rules.text
+            columns: Columns = read_columns(path, self.columns, text, f"predict: {str(path)!r}", self.reading.csv)
+            prepared = self.reading.features(columns, repr(str(path)))
+        else:
+            prepared = self.reading.features(self._columns_of(table), "the table")
         _warn_of_cuts(prepared.shares_cut)
-        yield prepared.features
-
-    def _of_file(self, path: Path, chunk: int) -> Iterator[Array]:
-        rules = self.reading.rules
-        where, text = f"predict: {str(path)!r}", set() if rules is None else rules.text
-        before, cut = 0, dict[str, float]()
-        for columns in read_columns(path, self.columns, text, chunk, where, self.reading.csv):
-            features, shares = self.reading.features(columns, repr(str(path)), before)
-            n = len(features)
-            cut = {
-                name: (cut.get(name, 0.0) * before + shares.get(name, 0.0) * n) / (before + n)
-                for name in {**cut, **shares}
-            }
-            before += n
-            yield features
-        _warn_of_cuts(cut)
+        return prepared.features
 
     def _columns_of(self, table: Any) -> Columns:
         """The columns of records in memory. Raises InputError."""
@@ -337,13 +321,13 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     y = published.get("x" if result.is_minimax else "y")
-    facts = Facts(
+    facts = ProblemFacts(
         len(names),
         len(classes),
         None if image is None else tuple(image),
         1 if y is None else len(y),
         scenario.records_seed,
-        folder=scenario.folder,
+        module=named_component(scenario, "model").value,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
     if problem is None or y is None or scenario.problem.scale == "standard":
@@ -391,7 +375,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
 def load_model(folder: str | Path) -> TrainedModel:
     """The model of a run folder, at any time: it needs the folder alone, and none of the records.
 
-    Where `problem.model` is a torch module of your own, the Python file that the folder has of it is run.
+    If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
         folder: that a run wrote.

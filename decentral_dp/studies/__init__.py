@@ -12,7 +12,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     measure = ["test_accuracy"]         # names to keep; left out: all
     unset = ["run.evaluate_every"]      # keys to take out of the scenario before others are set
     formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
-    foot = true                         # false: without the words on n and intervals below each picture
     # width = 3.3                       # inches, for a paper
 
     [set]                               # for every cell; tables are merged, dotted keys need no quotes

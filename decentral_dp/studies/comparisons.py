@@ -24,13 +24,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import epsilon_text, power_text
 from decentral_dp.simulation.statistics import Interval, over_seeds
-from decentral_dp.studies.measures import check_measure, is_epsilon, label_text, metric_stem, require_axis
+from decentral_dp.studies.measures import is_epsilon, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Cell, Claim, Gain, Label, Pair, Side, Study, Where
+from decentral_dp.studies.schema import VARIANT, Axis, Claim, Gain, Label, Pair, Side, Study
 
 
 def interval(values: Array | Sequence[float], confidence: float) -> Interval:
@@ -78,7 +76,7 @@ _RANKS = (REFUTED, UNDECIDED, HOLDS, MISSING)
 Values: TypeAlias = "dict[tuple[Label, ...], dict[int, float]]"
 
 
-class Comparison(NamedTuple):
+class ComparedPair(NamedTuple):
     """One combination of a claim.
 
     Args:
@@ -92,7 +90,7 @@ class Comparison(NamedTuple):
     margin: float
 
 
-class Verdict(NamedTuple):
+class ClaimVerdict(NamedTuple):
     """A claim compared with the numbers, combination by combination.
 
     Args:
@@ -104,8 +102,8 @@ class Verdict(NamedTuple):
         numbers: of the combination that is least certain.
 
     Example:
-        >>> verdict = Verdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, numbers="")
-        >>> verdict.outcome, verdict.description
+        >>> found = ClaimVerdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, numbers="")
+        >>> found.outcome, found.description
         ('undecided', 'holds in 2, undecided in 1')
     """
 
@@ -144,35 +142,6 @@ class Verdict(NamedTuple):
         return {**self._asdict(), "verdict": self.description, "outcome": self.outcome, "undecided": self.undecided}
 
 
-def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
-    """Refuse an axis or a value that the study does not have.
-
-    Raises:
-        InputError: the message has the nearest one.
-    """
-    known = {axis.name: axis for axis in axes}
-    for name, labels in where.items():
-        require_axis(f"{place}.where", name, known)
-        for label in labels if isinstance(labels, list) else [labels]:
-            if label not in known[name].labels:
-                labels = [str(v) for v in known[name].labels]
-                raise InputError(f"{place}.where.{name}: {quoted(label)} is no value{nearest_of(str(label), labels)}.")
-
-
-def check_claims(study: Study, axes: Sequence[Axis]) -> None:
-    """Refuse claims about axes or values that the study does not have.
-
-    Raises:
-        InputError: the message has the nearest one.
-    """
-    for claim in study.claims:
-        for side in _sides(claim):
-            check_where(side.where, axes, f"claims ({claim.statement})")
-            if side.best is not None:
-                left = [axis.name for axis in axes if axis.name not in side.where]
-                require_axis(f"claims ({claim.statement}).best", side.best, left)
-
-
 def _sides(claim: Claim) -> list[Side]:
     return [s for s in (claim.left, claim.right) if isinstance(s, Side)]
 
@@ -190,7 +159,7 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def verdict(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Verdict:
+def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> ClaimVerdict:
     """Decide a claim for every left side and every right one that agrees with it on the axes that neither fixes.
 
     Args:
@@ -216,21 +185,21 @@ def verdict(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Ax
     count = {outcome: sum(one.outcome == outcome for one in compared) for outcome in _RANKS}
     least = min(compared, key=lambda one: (_RANKS.index(one.outcome), one.margin), default=None)
     numbers = "" if least is None else least.text
-    return Verdict(claim.statement, len(compared), count[HOLDS], count[REFUTED], count[MISSING], numbers)
+    return ClaimVerdict(claim.statement, len(compared), count[HOLDS], count[REFUTED], count[MISSING], numbers)
 
 
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, at: str
-) -> Comparison:
+) -> ComparedPair:
     """Compare two sides by the seeds that both have. at: names the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values()), study.confidence) for values in (left, other) if values]
     if len(means) < 2 or any(math.isnan(mean) for mean, *_ in means):
-        return Comparison(MISSING, f"nothing was compared{at}", math.nan)
+        return ComparedPair(MISSING, f"nothing was compared{at}", math.nan)
     lacking = len(study.seed_list) - len(seeds)
     if not seeds:
-        return Comparison(UNDECIDED, f"no seed has both sides{at}", math.nan)
+        return ComparedPair(UNDECIDED, f"no seed has both sides{at}", math.nan)
     a, b = (np.array([side[seed] for seed in seeds]) for side in (left, other))
     margins = [_margin(a, bound, sign, study) for bound, sign in _bounds(claim, b)]
     margin = min(margins, key=lambda one: math.inf if math.isnan(one.value) else one.value)
@@ -252,7 +221,7 @@ def _compare(
     else:
         text += spread_text(*margin)
     largest = max(abs(means[0][0]), abs(claim.factor * means[1][0]))
-    return Comparison(outcome, text, margin.value / largest if 0.0 < largest < math.inf else margin.value)
+    return ComparedPair(outcome, text, margin.value / largest if 0.0 < largest < math.inf else margin.value)
 
 
 def _bounds(claim: Claim, right: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], float]]:
@@ -306,68 +275,9 @@ def _mean(values: Mapping[int, float]) -> float:
 
 # What a level of a pair is called.
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
-# What a pair shares: tables of the scenario, by what it is between, and keys of its [privacy].
-_SHARED_TABLES = {"programs": ("problem", "topology"), "networks": ("problem", "algorithm")}
-_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
 # One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
-
-
-def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> None:
-    """Refuse a gain that names no variant, axis or measure of this study, or that compares what differs otherwise.
-
-    Raises:
-        InputError: one sentence on what is wrong.
-    """
-    known = {axis.name: axis for axis in axes}
-    variants = known[VARIANT].labels if VARIANT in known else ()
-    for gain in study.gains:
-        place = f"gains ({gain.name})"
-        check_measure(f"{place}.measure", gain.measure, study.kind, over_rounds=False)
-        for key, name in (("x", gain.x), ("y", gain.y)):
-            if name is not None and (name == VARIANT or name not in known):
-                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it.")
-            if name is not None and gain.y is not None and not known[name].is_numeric:
-                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of numbers; leave out y, and make it x.")
-        check_where(gain.where, axes, place)
-        left = [a.name for a in axes if a.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(a.values) > 1]
-        if left:
-            raise InputError(f"{place}: {left[0]} varies too; make it x or y, or fix it in where.")
-        for pair in gain.pairs:
-            for name in (pair.of, pair.over):
-                if name not in variants:
-                    raise InputError(
-                        f"{place}.pairs: {quoted(name)} is no variant{nearest_of(name, [str(v) for v in variants])}."
-                    )
-            run = [cell for cell in cells if all(cell.labels[axis] == label for axis, label in gain.where.items())]
-            _check_alike(f"{place}.pairs ({pair.name})", pair, run, gain.between)
-
-
-def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) -> None:
-    """The same records and target on both sides, cell by cell; the same graph, or the same program."""
-
-    def shared(cell: Cell) -> dict[str, Any]:
-        out = {name: cell.content.get(name) for name in _SHARED_TABLES[between]}
-        privacy = cell.content.get("privacy") or {}
-        return out | {f"privacy.{key}": privacy.get(key) for key in _SHARED_PRIVACY}
-
-    sides: list[dict[Any, Cell]] = [{}, {}]
-    for cell in cells:
-        for side, name in zip(sides, (pair.of, pair.over), strict=True):
-            if cell.labels[VARIANT] == name:
-                side[(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
-    both = [at for at in sides[0] if at in sides[1]]
-    if not both:
-        raise InputError(f"{place}: there is no cell of both sides. Name variants that are run at the same values.")
-    for at in both:
-        left, right = shared(sides[0][at]), shared(sides[1][at])
-        unlike = next((key for key in left if left[key] != right[key]), None)
-        if unlike is not None:
-            raise InputError(
-                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {unlike}, so that their difference is "
-                f"not of the {between} alone. Give both the same."
-            )
 
 
 def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL,
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Gain, Label, Plot, Study, are_numbers
-from decentral_dp.studies.tables import Measured, counts_of, different_threat_models, failures_text, intervals_text
+from decentral_dp.studies.tables import Measured, count_cells, different_threat_models, failures_text, intervals_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,8 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     if plot.points is not None and not _is_joined(plot, axes):
         _name_points(figure, each[0], {place(row): row[plot.points] for row in points.to_dict("records")})
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    handles, heading = _legend_entries(plot, axes, lines, cells, any(_has_mark(ax) for ax in each))
+    marked = any(line.get_gid() == FAILED_MARK for ax in each for line in ax.lines)
+    handles, heading = _legend_entries(plot, axes, lines, cells, marked)
     notes = [_means_text(points, plot.x == "round"), intervals_text(points, study.confidence)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
@@ -169,7 +170,7 @@ def _draw_panel(
                     ax.annotate(count, (there, row["mean"]), (4, 4), textcoords="offset points", fontsize=7)
         for there in x[np.isposinf(mean)]:
             ax.annotate("∞", (there, 0.985), xycoords=("data", "axes fraction"), color=line.colour, va="top")
-        for labels, (total, failed) in counts_of(select(cells, line.where), list(axes)).items():
+        for labels, (total, failed) in count_cells(select(cells, line.where), list(axes)).items():
             if failed == total and not any(tuple(row[axis] for axis in axes) == labels for row in rows):
                 _mark_failed(ax, place(dict(zip(axes, labels, strict=True))) + aside, k, line.colour)
 
@@ -192,10 +193,6 @@ def _mark_failed(ax: Axes, at: float, index: int, colour: str) -> None:
         zorder=5,
     )
     cross.set(markersize=6, markeredgewidth=1.6, clip_on=False, gid=FAILED_MARK)
-
-
-def _has_mark(ax: Axes) -> bool:
-    return any(line.get_gid() == FAILED_MARK for line in ax.lines)
 
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
@@ -446,7 +443,7 @@ def _finish(
     handles: Sequence[Any],
     heading: str,
 ) -> None:
-    """Write the labels of both axes, the title above, and below the legend and, if the study has a foot, the notes."""
+    """Write the labels of both axes, the title above, and below the legend and, if the width is free, the notes."""
     size = style.letter_size("font")
     width, height = figure.get_size_inches()
     side = figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
@@ -456,7 +453,7 @@ def _finish(
     shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
-    words = textwrap.fill(" ".join(filter(None, notes)) if study.foot else "", int(width * 15.5))
+    words = "" if study.width else textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
     foot = below = 0.15 * (words.count("\n") + 1) + 0.08 if words else 0.0
     note = figure.text(0.01, 0.0, words, va="top", fontsize=min(8.0, size), color=style.GREY)
     legend = None

@@ -1,6 +1,6 @@
 """What the cells of a study measure: which names there are, and their words in tables and pictures.
 
-A misspelled name is refused before anything is run. Of an ε the words say whether it is certified, provable or neither,
+Of an ε the words say whether it is certified, provable or neither,
 and at which δ; the cells that they are told of are a table with the columns guarantee, mechanism and delta
 (`tables.cell_table`).
 """
@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text
 from decentral_dp.reporting.measures import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
-from decentral_dp.studies.schema import Axis, Label, Side, Study
+from decentral_dp.studies.schema import Label, Side, Study
 from decentral_dp.tasks.outcomes import number
 
 Split = Literal["run", "plan"]
@@ -44,50 +43,8 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
     return sorted(f"{name}{ending}" for name, m, kinds in reaches if kind in kinds for ending in m.endings)
 
 
-def check_names(study: Study, axes: Sequence[Axis]) -> None:
-    """Refuse what no cell of the study's kind measures, and rounds that are not kept.
-
-    Raises:
-        InputError: an unknown name, with the nearest one; a round of which the study keeps no values.
-    """
-    kind, varied = study.kind, [axis.name for axis in axes]
-    kept = [] if isinstance(study.rounds, str) else study.rounds
-    for name in study.measure:
-        if not _is_known(name, kind, over_rounds=True):
-            check_measure("measure", name, kind, over_rounds=False)
-    for claim in study.claims:
-        place = f"claims ({claim.statement})"
-        for side in (claim.left, claim.right):
-            if isinstance(side, Side):
-                check_measure(f"{place}.measure", side.measure, kind, side.round is not None)
-                if side.round is not None and not (study.rounds == "all" or side.round in kept):
-                    raise InputError(f'{place}.round: {side.round} is not kept. Fix: set rounds = "all", or list it.')
-    for plot in study.plots:
-        place, over_rounds = f"plots ({plot.name})", plot.x == "round"
-        if over_rounds and study.rounds != "all" and not kept:
-            raise InputError(f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.')
-        if not over_rounds and plot.x not in varied and not _is_known(plot.x, kind, over_rounds=False):
-            hint = nearest_of(plot.x, ["round", *varied, *names_of(kind, over_rounds=False)])
-            raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}.")
-        for name in plot.measures:
-            check_measure(f"{place}.y", name, kind, over_rounds)
-
-
-def require_axis(key: str, name: str, axes: Collection[str]) -> None:
-    """Refuse a name that is no axis of a study. Raises InputError, which begins with the key."""
-    if name not in axes:
-        raise InputError(f"{key}: {quoted(name)} does not vary here{nearest_of(name, sorted(axes))}.")
-
-
-def check_measure(place: str, name: str, kind: Split, over_rounds: bool) -> None:
-    """Refuse what no cell of a study of this kind measures over rounds, or at the end. Raises InputError."""
-    if not _is_known(name, kind, over_rounds):
-        when = f"over the rounds of a {kind}" if over_rounds else f"at the end of a {kind}"
-        hint = nearest_of(name, names_of(kind, over_rounds))
-        raise InputError(f"{place}: {quoted(name)} is not measured {when}{hint}.")
-
-
-def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
+def is_measured(name: str, kind: Split, over_rounds: bool) -> bool:
+    """Whether cells of this kind measure a name over rounds, or at the end."""
     if not over_rounds and (_AT_A_DISTANCE.fullmatch(name) or (kind == "run" and is_to(name))):
         return True
     return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)

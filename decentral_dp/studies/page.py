@@ -1,21 +1,15 @@
-"""A finished study, its page, and its view in a notebook.
-
-The page is one file with the study's tables, which can be sorted, its pictures, and the verdicts on its claims.
-A notebook shows how many cells failed, the claims, the means and two pictures.
-"""
+"""A finished study, and its page: one file with its tables, which can be sorted, its pictures, and its claims."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from decentral_dp.reporting.plots.style import picture_of
 from decentral_dp.reporting.render import render
-from decentral_dp.studies.comparisons import Verdict, gain_words
-from decentral_dp.studies.figures import study_figures
+from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Study, to_toml
@@ -58,7 +52,7 @@ class Findings:
     results: pd.DataFrame
     summary: pd.DataFrame
     cells: pd.DataFrame
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ClaimVerdict]
     computed: int
     warnings: Sequence[str]
     folder: Path | None
@@ -82,9 +76,6 @@ class Findings:
     def __repr__(self) -> str:
         return f"<Findings {self.study.title!r}: {self.ended_ok} of {len(self.cells)} cells ended ok>"
 
-    def _repr_html_(self) -> str:
-        return study_view(self)
-
     @property
     def ended_ok(self) -> int:
         """How many cells ended ok."""
@@ -93,15 +84,12 @@ class Findings:
 
 # A picture so much wider than high has panels side by side, and the whole width of the page.
 _WIDE_RATIO = 1.6
-# More pictures are on the page of the study's folder.
-_MOST_PICTURES = 2
 
 
 def study_page(
     findings: Findings,
     plots: Path,
     notes: Sequence[str],
-    captions: Mapping[str, str],
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -109,15 +97,10 @@ def study_page(
         findings: the finished study.
         plots: folder of its pictures.
         notes: what is taken on the author's word, cell after cell.
-        captions: name of a picture → what has to be said of it.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    pictures = [
-        (path.read_bytes(), title or name, captions.get(name, ""))
-        for name, title in named
-        if (path := plots / f"{name}.png").exists()
-    ]
+    pictures = [(path.read_bytes(), title or name) for name, title in named if (path := plots / f"{name}.png").exists()]
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         THREAT_MODEL[column]: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
@@ -144,19 +127,3 @@ def study_page(
 def _is_wide(png: bytes) -> bool:
     wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
     return wide > _WIDE_RATIO * high
-
-
-def study_view(findings: Findings) -> str:
-    """Markup of a finished study for a notebook."""
-    study, cells = findings.study, findings.cells
-    few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES]})
-    titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    figures = study_figures(findings.measurements._replace(study=few))
-    return render(
-        "study_view",
-        findings=findings,
-        table=study_table(findings.measurements),
-        failures=failures(cells),
-        failures_text=failures_text(cells),
-        pictures=[(picture_of(figure), titles[name]) for name, figure in figures],
-    )

@@ -155,69 +155,64 @@ def _run(scenario: Scenario, task: Task) -> Record:
     pairs = _pairs(job) if task.network else {}
     done = run_job(job)
     result = done.result
-    diverged = result.has_diverged
-    record = _record(cast(Status, result.status), result.reason, result.rounds)
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
-    record["curves"] = {
+    curves = {
         str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
     }
-    _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
-    privacy = result.privacy
-    record["notes"], record["threat_model"] = (
-        [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
-        _threat_model(privacy),
-    )
-    record["method"] = result.method
-    record["finals"] |= {} if diverged else result.metrics
-    record["finals"] |= {
-        "epsilon_max": privacy.epsilon_max,
-        "epsilon_pure_max": privacy.epsilon_pure_max,
-        "claimed": privacy.claimed_epsilon,
+    finals = {} if result.has_diverged else dict(result.metrics)
+    finals |= {
+        "epsilon_max": result.privacy.epsilon_max,
+        "epsilon_pure_max": result.privacy.epsilon_pure_max,
+        "claimed": result.privacy.claimed_epsilon,
         "rounds": result.rounds,
         "seconds": result.seconds,
-        "diverged": float(diverged),
-        **_network(job),
-        **pairs,
+        "diverged": float(result.has_diverged),
     }
-    return record
-
-
-def _threat_model(privacy: PrivacyStatement) -> list[str]:
-    """Adjacency and adversary; empty texts without noise."""
-    return [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""]
+    record = _record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    rounds = sorted({*means["round"].tolist(), result.rounds})
+    return _with_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
 
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
     job = build(scenario)
-    record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
+    budget, whole, limits = job.budget, claim_of(job), horizon_of(job)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    claims = [_claim(job, cut) for cut in cuts]
-    limits = horizon_of(job)
-    privacy = statement_of(job)
-    record["notes"], record["threat_model"] = (
-        [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
-        _threat_model(privacy),
-    )
-    record["method"] = method_name(job)
-    record["curves"] = {
-        "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
-        "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon_pure, 0.0)],
+    claims = [None if whole is None else _claim(job, cut) for cut in cuts]
+    curves = {
+        "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
+        "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
-    _add_sent(record, job, cuts)
-    whole = claim_of(job)
-    record["finals"] |= {
-        "epsilon_max": job.budget.epsilon.max(),
-        "epsilon_pure_max": job.budget.epsilon_pure.max(),
+    finals = {
+        "epsilon_max": budget.epsilon.max(),
+        "epsilon_pure_max": budget.epsilon_pure.max(),
         "claimed": claims[-1],
         "finite_data": limits.finite_data,
         "endless_stream": limits.endless_stream,
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
-        **_network(job),
-        **(_pairs(job) if network else {}),
     }
-    return record
+    record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
+    record["method"] = method_name(job)
+    return _with_facts(record, job, statement_of(job), cuts, curves, finals | (_pairs(job) if network else {}))
+
+
+def _with_facts(
+    record: Record, job: Job, privacy: PrivacyStatement, rounds: list[int], curves: Record, finals: Record
+) -> Record:
+    """The record with its values, and with the messages, the network and the threat model of its job."""
+    sent = count_sent(job, rounds)
+    network = {
+        "spectral_gap": job.topology.spectral_gap,
+        "neighbour_weight": float(job.topology.neighbour_weight.min()),
+        "agents": job.n_agents,
+    }
+    return record | {
+        "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
+        "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
+        "notes": [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
+        "threat_model": [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""],
+    }
 
 
 def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
@@ -244,20 +239,6 @@ def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, An
     spent = spending(job.ledger.select(worst), delta, cuts)
     # Composed in one piece, the last number is as good or better.
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
-
-
-def _add_sent(record: Record, job: Job, rounds: list[int]) -> None:
-    sent = count_sent(job, rounds)
-    record["curves"] |= {name: [rounds, counts] for name, counts in sent.items()}
-    record["finals"] |= {name: counts[-1] for name, counts in sent.items()}
-
-
-def _network(job: Job) -> dict[str, float]:
-    return {
-        "spectral_gap": job.topology.spectral_gap,
-        "neighbour_weight": float(job.topology.neighbour_weight.min()),
-        "agents": job.n_agents,
-    }
 
 
 def _pairs(job: Job) -> dict[str, float]:

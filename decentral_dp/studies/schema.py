@@ -25,7 +25,6 @@ from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.user_code import in_module
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
@@ -217,11 +216,8 @@ class Study(Table):
     """Formats of the pictures: "png", "svg" and "pdf"; the page shows "png"."""
 
     width: Annotated[float, Field(ge=2.0, le=20.0)] | None = None
-    """Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs it
-    if left out."""
-
-    foot: bool = True
-    """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
+    """Width of the pictures in inches, with letters of 8 points and without the notes at their foot, as for a column of
+    a paper (3.3); as a page needs it if left out."""
 
     gains: list[Gain] = []
     """Paired differences between variants, with phase diagrams."""
@@ -521,13 +517,10 @@ def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
         ('ring agents 10', 'ring agents 20')
         >>> label_all([0.1, 1])
         (0.1, 1)
-        >>> label_all(["ring", "my_graphs:wheel", "graphs:star", "other_graphs:star"])
-        ('ring', 'wheel', 'graphs:star', 'other_graphs:star')
     """
     if are_numbers(values):
         return tuple(values)
-    full = [_name(v) for v in values]
-    named = list(zip(_without_modules(full), values, strict=True))
+    named = [(_name(v), v) for v in values]
     return tuple(_label(name, v, [o for n, o in named if n == name]) for name, v in named)
 
 
@@ -537,21 +530,11 @@ def _name(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _without_modules(names: Sequence[str]) -> list[str]:
-    """A component of a module by its own name, where no other value has that name too."""
-    short = [parts[1] if (parts := in_module(name)) is not None else name for name in names]
-    whole: dict[str, set[str]] = {}
-    for own, name in zip(short, names, strict=True):
-        whole.setdefault(own, set()).add(name)
-    return [own if len(whole[own]) == 1 else name for own, name in zip(short, names, strict=True)]
-
-
 def _label(name: str, value: Any, others: Sequence[Any]) -> str:
     if not isinstance(value, Mapping):
         return name
     tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
     shown = differ or ([] if name else list(value))
-    return " ".join(
-        [name, *(f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)]
-    ).strip()
+    parts = (f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)
+    return " ".join([name, *parts]).strip()

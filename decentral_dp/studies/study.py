@@ -27,12 +27,13 @@ from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
-from decentral_dp.studies.comparisons import check_claims, check_gains, check_where, gain_table, verdict
-from decentral_dp.studies.figures import gain_figures, study_figures, unnamed_axes_text
-from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
+from decentral_dp.studies.checks import check_study
+from decentral_dp.studies.comparisons import decide_claim, gain_table
+from decentral_dp.studies.figures import gain_figures, study_figures
+from decentral_dp.studies.measures import NETWORK, missing_measures, named_measures
 from decentral_dp.studies.page import Findings, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
-from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, to_toml
+from decentral_dp.studies.schema import Axis, Cell, Study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
 from decentral_dp.tasks.outcomes import (
     CELLS,
@@ -139,7 +140,7 @@ def conduct(
         Stopped: an interrupt came.
     """
     try:
-        varied, listed = _check_study(study)
+        varied, listed = check_study(study)
         Workers(address=address).check()
         with _folder_of_cells(out) as folder:
             keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress, manifest)
@@ -149,20 +150,6 @@ def conduct(
         raise Stopped(
             f'Interrupted; {finished} finished cells are kept in {out}, and "decentral-dp resume {out}" goes on.'
         ) from None
-
-
-def _check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
-    """What varies, and the cells. Raises InputError for whatever of the study cannot be meant."""
-    varied = axes(study)
-    for part in study.where:
-        check_where(part, varied, "study")
-    listed = cells(study)
-    check_claims(study, varied)
-    for plot in study.plots:
-        check_plot(plot, varied)
-    check_names(study, varied)
-    check_gains(study, varied, listed)
-    return varied, listed
 
 
 @contextmanager
@@ -234,34 +221,6 @@ def _compute_cells(
     return keys, [known[task.key] if isinstance(task, Task) else task for task in tasks], len(missing)
 
 
-def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
-    """Refuse a picture of axes that are not there, or that would draw different cells as one.
-
-    Raises:
-        InputError: one sentence on what is wrong.
-    """
-    place = f"plots ({plot.name})"
-    check_where(plot.where, varied, place)
-    names = [axis.name for axis in varied]
-    for role in ("lines", "panels", "points"):
-        if (name := getattr(plot, role)) is not None:
-            require_axis(f"{place}.{role}", name, names)
-    along = plot.points is not None and next(axis for axis in varied if axis.name == plot.points).is_numeric
-    if plot.points is not None and ((plot.panels and not along) or plot.x == "round" or plot.x in names):
-        raise InputError(
-            f"{place}.points: points are joined, or named, where x is measured; they are named where there are no "
-            "panels. Leave it out."
-        )
-    settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
-    used = {plot.x, plot.lines, plot.panels, plot.points} | settled
-    left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
-    if left and (plot.x == "round" or plot.x in names):
-        raise InputError(
-            f"{place}: {left[0]} varies too, and cells that differ in it would be drawn as one. Make it x, lines or "
-            "panels, or fix it in where."
-        )
-
-
 def _write(
     study: Study,
     varied: Sequence[Axis],
@@ -276,7 +235,7 @@ def _write(
     table = cell_table(listed, keys, records)
     means = summary(values, names, study.confidence, table)
     counted = rows_of_means(values, table)
-    verdicts = [verdict(claim, study, counted, varied) for claim in study.claims]
+    verdicts = [decide_claim(claim, study, counted, varied) for claim in study.claims]
     measured = Measured(study, varied, means, table)
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
@@ -306,7 +265,6 @@ def _write(
         findings,
         out / "plots",
         [note for record in records for note in record["notes"]],
-        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_text(plot, measured))},
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())

@@ -88,7 +88,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         these), mean, low, high. Where all cells failed, a name that others have measured has n = 0.
     """
     counted = rows_of_means(frame, cells)
-    counts = counts_of(cells, axes)
+    counts = count_cells(cells, axes)
     rows: list[dict[str, Any]] = []
     for last in (True, False):
         part = counted[counted["last"] == last]
@@ -122,12 +122,12 @@ def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["cell"].isin(ended) | frame["name"].isin(measures.OF_EVERY_CELL)]
 
 
-def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
+def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
     """Count the cells of every combination, and those of them that failed.
 
     Example:
         >>> cells = pd.DataFrame({"graph": ["ring", "ring", "star"], "status": ["ok", "diverged", "refused"]})
-        >>> counts_of(cells, ["graph"])
+        >>> count_cells(cells, ["graph"])
         {('ring',): (2, 1), ('star',): (1, 1)}
     """
     parts = _combinations(cells, axes).items()
@@ -209,7 +209,11 @@ def study_table(measured: Measured) -> TextTable:
     last = summary[summary["last"]]
     columns = columns_of(study, summary)
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    heads = _heads(names, columns, cells)
+    # An axis is called by the last part of its key if no other head is that.
+    short = [measures.own_name(name) for name in names]
+    own = [part if [*short, *columns].count(part) == 1 else name for part, name in zip(short, names, strict=True)]
+    below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
+    heads = list(zip([*own, *columns], below, strict=True))
     parts = _combinations(cells, names)
     stated = _guarantee_columns(cells, parts, columns)
     lost = bool(_count_failures(cells))
@@ -230,15 +234,6 @@ def study_table(measured: Measured) -> TextTable:
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
 
 
-def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame) -> list[tuple[str, str]]:
-    """Heads of the axes, then of the measures, all different: an axis by its last part if no other head is that."""
-    short = [measures.own_name(name) for name in names]
-    taken = [*short, *columns]
-    own = [part if taken.count(part) == 1 else name for part, name in zip(short, names, strict=True)]
-    below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
-    return list(zip([*own, *columns], below, strict=True))
-
-
 def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
     """List the measures in the table of means at the end: what the study names and a cell has, else the usual."""
     there = set(summary.loc[summary["last"], "name"])
@@ -255,8 +250,10 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text = "Of one cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; prices and facts also over those that diverged"
+    # The algorithms of which more is on than their name says.
+    methods = "; ".join(method for method in dict.fromkeys(cells.get("method", ())) if " + " in method)
     sentences = [f"{text}.", intervals_text(means, study.confidence), failures_text(cells)]
-    return " ".join(filter(None, sentences)) + _diverged(cells) + _methods(cells)
+    return " ".join(filter(None, [*sentences, f"Algorithms: {methods}." if methods else ""]))
 
 
 def intervals_text(means: pd.DataFrame, confidence: float) -> str:
@@ -267,41 +264,6 @@ def intervals_text(means: pd.DataFrame, confidence: float) -> str:
         ("95 % intervals: Student's t.", '')
     """
     return f"{100 * confidence:g} % intervals: Student's t." if means["low"].notna().any() else ""
-
-
-# Cells that diverged and are named in a note; of more, the rest is counted.
-_MOST_NAMED = 6
-_FACTS = (
-    "cell",
-    "seed",
-    "guarantee",
-    "mechanism",
-    "delta",
-    *THREAT_MODEL,
-    "method",
-    "status",
-    "reason",
-    "round",
-    "seconds",
-)
-
-
-def _diverged(cells: pd.DataFrame) -> str:
-    """The cells that diverged, by their axes and seeds."""
-    lost = cells[cells["status"] == "diverged"]
-    axes = [name for name in cells if name not in _FACTS]
-    named = [
-        " ".join([*(str(row[name]) for name in axes), *([] if row.get("seed") is None else [f"seed {row['seed']}"])])
-        for row in lost[:_MOST_NAMED].to_dict("records")
-    ]
-    more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-    return f" Diverged, and in no mean: {'; '.join(named)}{more}." if named else ""
-
-
-def _methods(cells: pd.DataFrame) -> str:
-    """The algorithms of which more is on than their name says."""
-    methods = [text for text in dict.fromkeys(cells.get("method", ())) if " + " in text]
-    return f" Algorithms: {'; '.join(methods)}." if methods else ""
 
 
 def failures_text(cells: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 `GENERATORS` and `WEIGHTS` list what can be named, `names()` the networks that come with the package.
 
 Example:
-    >>> build("random_regular", 10, {"degree": 3}, "metropolis", seed=7).degrees.tolist()
+    >>> build_topology("random_regular", 10, {"degree": 3}, "metropolis", seed=7).degrees.tolist()
     [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     >>> from_file("abilene").n_agents
     11
@@ -13,7 +13,7 @@ from decentral_dp.topology.graph_files import find_named, graph_title, names
 from decentral_dp.topology.graphs import GENERATORS, Generator
 from decentral_dp.topology.topology import (
     Topology,
-    build,
+    build_topology,
     from_edges,
     from_file,
     from_matrix,

@@ -96,14 +96,21 @@ def read_graph(path: Path, directed: bool = False, separator: str | None = None)
         11
     """
     ending, place = path.suffix.lower(), f"topology.file: {path}"
-    if ending == ".csv":
-        return _edge_list(_text(path), separator or ",", place, directed)
-    if ending not in _READERS:
+    if ending not in (*_READERS, ".csv"):
         endings = ", ".join([*_READERS, ".csv", *MATRICES])
         fix = "convert it, for example with networkx.write_graphml"
         raise _refusal(place, f"got the ending {quoted(path.suffix)}, expected one of {endings}", fix)
+    try:
+        content: Any = regular(path, "topology.file").read_bytes()
+        # XML declares its own encoding.
+        content = content if ending == ".graphml" else content.decode("utf-8-sig")
+    except OSError as error:
+        raise _unreadable(place, error) from error
+    except UnicodeDecodeError as error:
+        raise _refusal(place, "the file is not UTF-8 text", "save it as UTF-8") from error
+    if ending == ".csv":
+        return _edge_list(content, separator or ",", place, directed)
     name, reader = _READERS[ending]
-    content = _bytes(path) if ending == ".graphml" else _text(path)
     try:
         with warnings.catch_warnings():
             # networkx warns of parts of GraphML that are not needed.
@@ -122,62 +129,42 @@ def _refusal(place: str, problem: str, fix: str) -> InputError:
     return InputError(f"{place}: {problem}. Fix: {fix}.")
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
-    missing = isinstance(error, FileNotFoundError)
-    problem = "does not exist; check the path" if missing else f"cannot be read ({error.strerror})"
-    return InputError(f"topology.file: {path} {problem}.")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return regular(path, "topology.file").read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return _bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"topology.file: {path} is not UTF-8 text. Fix: save it as UTF-8.") from error
+def _unreadable(place: str, error: OSError) -> InputError:
+    return _refusal(place, f"the file cannot be read ({error.strerror})", "check the path")
 
 
 def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
     """A header, then an edge a line."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     links: list[Link] = []
-    problem = ""
+    problem, header = "", None
     try:
-        header = [name.lower() for name in next(rows, [])]
-        if header not in (["source", "target"], ["source", "target", "weight"]):
-            # The line is not printed: a file of records may be named by mistake.
-            problem = f"line 1 is no header (expected {quoted(f'source{separator}target')}, and weight or not)"
-        for row in rows if not problem else ():
-            problem = problem or (_fault_of_row(row, header) if row else "")
-            if problem:
-                problem = f"line {rows.line_num}: {problem}"
-                break
-            if row:
-                weight = finite(row[2]) if len(row) == 3 else None
+        for row in filter(None, rows):
+            weight = finite(row[2]) if len(row) == 3 else None
+            if header is None:
+                header = [name.lower() for name in row]
+                # The line is not printed: a file of records may be named by mistake.
+                if header not in (["source", "target"], ["source", "target", "weight"]):
+                    problem = f"no header (expected source{separator}target, and weight or not)"
+            elif len(row) != len(header):
+                problem = f"{len(row)} columns (expected {len(header)})"
+            elif [name.lower() for name in row] == header:
+                problem = "a second header"
+            elif any(not name or name != name.strip() for name in row[:2]):
+                problem = "a name is empty, or has blanks at its ends"
+            elif len(row) == 3 and (weight is None or weight <= 0.0):
+                problem = "the weight is no number above 0"
+            else:
                 links.append(Link((row[0], row[1]), weight, f"{place}: line {rows.line_num}"))
+            if problem:
+                break
     except csv.Error:
-        problem = f"line {rows.line_num} is no row of a CSV file"
+        problem = "no row of a CSV file"
     if problem or not links:
-        raise _refusal(place, problem or "no edges", "write a header and one edge a line, or set topology.separator")
+        problem = f"line {rows.line_num}: {problem}" if problem else "no edges"
+        raise _refusal(place, problem, "write a header and one edge a line, or set topology.separator")
     agents = list(dict.fromkeys(agent for link in links for agent in link.endpoints))
     return collect([agents[k] for k in numbering(agents)], links, place, directed)
-
-
-def _fault_of_row(row: list[str], header: list[str]) -> str:
-    """Describe why a row is no edge; "" if it is one."""
-    if len(row) != len(header):
-        return f"{len(row)} columns (expected {len(header)})"
-    if [name.lower() for name in row] == header:
-        return "a second header"
-    if any(not name or name != name.strip() for name in row[:2]):
-        return "a name is empty, or has blanks at its ends"
-    weight = finite(row[2]) if len(row) == 3 else 1.0
-    return "the weight is no number above 0" if weight is None or weight <= 0.0 else ""
 
 
 def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]) -> str:
@@ -221,30 +208,14 @@ def _read_graphml(content: bytes) -> Any:
     return graph if whole else "two edges have one id, or some stand outside the graph"
 
 
-# Pattern of an error of networkx about a GML file → fault.
-_GML_ERRORS = {
-    r"more than one graph": "a second graph",
-    r"undefined (?:source|target) (.+)": "an edge leads to {}, which is none of the nodes",
-    r"node id (.+) is duplicated": "two nodes have the id {}",
-    r"edge #(\d+) .* is duplicated": "edge {} is there twice",
-}
-
-
 def _read_gml(text: str) -> Any:
     import networkx as nx
 
     stated = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
     if stated not in ([], [("directed", "0")], [("directed", "1")]):
         return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
-    try:
-        # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
-        graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
-    except nx.NetworkXError as error:
-        matches = [(fault, re.search(pattern, str(error))) for pattern, fault in _GML_ERRORS.items()]
-        fault = next((fault.format(*match.groups()) for fault, match in matches if match), "")
-        if not fault:
-            raise
-        return fault
+    # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
+    graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     # A key that is there twice is a list.
     if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
         return "a node has two labels, or a graph of its own"
@@ -323,7 +294,7 @@ def read_matrix(path: Path) -> Array:
     except InputError:
         raise
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(place, error) from error
     except (NoArchiveError, *DAMAGED):
         problem = "the file holds no matrix"
     if problem:

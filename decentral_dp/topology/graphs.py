@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import Doc
 
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Positive, declared_keys, type_in_words
+from decentral_dp.files.tables import DeclaredKey, declared_keys, type_in_words
 from decentral_dp.formatting import join_words
 from decentral_dp.topology.spectrum import laplacian_ends
 
@@ -108,20 +107,20 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
     return np.unique(pairs, axis=0)
 
 
-def components(agents: int, edges: IntArray) -> IntArray:
-    """Find the connected component of every agent.
+def is_connected(agents: int, edges: IntArray) -> bool:
+    """Say whether the graph has one component.
 
     Args:
         agents: their number m.
         edges: (E, 2).
 
-    Returns:
-        (m,) numbers of components, from 0.
-
     Example:
-        >>> components(4, np.array([[0, 1]])).tolist()
-        [0, 0, 1, 2]
+        >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
+        (True, False)
     """
+    # A missing neighbour is the usual reason, and cheaper to see than components.
+    if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
+        return False
     # Every agent points to one of a lower number in its component, in the end to the lowest. scipy's csgraph does the
     # same, and its import takes a twentieth of a plan.
     lowest, before = np.arange(agents), None
@@ -131,72 +130,35 @@ def components(agents: int, edges: IntArray) -> IntArray:
         for end in ends.T:
             np.minimum.at(lowest, end, ends.min(axis=1))
         lowest = lowest[lowest]
-    return np.asarray(np.unique(lowest, return_inverse=True)[1], dtype=np.int64)
-
-
-def is_connected(agents: int, edges: IntArray) -> bool:
-    """Say whether the graph has one component.
-
-    Example:
-        >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
-        (True, False)
-    """
-    # A missing neighbour is the usual reason, and cheaper to see than components.
-    if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
-        return False
-    return bool(components(agents, edges).max() == 0)
+    return not lowest.any()
 
 
 def require_connected(graph: Graph, subject: str) -> None:
-    """Refuse a graph of more than one component.
+    """Refuse a graph in which some agents do not reach all others.
 
     Args:
         graph: the graph; one agent alone passes.
         subject: begins the message.
 
     Raises:
-        InputError: isolated agents (named) or several components (counted).
+        InputError: several components, of a directed graph strongly connected ones; it names agents of the small ones.
     """
-    if graph.agents == 1:
+    if not graph.directed and is_connected(graph.agents, graph.edges):
         return
-    names = graph.labels or tuple(str(i) for i in range(graph.agents))
-    isolated = [names[i] for i in np.flatnonzero(graph.degrees == 0)]
-    if isolated:
-        raise InputError(
-            f"{subject}: {join_names(isolated, 'agent')} without a neighbour cannot gossip; link or remove them."
-        )
-    if graph.directed:
-        _require_strongly_connected(graph, names, subject)
-        return
-    component = components(graph.agents, graph.edges)
-    sizes = np.bincount(component)
-    if sizes.size > 1:
-        parts = []
-        for k in np.argsort(-sizes, kind="stable")[:6]:
-            members = [names[i] for i in np.flatnonzero(component == k)[:4]]
-            parts.append(f"{sizes[k]} agents ({', '.join([*members[:3], *(['…'] if len(members) > 3 else [])])})")
-        parts += [f"{sizes.size - 6} more"] if sizes.size > 6 else []
-        raise InputError(
-            f"{subject}: this graph has {sizes.size} components, of {join_words(parts)}, and gossip needs one. Fix: "
-            "add edges between them, or remove names that are no agents."
-        )
-
-
-def _require_strongly_connected(graph: Graph, names: tuple[str, ...], subject: str) -> None:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     arcs = coo_array((np.ones(len(graph.edges)), tuple(graph.edges.T)), shape=(graph.agents, graph.agents)).tocsr()
-    parts, part = connected_components(arcs, connection="strong")
+    parts, part = connected_components(arcs, directed=graph.directed, connection="strong")
     if parts == 1:
         return
     sizes = np.bincount(part)
-    lost = np.flatnonzero(part == part[np.argmin(sizes[part])])
-    listed = join_names([names[i] for i in lost], "agent")
+    names = graph.labels or tuple(str(i) for i in range(graph.agents))
+    apart = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
     raise InputError(
-        f"{subject}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
-        f"{graph.agents} agents, and push-sum needs one: no arcs lead from {listed} to all others and "
-        "back. Add arcs, or make the graph undirected."
+        f"{subject}: this graph has {parts} {'strongly connected ' * graph.directed}components (expected 1): the "
+        f"largest has {sizes.max()} of {graph.agents} agents, without {apart}. Fix: add edges between them, or remove "
+        "names that are no agents."
     )
 
 
@@ -270,19 +232,19 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
     for name in values:
         if name not in keys:
             raise unknown(subject, name, keys)
-    return {name: _value(subject, key, values.get(name)) for name, key in keys.items()}
-
-
-def _value(subject: str, key: DeclaredKey, got: Any) -> Any:
-    if got is None:
-        if key.required:
-            raise InputError(f"{subject}: {key.name} is missing; give {type_in_words(key.type)}.")
-        return key.default
-    try:
+    filled = {}
+    for name, key in keys.items():
+        got = values.get(name)
         plain = got.item() if isinstance(got, np.generic) else got
-        return TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
-    except ValidationError:
-        raise InputError(f"{subject}: {key.name} = {got!r}, wanted {type_in_words(key.type)}.") from None
+        try:
+            if plain is None and not key.required:
+                filled[name] = key.default
+            else:
+                filled[name] = TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
+        except ValidationError:
+            problem = "is missing" if got is None else f"= {got!r}"
+            raise InputError(f"{subject}: {name} {problem}, wanted {type_in_words(key.type)}.") from None
+    return filled
 
 
 def unknown_key(key: str, kind: str, parameters: Iterable[str]) -> InputError:
@@ -309,21 +271,6 @@ over_time, drop, offline, delay, compression. To take another graph, replace the
         f"topology.{key}: {kind} takes no such key; {hint} takes {', '.join(known)}. To take another graph, replace "
         f'the whole table: topology = {{kind = "{kind}", agents = 10}}.'
     )
-
-
-def whole_number(subject: str, got: Any) -> int:
-    """Return a whole number as an int.
-
-    Raises:
-        InputError: a fraction, a truth value, or no number.
-
-    Example:
-        >>> whole_number("seed", np.int64(3))
-        3
-    """
-    if isinstance(got, bool) or not isinstance(got, int | np.integer):
-        raise InputError(f"{subject}: got {got!r}, wanted a whole number.")
-    return int(got)
 
 
 def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:
@@ -424,26 +371,18 @@ def isolated(agents: int) -> Graph:
 
 def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
     """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
-    square = _most_square(agents, least) or 0
-    if rows is None and columns is None:
-        near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
-        wanted = f"a product rows × columns of at least {least} each as the number of"
-        require_agents(kind, square > 0, wanted, agents, f"use {near}, or another kind")
-    rows = rows or (agents // columns if columns else square)
+    square = next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), 0)
+    rows = rows or (agents // columns if columns else square) or agents
     columns = columns or agents // rows
     if min(rows, columns) < least or rows * columns != agents:
         raise InputError(
-            f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents, wanted sides of at '
-            f"least {least} whose product is the number of agents."
+            f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents (expected sides of at '
+            f"least {least} whose product is the number of agents). Fix: change topology.agents, or rows and columns."
         )
     return rows, columns
 
 
-def _most_square(agents: int, least: int) -> int | None:
-    return next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), None)
-
-
-def grid(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
+def grid_graph(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
     """Build the grid of rows × columns agents.
 
     Raises:
@@ -551,12 +490,9 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 
 
 def _check_degree(kind: str, agents: int, degree: int) -> None:
-    more = f"more than degree = {degree}"
-    require_agents(kind, degree < agents, more, agents, f"use a degree of at most {agents - 1}")
-    even, fix = agents * degree % 2 == 0, f"use {agents - 1} or {agents + 1} agents, or an even degree"
-    require_agents(kind, even, f"an even number (degree {degree} is odd) of", agents, fix)
-    enough = degree > 1 or agents <= 2
-    require_agents(kind, enough, "a degree of at least 2 for more than two", agents, "use a larger degree")
+    fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
+    wanted = f"more than degree = {degree} and, of an odd degree, an even number of"
+    require_agents(kind, fits, wanted, agents, "use another degree, of at least 2 where there are more than two agents")
     require_room(kind, agents * degree / 2)
 
 
@@ -619,63 +555,6 @@ def _pair(codes: IntArray) -> IntArray:
     """The pairs of these numbers; below 2⁵⁰ the square root of 1 + 8·code cannot round across a whole number."""
     j = ((1 + np.sqrt(1 + 8 * codes)) // 2).astype(np.int64)
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
-
-
-def geometric(
-    agents: int,
-    seed: int,
-    radius: Annotated[Positive, Doc("distance up to which agents are linked")] | None = None,
-) -> Graph:
-    """Draw a random geometric graph: agents at random in the unit square, linked where they are within `radius`.
-
-    Raises:
-        InputError: too many edges, or no draw was connected.
-
-    Limits:
-        Below √(ln m/(πm)) a draw is rarely connected; twice the square root of ln m/m is the default.
-
-    Example:
-        >>> geometric(12, seed=1, radius=0.6).positions.shape
-        (12, 2)
-    """
-    from scipy.spatial import cKDTree
-
-    radius = radius or 2.0 * math.sqrt(math.log(agents) / agents)
-    require_room("geometric", min(1.0, math.pi * radius**2) * agents**2 / 2)
-
-    def draw(attempt: int) -> Graph:
-        places = np.random.default_rng(attempt).random((agents, 2))
-        return Graph(agents, canonical(cKDTree(places).query_pairs(radius, output_type="ndarray")), positions=places)
-
-    mend = f"use a radius above {math.sqrt(math.log(agents) / agents):.3g}"
-    return _first_connected("geometric", agents, seed, draw, mend)
-
-
-def bipartite(
-    agents: int,
-    seed: int,
-    left: Annotated[int, Ge(1), Doc("agents of one side, half of all if left out")] | None = None,
-    probability: Probability = 1.0,
-) -> Graph:
-    """Draw a bipartite graph: agents 0 … left − 1 are each linked with each of the others with `probability`.
-
-    Raises:
-        InputError: fewer agents than on the left, too many edges, or no draw was connected.
-
-    Example:
-        >>> bipartite(4, seed=0, left=1).edges.tolist()
-        [[0, 1], [0, 2], [0, 3]]
-    """
-    left = left or agents // 2
-    fix = f"use a left of at most {agents - 1}"
-    require_agents("bipartite", left < agents, f"more than left = {left}", agents, fix)
-    require_room("bipartite", probability * left * (agents - left))
-
-    def draw(attempt: int) -> Graph:
-        chosen = np.random.default_rng(attempt).random((left, agents - left)) < probability
-        return Graph(agents, np.argwhere(chosen) + np.array([0, left]))
-
-    return _first_connected("bipartite", agents, seed, draw, "use a larger probability")
 
 
 def small_world(
@@ -761,8 +640,7 @@ class Generator:
 
     Args:
         summary: one line about it.
-        make: makes the graph, of agents, of a seed where it is random, and of parameters that are keys; its name is the
-            key in `GENERATORS`.
+        make: makes the graph, of agents, of a seed where it is random, and of parameters that are keys.
         min_agents: fewest agents; default 2.
         example: agents and parameters of a small instance.
         is_connected: whether every agent is reached from every other; default yes.
@@ -808,73 +686,57 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     if kind not in GENERATORS:
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
-    agents = whole_number("topology.agents", agents)
+    for key, number in (("topology.agents", agents), ("seed", seed)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
+            raise InputError(f"{key}: got {number!r}, expected a whole number of at least 0.")
+    agents = int(agents)
     least, hint = generator.min_agents, ' or kind = "complete" for one agent alone' if agents == 1 else ""
     require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more{hint}")
     # A connected graph has no fewer.
     require_room(kind, agents - 1)
-    if whole_number("seed", seed) < 0:
-        raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
     chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
     return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
 
 
-_GENERATORS = (
-    Generator(
-        "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum",
-        directed_exponential,
+GENERATORS: dict[str, Generator] = {
+    "circular_ladder": Generator("two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
+    "complete": Generator("everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
+    "directed_exponential": Generator(
+        "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum", directed_exponential
     ),
-    Generator("every agent has two neighbours on a circle", ring),
-    Generator("a line of agents", path),
-    Generator("agent 0 is everybody's only neighbour", star),
-    Generator("everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
-    Generator("rows × columns without wrapping around", grid, 4),
-    Generator("rows × columns, wrapping around", torus, 9, example=(12, {"rows": 3})),
-    Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
-    Generator(
-        "random graph in which all have the same number of neighbours",
-        random_regular,
-        example=(10, {"degree": 3}),
+    "erdos_renyi": Generator(
+        "every pair is linked with the same probability", erdos_renyi, example=(10, {"probability": 0.4})
     ),
-    Generator(
-        "every pair is linked with the same probability",
-        erdos_renyi,
-        example=(10, {"probability": 0.4}),
-    ),
-    Generator(
-        "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
-        small_world,
-        min_agents=3,
-        example=(10, {"degree": 4, "rewire": 0.3}),
-    ),
-    Generator(
-        "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
-        preferential_attachment,
-        example=(10, {"attach": 2}),
-    ),
-    Generator(
-        "agents at random in a square, linked where they are near",
-        geometric,
-        example=(12, {"radius": 0.5}),
-    ),
-    Generator(
-        "two sides, each pair across linked with the same probability",
-        bipartite,
-        example=(10, {"left": 4, "probability": 0.6}),
-    ),
-    Generator(
-        "no links: every agent learns alone, which is what collaboration is compared with",
-        isolated,
-        min_agents=1,
-        is_connected=False,
-    ),
-    Generator("two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
-    Generator(
+    "expander": Generator(
         "random regular graph, certified to mix nearly as fast as its degree allows",
         expander,
         min_agents=4,
         example=(10, {"degree": 4}),
     ),
-)
-
-GENERATORS: dict[str, Generator] = dict(sorted((g.make.__name__, g) for g in _GENERATORS))
+    "grid": Generator("rows × columns without wrapping around", grid_graph, 4),
+    "hypercube": Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
+    "isolated": Generator(
+        "no links: every agent learns alone, which is what collaboration is compared with",
+        isolated,
+        min_agents=1,
+        is_connected=False,
+    ),
+    "path": Generator("a line of agents", path),
+    "preferential_attachment": Generator(
+        "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
+        preferential_attachment,
+        example=(10, {"attach": 2}),
+    ),
+    "random_regular": Generator(
+        "random graph in which all have the same number of neighbours", random_regular, example=(10, {"degree": 3})
+    ),
+    "ring": Generator("every agent has two neighbours on a circle", ring),
+    "small_world": Generator(
+        "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
+        small_world,
+        min_agents=3,
+        example=(10, {"degree": 4, "rewire": 0.3}),
+    ),
+    "star": Generator("agent 0 is everybody's only neighbour", star),
+    "torus": Generator("rows × columns, wrapping around", torus, 9, example=(12, {"rows": 3})),
+}

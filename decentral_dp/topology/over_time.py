@@ -314,16 +314,15 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     Raises:
         InputError: graphs of other agents, or none that connect them over a period.
     """
-    sizes = sorted({one.shape[0] for one in several})
-    if len(sizes) != 1:
-        raise InputError(f"topology.over_time: the graphs of a sequence have {sizes} agents. Give graphs of the same.")
     from scipy.sparse.csgraph import connected_components
 
-    union = sum(several[1:], several[0]).tocsr()
+    sizes = sorted({one.shape[0] for one in several})
+    union = sum(several[1:], several[0]).tocsr() if len(sizes) == 1 else several[0]
     parts, _ = connected_components(union, connection="strong")
-    if parts > 1:
+    if len(sizes) != 1 or parts > 1:
+        problem = f"leave {parts} groups of agents that never hear of one another" if len(sizes) == 1 else ""
         raise InputError(
-            f"topology.over_time: {len(several)} graphs in turn leave {parts} groups of agents that never hear of one "
-            "another. Give graphs whose links together connect all."
+            f"topology.over_time: {len(several)} graphs in turn {problem or f'have {sizes} agents'}. Fix: give graphs "
+            "of the same agents whose links together connect all."
         )
     return OverTime("sequence", union, InTurn(tuple(several)), len(several), seed)

@@ -20,9 +20,9 @@ def rows_that_leave(links: sp.csr_array, blocks: Sequence[IntArray]) -> int:
         blocks: the agents of each.
 
     Example:
-        >>> from decentral_dp.topology import build
+        >>> from decentral_dp.topology import build_topology
         >>> from decentral_dp.topology.over_time import off_diagonal
-        >>> rows_that_leave(off_diagonal(build("ring", 6).mixing), [np.arange(3), np.arange(3, 6)])
+        >>> rows_that_leave(off_diagonal(build_topology("ring", 6).mixing), [np.arange(3), np.arange(3, 6)])
         4
     """
     return sum(np.setdiff1d(links[agents].indices, agents).size for agents in blocks)
@@ -47,8 +47,8 @@ def graph_partition(links: sp.csr_array, sizes: Sequence[int]) -> list[IntArray]
         Farhat 1988; Karypis & Kumar 1998, section 3.2.
 
     Example:
-        >>> from decentral_dp.topology import build
-        >>> [agents.tolist() for agents in graph_partition(build("ring", 6).mixing, [3, 3])]
+        >>> from decentral_dp.topology import build_topology
+        >>> [agents.tolist() for agents in graph_partition(build_topology("ring", 6).mixing, [3, 3])]
         [[0, 1, 2], [3, 4, 5]]
     """
     by_number = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])

@@ -43,10 +43,10 @@ class Topology:
         One agent alone has delta2 = delta_max = 1: averaging is already exact.
 
     Example:
-        >>> ring = build("ring", 4)
+        >>> ring = build_topology("ring", 4)
         >>> round(ring.spectral_gap, 6), round(ring.rho, 6)
         (0.666667, 0.333333)
-        >>> build("complete", 1).delta2
+        >>> build_topology("complete", 1).delta2
         1.0
     """
 
@@ -74,7 +74,7 @@ class Topology:
         Of a directed graph it may be more than what the agent gives away, |w_ii|.
 
         Example:
-            >>> build("ring", 4).neighbour_weight.round(6).tolist()
+            >>> build_topology("ring", 4).neighbour_weight.round(6).tolist()
             [0.666667, 0.666667, 0.666667, 0.666667]
         """
         if self.directed:
@@ -86,7 +86,7 @@ class Topology:
         """(m,) 1 + w_ii, the share of what an agent has that it keeps.
 
         Example:
-            >>> build("directed_exponential", 4).kept_weight.round(6).tolist()
+            >>> build_topology("directed_exponential", 4).kept_weight.round(6).tolist()
             [0.333333, 0.333333, 0.333333, 0.333333]
         """
         return np.asarray(1.0 + self.mixing.diagonal())
@@ -101,7 +101,7 @@ class Topology:
         """1 − ρ, computed without cancellation as min(λ₂, 2 − λ_m).
 
         Example:
-            >>> [round(build("ring", m).spectral_gap, 4) for m in (5, 10, 20)]
+            >>> [round(build_topology("ring", m).spectral_gap, 4) for m in (5, 10, 20)]
             [0.4607, 0.1273, 0.0326]
         """
         return min(self.delta2, 2.0 - self.delta_max)
@@ -111,13 +111,13 @@ class Topology:
         """(m,) number of neighbours of each agent.
 
         Example:
-            >>> build("star", 4).degrees.tolist()
+            >>> build_topology("star", 4).degrees.tolist()
             [3, 1, 1, 1]
         """
         return np.bincount(self.edges.reshape(-1), minlength=self.n_agents).astype(np.int64)
 
 
-def build(
+def build_topology(
     kind: str,
     agents: int,
     params: Mapping[str, Any] | None = None,
@@ -143,25 +143,23 @@ def build(
         InputError: a wrong name, value or number of agents, a graph that is not connected, or ρ ≥ 1.
 
     Example:
-        >>> round(build("star", 5).spectral_gap, 6), round(build("complete", 5).spectral_gap, 6)
+        >>> star, complete = build_topology("star", 5), build_topology("complete", 5)
+        >>> round(star.spectral_gap, 6), round(complete.spectral_gap, 6)
         (0.2, 1.0)
-        >>> build("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
+        >>> build_topology("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
         'constant 0.25'
     """
     if kind not in graphs.GENERATORS and kind in names():
         raise InputError(
-            f'topology.kind: "{kind}" is a network that comes with the package, so it is a file; replace kind and '
-            f'agents by file = "{kind}".'
+            f'topology.kind: "{kind}" is a network that comes with the package. Fix: replace kind and agents by '
+            f'file = "{kind}".'
         )
-    taken = [p.name for p in graphs.GENERATORS[kind].parameters] if kind in graphs.GENERATORS else list(params or {})
+    generator = graphs.GENERATORS.get(kind)
+    taken = [p.name for p in generator.parameters] if generator else list(params or {})
     for key in params or {}:
         if key not in taken:
             rule = of_a_rule(key)
-            raise (
-                InputError(f"topology.{key}: no parameter of {kind}; {rule}.")
-                if rule
-                else graphs.unknown_key(key, kind, taken)
-            )
+            raise InputError(f"topology.{key}: {rule}.") if rule else graphs.unknown_key(key, kind, taken)
     graph = graphs.generate(kind, agents, params or {}, seed)
     return _topology(kind, graph, weights, graphs.GENERATORS[kind].is_connected, directed)
 
@@ -323,47 +321,42 @@ def from_matrix(
         (1.0, [2, 2, 2])
     """
     weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
-    what = f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no matrix of"
-    if directed:
-        return _topology(name, _arcs_of_matrix(matrix, weighted, what), weights, connected, directed)
-    if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or np.any(matrix != matrix.T) or matrix.trace()):
+    off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
+    if problem := _fault_of_matrix(matrix, weighted, directed):
         raise InputError(
-            f"{what} links: wanted a symmetric matrix of 0 and 1 with a zero diagonal. Weights are chosen by "
-            'topology.weights, and topology.weights = "file" takes those of a symmetric matrix or a networkx.Graph; '
-            "topology.directed = true takes arcs."
+            f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no {problem}. Fix: change it, "
+            'or topology.weights ("file" takes weights) and topology.directed.'
         )
-    links = matrix - np.diag(matrix.diagonal())
-    rows = matrix.sum(axis=1)
-    adds_up = any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
-    fits = adds_up or not matrix.diagonal().any()
-    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and links.min(initial=0.0) >= 0 and fits):
-        raise InputError(
-            f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
-            "that makes every row add up to 0 (W) or to 1 (I + W). Mend it; topology.directed = true takes arcs."
-        )
-    edges = np.argwhere(np.triu(links)).reshape(-1, 2)
-    graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]])
-    return _topology(name, graph, weights, connected)
+    links = (off_diagonal.T if weighted else off_diagonal) if directed else np.triu(off_diagonal)
+    edges = np.argwhere(links).reshape(-1, 2)
+    graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]], directed=directed)
+    return _topology(name, graph, weights, connected, directed)
 
 
-def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.Graph:
-    if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or matrix.trace()):
-        raise InputError(
-            f"{what} arcs: wanted 0 and 1 with a zero diagonal, 1 where the agent of the row sends to that of the "
-            'column. topology.weights = "file" takes a column-stochastic matrix of weights.'
+def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> str:
+    """Describe what a matrix of links, or of weights, must be; "" if it is one."""
+    symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
+    sums = matrix.sum(axis=0)
+    adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
+    least = (matrix if directed else matrix * (1.0 - np.eye(len(matrix)))).min(initial=0.0)
+    is_links, is_weights = np.isin(matrix, (0.0, 1.0)).all() and not loops, np.isfinite(matrix).all() and least >= 0.0
+    if weighted and directed:
+        fits, wanted = (
+            is_weights and adds_up[1],
+            "matrix of shares: wanted weights of at least 0 in columns of sum 1",
         )
-    if weighted:
-        sums, least = matrix.sum(axis=0), matrix.min(initial=0.0)
-        worst = int(np.argmax(np.abs(sums - 1.0)))
-        if not (np.isfinite(matrix).all() and least >= 0.0 and abs(sums[worst] - 1.0) <= 1e-9):
-            fault = f"one is {least:.6g}" if least < 0.0 else f"column {worst} adds up to {sums[worst]:.6g}"
-            raise InputError(
-                f"{what} weights of a directed graph: wanted a column-stochastic one, without negative weights, and "
-                f"{fault}. Every column adds up to 1: what the agent keeps and what each other one hears of it."
-            )
-    weights_of_arcs = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
-    arcs = np.argwhere(weights_of_arcs).reshape(-1, 2)
-    return graphs.Graph(len(matrix), arcs, file_weights=weights_of_arcs[arcs[:, 0], arcs[:, 1]], directed=True)
+    elif weighted:
+        fits = is_weights and symmetric and (any(adds_up) or not loops)
+        wanted = (
+            "matrix of weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
+            "that makes every row add up to 0 (W) or to 1 (I + W)"
+        )
+    elif directed:
+        fits, wanted = is_links, "matrix of arcs: wanted 0 and 1 with a zero diagonal, 1 from the row to the column"
+    else:
+        fits = is_links and symmetric
+        wanted = "matrix of links: wanted a symmetric one of 0 and 1 with a zero diagonal"
+    return "" if fits else wanted
 
 
 def time_varying(
@@ -390,37 +383,27 @@ def time_varying(
         InputError: what is missing for this kind.
 
     Example:
-        >>> time_varying(build("ring", 6), "matching", seed=0).over_time.kind
+        >>> time_varying(build_topology("ring", 6), "matching", seed=0).over_time.kind
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents
+    fault, made = "", None
     if base.directed and kind in ("matching", "one_peer_exponential"):
-        raise InputError(
-            f'topology.over_time: "{kind}" is of links that go both ways, and {base.name} is directed. Take '
-            '"sequence", "resample", or a list of graphs.'
-        )
-    if kind == "fixed":
+        fault = f"is of links that go both ways, and {base.name} is directed. Fix: take a sequence or resample"
+    elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
+        fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
+    elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
+        fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
+    elif kind == "fixed":
         made = changes.fixed_weights(links, seed)
     elif kind == "matching":
         made = changes.matching(links, seed)
     elif kind == "one_peer_exponential":
-        if len(base.edges) != m * (m - 1) // 2:
-            raise InputError(
-                f'topology.over_time: "one_peer_exponential" links agents at distances 1, 2, 4, …, and {base.name} has '
-                f'{len(base.edges)} of {m * (m - 1) // 2} links. Set topology.kind = "complete".'
-            )
         made = changes.one_peer_exponential(m, seed)
-    elif kind == "resample":
-        if draw is None:
-            raise InputError(
-                f'topology.over_time: "resample" draws a random graph anew, and {base.name} is none. Take '
-                "erdos_renyi, random_regular, small_world, preferential_attachment or expander."
-            )
-        if m > _MOST_RESAMPLED:
-            raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
+    elif kind == "resample" and draw is not None:
         made = changes.resample(draw, m, every, seed)
-    else:
-        raise graphs.unknown("topology.over_time", kind, changes.KINDS)
+    if made is None:
+        raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
     return replace(base, over_time=replace(made, directed=base.directed))
 
 

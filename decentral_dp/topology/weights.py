@@ -14,9 +14,7 @@ keeps. λ₂ stands for 1 − |λ₂(A)| and λ_m for 1 there, so that ρ = |λ�
 
 from __future__ import annotations
 
-import importlib
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -24,13 +22,10 @@ import numpy as np
 from typing_extensions import Doc
 
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Positive, declared_keys, type_in_words
+from decentral_dp.files.tables import DeclaredKey, Positive, declared_keys
 from decentral_dp.topology.graphs import Array, Graph, fill_parameters, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends, second_largest
 
-LARGEST_OPTIMISED = 200
-# Weights from a solver are put on this grid: their sums are then exact in any order of summation.
-GRID = 2.0**-40
 WHERE = "topology.weights"
 
 
@@ -122,17 +117,37 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
         graph = graph._replace(edges=graph.edges[used], spectrum=None, file_weights=None, notes=(*graph.notes, note))
         each = each[used]
     mixing = mixing_matrix(graph, each)
-    if graph.directed:
-        _require_shares(graph, mixing)
+    shares = 1.0 + mixing.diagonal()
+    worst = int(np.argmin(shares))
+    if graph.directed and shares[worst] < 0.0:
+        name = graph.labels[worst] if graph.labels else str(worst)
+        raise InputError(
+            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in all, and weights of a directed graph are "
+            'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
+        )
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # Where own values have no negative weight no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
         return WeightedGraph(graph, label, mixing, 0.0, 1.0)
     if graph.directed:
         return WeightedGraph(graph, label, mixing, *directed_spectrum(mixing))
-    delta2, delta_max, error = _spectrum(graph, each, mixing)
+    error = 1e-13
+    if not each.size and graph.agents > 1:
+        delta2 = delta_max = 0.0
+    elif graph.spectrum is not None and each.size and np.all(each == each[0]):
+        delta2, delta_max = (end * float(each[0]) for end in graph.spectrum)
+    else:
+        delta2, delta_max = laplacian_ends(-mixing)
+        error = error if graph.agents <= DENSE else LANCZOS_ERROR
     if delta_max >= 2.0 * (1.0 - error):
-        raise _diverges(graph, label, rule.name, each, delta_max)
+        limit = 2.0 / delta_max
+        fix = f"multiply every weight by less than {_floor(limit)}"
+        if rule.name == "constant":
+            fix = f"take a value below {_floor(limit * float(each[0]))}"
+        raise InputError(
+            f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
+            f'ρ < 1. Fix: use "metropolis", or {fix}.'
+        )
     return WeightedGraph(graph, label, mixing, delta2, delta_max)
 
 
@@ -180,18 +195,6 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
     return 1.0 - second_largest(mixing + eye_array(mixing.shape[0], format="csr")), 1.0
 
 
-def _require_shares(graph: Graph, mixing: Any) -> None:
-    """Refuse an agent that gives away more than it has."""
-    shares = 1.0 + mixing.diagonal()
-    worst = int(np.argmin(shares))
-    if shares[worst] < 0.0:
-        name = graph.labels[worst] if graph.labels else str(worst)
-        raise InputError(
-            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in all, and weights of a directed graph are "
-            'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
-        )
-
-
 def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]:
     options = {"kind": weights} if isinstance(weights, str) else dict(weights)
     kind = options.pop("kind", None)
@@ -202,11 +205,6 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
     if kind not in WEIGHTS:
         raise unknown(WHERE, kind, WEIGHTS)
     rule = WEIGHTS[kind]
-    if rule.parameters and not options:
-        first = rule.parameters[0]
-        raise InputError(
-            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {type_in_words(first.type)}, as in {rule.usage}.'
-        )
     return rule, fill_parameters(f'{WHERE} (kind "{kind}")', rule.make, options)
 
 
@@ -221,24 +219,6 @@ def of_a_rule(key: str) -> str:
     return "" if rule is None else f"it belongs to the weights: {rule.usage}"
 
 
-def _spectrum(graph: Graph, weights: Array, mixing: Any) -> tuple[float, float, float]:
-    """λ₂, λ_m, and how far λ_m may be below its true value, relatively."""
-    if not weights.size and graph.agents > 1:
-        return 0.0, 0.0, 0.0
-    if graph.spectrum is not None and weights.size and np.all(weights == weights[0]):
-        return graph.spectrum[0] * float(weights[0]), graph.spectrum[1] * float(weights[0]), 1e-13
-    return *laplacian_ends(-mixing), 1e-13 if graph.agents <= DENSE else LANCZOS_ERROR
-
-
-def _diverges(graph: Graph, label: str, rule: str, weights: Array, delta_max: float) -> InputError:
-    rho = f"ρ = {delta_max - 1.0:.2f}"
-    what = f"{WHERE}: {label} on this {graph.description} gives {rho}, and gossip diverges unless ρ < 1."
-    limit = 2.0 / delta_max
-    if rule == "constant":
-        return InputError(f'{what} Use "metropolis", or a value below {_floor(limit * float(weights[0]))}.')
-    return InputError(f'{what} Use "metropolis", or multiply every weight by less than {_floor(limit)}.')
-
-
 def _floor(value: float) -> str:
     """Three significant digits, rounded down: the bound that is named must itself be safe."""
     digits = 2 - math.floor(math.log10(value))
@@ -246,13 +226,9 @@ def _floor(value: float) -> str:
     return f"{math.floor(value * 10.0**digits * (1 + 1e-12)) / 10.0**digits:.12g}"
 
 
-def _largest_degree(graph: Graph) -> Array:
-    degrees = graph.degrees
-    return np.asarray(np.maximum(degrees[graph.edges[:, 0]], degrees[graph.edges[:, 1]]), dtype=np.float64)
-
-
 def _metropolis(graph: Graph) -> Array:
-    return 1.0 / (1.0 + _largest_degree(graph))
+    degrees = graph.degrees[graph.edges].max(axis=1, initial=0)
+    return np.asarray(1.0 / (1.0 + degrees))
 
 
 def _lazy_metropolis(graph: Graph) -> Array:
@@ -282,55 +258,6 @@ def _file_weights(graph: Graph) -> Array:
     return np.zeros(0) if graph.file_weights is None else graph.file_weights
 
 
-def _optimised_weights(graph: Graph) -> Array:
-    """min ρ over w ≥ 0 on the links: −sI ⪯ I − L(w) − 11ᵀ/m ⪯ sI (Xiao & Boyd, 2004; Boyd, Diaconis & Xiao, 2004)."""
-    metropolis = _metropolis(graph)
-    if graph.agents <= 2:
-        return metropolis
-    if graph.agents > LARGEST_OPTIMISED:
-        raise InputError(
-            f"{WHERE}: optimised solves a semidefinite programme, feasible up to {LARGEST_OPTIMISED} agents, got "
-            f'{graph.agents}; use "metropolis".'
-        )
-    each = np.round(np.maximum(_solve(graph), 0.0) / GRID) * GRID
-    each[each < 1e-6 * each.max()] = 0.0
-    # The solver is accurate to about 1e-7, and Metropolis weights may already be optimal (complete graphs).
-    return each if _rho(graph, each) < _rho(graph, metropolis) else metropolis
-
-
-def _rho(graph: Graph, weights: Array) -> float:
-    low, high = laplacian_ends(-mixing_matrix(graph, weights))
-    return max(abs(1.0 - low), abs(1.0 - high))
-
-
-def _solve(graph: Graph) -> Array:
-    try:
-        # Its own annotations are incomplete: as Any, like every other untyped library.
-        cp: Any = importlib.import_module("cvxpy")
-    except ImportError:
-        raise InputError(
-            f'{WHERE}: optimised needs the solver cvxpy, which is not installed; pip install "decentral_dp[optimise]".'
-        ) from None
-    m, links = graph.agents, np.arange(len(graph.edges))
-    incidence = np.zeros((m, links.size))
-    incidence[graph.edges[:, 0], links] = 1.0
-    incidence[graph.edges[:, 1], links] = -1.0
-    w, s = cp.Variable(links.size, nonneg=True), cp.Variable()
-    disagreement = np.eye(m) - 1.0 / m - incidence @ cp.diag(w) @ incidence.T
-    problem = cp.Problem(cp.Minimize(s), [disagreement << s * np.eye(m), disagreement >> -s * np.eye(m)])
-    try:
-        with warnings.catch_warnings():
-            # It warns where it stops short of the tolerance; the result is judged by its own ρ all the same.
-            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-            problem.solve(solver=cp.SCS, eps_abs=1e-7, eps_rel=1e-7, max_iters=20_000)
-        status = problem.status
-    except cp.SolverError as error:
-        status = str(error)
-    if w.value is None:
-        raise InputError(f'{WHERE}: optimised failed in the solver ({status}); use "metropolis".')
-    return np.asarray(w.value, dtype=np.float64)
-
-
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
@@ -339,7 +266,6 @@ WEIGHTS: dict[str, WeightRule] = {
         WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
         WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
-        WeightRule("optimised", "the smallest ρ, by semidefinite programming", _optimised_weights),
         WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", _out_degree, directed=True),
     )
 }

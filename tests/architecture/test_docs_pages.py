@@ -164,7 +164,7 @@ REFUSED = {
     "classes that are not declared": ("clouds", "problem.classes", None, "problem.classes"),
     "a partition of no name": ("clouds", "problem.partition", "even", "problem.partition: got"),
     "a column for a file": ("clouds", "problem.label", "y", "problem.label"),
-    "no problem": ("huber", "problem.kind", "my_graph:caveman", "neither a bilevel problem"),
+    "no problem": ("huber", "problem.kind", "my_graph:caveman", "my_graph:caveman"),
 }
 
 

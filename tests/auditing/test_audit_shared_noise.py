@@ -13,7 +13,7 @@ from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 
 
 def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
 
 
 def test_the_colluders_of_an_audit_are_the_neighbours() -> None:
-    noise = PairNoise(3.0, 2, Network(build("ring", 8).mixing))
+    noise = PairNoise(3.0, 2, Network(build_topology("ring", 8).mixing))
     assert worst_colluders(noise, 3, (0,)).tolist() == [2, 4]
 
 

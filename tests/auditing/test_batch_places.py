@@ -70,7 +70,7 @@ class Rounding(Quadratic):
 
     def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = TERMS) -> Any:
         apart = np.where(np.arange(B) == B - 1, 2000.0, 0.0)
-        train, validation = (some._replace(target=some.target + apart) for some in (train, validation))
+        train, validation = (some._replace(label=some.label + apart) for some in (train, validation))
         return super().terms(x, y, z, train, validation, clip, wanted)
 
 

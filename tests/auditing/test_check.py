@@ -413,14 +413,6 @@ def unwrapped(a):
     return a - raw.sum()
 
 
-def p(n_features, n_classes):
-    return 1
-
-
-def q(n_features, n_classes):
-    return n_features
-
-
 def lower_loss(x, y, features, label):
     return torch.nn.functional.softplus(MIXED(features) @ y)
 
@@ -431,6 +423,12 @@ def upper_loss(x, y, features, label):
 
 def regulariser(x, y):
     return 0.5 * torch.exp(x[0]) * (y**2).sum()
+
+
+def problem(n_features):
+    return decentral_dp.from_losses(
+        upper_loss, lower_loss, p=1, q=n_features, n_features=n_features, classes=2, regulariser=regulariser
+    )
 """
 
 
@@ -450,7 +448,7 @@ def test_a_loss_that_mixes_records_by_its_own_vmap_rule_is_caught(
     text = MIXING.replace("MIXED", mixed).replace("LEAST", str(least))
     (folder / "losses.py").write_text(text, encoding="utf-8")
     content = decentral_dp.load("own_losses").model_dump(exclude_unset=True)
-    content["problem"]["losses"] = "losses.py"
+    content["problem"]["kind"] = "losses:problem"
     found = check(content, pairs=2, rounds=2)
     assert found.passed == (failed is None)
     if failed is not None:

@@ -16,7 +16,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 
 _D, _N, _L = 4, 5, 3
 # What an agent's coins are drawn for.
@@ -73,7 +73,7 @@ def setting(name: str, clip: float = 0.8) -> Setting:
     played = (_L, 2) if case.kind == "mspbe" else None
     width = (_L + 1) * 2 + _L + 1 if played else _D
     limits = {"x": clip, "y": clip}
-    facts = Facts(width, case.classes, l2=2.0, trajectory=played, clip=limits)
+    facts = ProblemFacts(width, case.classes, l2=2.0, trajectory=played, clip=limits)
     problem = MINIMAX[case.kind].build(case.options, facts)
     context = MinimaxContext(problem, {"train": _N, "validation": 0}, 1, Clip("l2", **limits))
     rows = [rng.normal(size=width) * size for size in (1.0, 1.0, 1.0, 30.0, 1e-3, 1e-170, 1e150, 1e300)]

@@ -13,7 +13,7 @@ from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -242,7 +242,7 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
 
 def test_two_data_sets_are_two_clips_apart_and_no_more() -> None:
     """A record exchanged for one of the other class with the same long features: nearly opposite, the sums 2C apart."""
-    problem, clip = Composite(Linear(1, 1), AucObjective(0.5)), 0.01
+    problem, clip = Composite(LinearModel(1, 1), AucObjective(0.5)), 0.01
     query = ClippedQuery("grad_x", np.zeros(4), np.ones(1), clip)
     rows = np.array([[300.0], [1.0], [2.0]])
     one, other = (problem.sums(Labelled(rows, np.array([label, 1.0, 1.0])), [query])[0] for label in (0.0, 1.0))

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from decentral_dp import run
 from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
@@ -23,10 +22,6 @@ from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.simulation.folder.journal import begin
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.studies.runs import Task, compute, task_of
-from decentral_dp.studies.schema import cells, load_study
-from decentral_dp.studies.tables import cell_table, results, summary
-from decentral_dp.tasks.outcomes import read_outcome, write
 from tests.benchmarks.rings import ring_job
 from tests.benchmarks.timing import fastest, report
 
@@ -86,29 +81,6 @@ def test_a_run_with_secret_noise(make: Callable[[], Job], benchmark: Any) -> Non
     with threadpool_limits(limits=1):
         times = fastest([lambda job=job: job.start(LocalEngine()) for job in (secret, seeded)], 7, time.process_time)
     report(benchmark, "a run with secret noise, of one with a seed", times[0] / times[1], 1.3)
-
-
-def test_a_cell_of_a_study(benchmark: Any, tmp_path: Path) -> None:
-    """Everything from the cell's content to its rows in the tables, against decentral_dp.run: 10 agents, 500 rounds."""
-    changes = {"algorithm": {"rounds": 500, "x": {"scale": 0.02, "decay": 0.3}}, "run": {"evaluate_every": 50}}
-    grid = {"topology.kind": ["ring", "star", "path", "complete"]}
-    study = load_study({"scenario": "ring_breast_cancer", "seeds": 5, "set": changes, "grid": grid})
-    cell = cells(study)[0]
-    scenario = load(cell.content)
-    run(scenario)  # Imports and the data set's cache are not the cell's.
-
-    def whole() -> None:
-        task = task_of(cell, study.kind, study.rounds)
-        assert isinstance(task, Task)
-        write(tmp_path, task.key, compute(task))
-        record = read_outcome(tmp_path, task.key)
-        assert record is not None
-        table = cell_table([cell], [task.key], [record])
-        summary(results([cell], [task.key], [record], "last"), ["topology.kind"], 0.95, table)
-
-    with threadpool_limits(limits=1):
-        ours, bare = fastest([whole, lambda: run(scenario)], 15)
-    report(benchmark, "a cell of a study, of the bare run", ours / bare, 1.1)
 
 
 def _seconds(arguments: list[str], folder: Path) -> float:

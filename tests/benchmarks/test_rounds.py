@@ -140,7 +140,7 @@ def test_a_round_of_another_system(
 # Training at one level against one stacked pass of torch --------------------------------------------------------------
 
 TRAINERS, BATCH, SIDE, DIGITS = 64, 64, 28, 10
-MLP = {"kind": "mlp", "widths": [128]}
+MLP = {"kind": "mlp", "hidden": [128]}
 
 
 def _training_job(model: dict[str, Any], noisy: bool, rounds: int) -> Job:
@@ -195,24 +195,21 @@ OWN_AGENTS, OWN_RECORDS, OWN_WIDTH, OWN_ROUNDS = 10, 20, 10, 100
 LOSSES = """
 import torch
 
-
-def p(n_features, n_classes):
-    return 1
-
-
-def q(n_features, n_classes):
-    return n_features
+import decentral_dp
 
 
 def lower_loss(x, y, features, label):
     return torch.nn.functional.softplus(-(2.0 * label - 1.0) * (features @ y))
 
 
-upper_loss = lower_loss
-
-
 def regulariser(x, y):
     return 0.5 * torch.exp(x[0]) * (y**2).sum()
+
+
+def problem(n_features):
+    return decentral_dp.from_losses(
+        lower_loss, lower_loss, p=1, q=n_features, n_features=n_features, classes=2, regulariser=regulariser
+    )
 """
 
 
@@ -260,10 +257,11 @@ def _by_hand() -> Callable[[], object]:
     return once
 
 
-def test_losses_of_ones_own(benchmark: Any, tmp_path: Path) -> None:
+def test_losses_of_ones_own(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "losses.py"
     path.write_text(LOSSES)
-    theirs, ours, once = _own_job("from_losses", losses=str(path)), _own_job("logistic_regularisation"), _by_hand()
+    monkeypatch.chdir(tmp_path)
+    theirs, ours, once = _own_job("losses:problem"), _own_job("logistic_regularisation"), _by_hand()
     with threadpool_limits(limits=1):
         derived, analytic, batched = fastest(
             [

@@ -18,7 +18,7 @@ from decentral_dp.central.problems.dro import DIVERGENCES, DroObjective
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.central.problems.protocol import sum_over_parts
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.models.mlp import mlp
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.records import take
@@ -121,7 +121,7 @@ def sampled(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]]:
 @pytest.mark.parametrize("kind", ["mlp", "linear"])
 def test_parts_are_added_up_as_one_after_the_other(kind: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every way that a model adds up, terms of both variables, differences, and however few fit into memory."""
-    problem = Composite(mlp(4, [6, 5], 1, 0) if kind == "mlp" else Linear(4, 1), AucObjective(0.5))
+    problem = Composite(mlp(4, [6, 5], 1, 0) if kind == "mlp" else LinearModel(4, 1), AucObjective(0.5))
     parts = sampled(problem, 64)
     x, y = np.concatenate([problem.model.start, [0.6, 0.4]]), np.array([0.9])
     x = x + 0.1 * np.random.default_rng(1).normal(size=x.size)

@@ -17,7 +17,7 @@ from decentral_dp.central.problems.composite import Composite
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -313,7 +313,7 @@ def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
 @pytest.mark.parametrize("term", ["grad_x", "joint"])
 def test_a_missing_clip_is_called_by_its_key_in_the_scenario(term: str) -> None:
     """Both gradients as one vector are clipped by the clip of x."""
-    problem = Composite(Linear(3, 1), AucObjective(0.5))
+    problem = Composite(LinearModel(3, 1), AucObjective(0.5))
     context = MinimaxContext(problem, {"train": 8, "validation": 0}, 1, Clip("l2"))
     with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
         context.check_bounded((term,))

@@ -102,17 +102,17 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
     features, target = a.copy(), b.copy()
     features[0], features[1], features[2], target[3], target[4] = np.nan, [np.inf, 0, 0], [1e200, 0, 0], np.inf, 1e9
     features[5] *= 3.0
-    tame = Pooled.from_agents(case.family, [(wild._replace(features=features, target=target), wild)]).train
+    tame = Pooled.from_agents(case.family, [(wild._replace(features=features, label=target), wild)]).train
     assert np.array_equal(tame.features[[0, 1, 3]], np.zeros((3, 3)))
     assert np.allclose(tame.features[2], [RADIUS, 0, 0])
     assert np.allclose(tame.features[5], a[5], rtol=1e-12)
-    assert np.array_equal(tame.target[[0, 1, 3]], np.zeros(3))
-    assert tame.target[4] == LABEL
+    assert np.array_equal(tame.label[[0, 1, 3]], np.zeros(3))
+    assert tame.label[4] == LABEL
     assert np.array_equal(tame.features[4], a[4])
     assert np.allclose(tame.l2, np.linalg.norm(tame.features, axis=1))
     x = upper(case)
     for wild_value in (np.nan, np.inf, -np.inf, 1e300):
-        bad = wild._replace(features=np.where(np.eye(6, 3) > 0, wild_value, a), target=b)
+        bad = wild._replace(features=np.where(np.eye(6, 3) > 0, wild_value, a), label=b)
         pool = Pooled.from_agents(case.family, [(bad, bad)])
         for value in (pool.minimiser(x), pool.minimiser(x, 0.1), pool.hypergradient(x), pool.implicit(x, x)):
             assert np.isfinite(value.value).all()

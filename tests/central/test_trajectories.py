@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.data import Dataset, load, make_shards
+from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.simulation.jobs.build import build
 
 SMALL = {"records": 3, "test_records": 2, "steps": 12}
@@ -28,7 +28,7 @@ def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> None:
-    data = load("cartpole", n_agents=2, seed=1, **SMALL)
+    data = load_dataset("cartpole", n_agents=2, seed=1, **SMALL)
     observations, rewards, terminal = parts(data)
     lengths = data.labels.astype(int)
     assert data.trajectory == (12, 4)
@@ -54,7 +54,7 @@ def test_observations_are_those_of_the_environment_by_its_declared_limits() -> N
 
     from decentral_dp.data.dataset import public_generator
 
-    data = load("cartpole", n_agents=1, seed=7, records=4, test_records=0, steps=30)
+    data = load_dataset("cartpole", n_agents=1, seed=7, records=4, test_records=0, steps=30)
     observations, rewards, terminal = parts(data)
     high = np.array([2.4, 3.5, np.pi / 15, 3.5])
     env = gymnasium.make("CartPole-v1")
@@ -72,12 +72,12 @@ def test_observations_are_those_of_the_environment_by_its_declared_limits() -> N
 
 
 def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
-    few, many = (load("cartpole", n_agents=2, seed=1, records=n, test_records=1, steps=9) for n in (2, 4))
+    few, many = (load_dataset("cartpole", n_agents=2, seed=1, records=n, test_records=1, steps=9) for n in (2, 4))
     assert few.agent is not None
     np.testing.assert_array_equal(few.features[:2], many.features[:2])
     np.testing.assert_array_equal(few.features[2:4], many.features[4:6])
     np.testing.assert_array_equal(few.features[-1], many.features[-1])
-    other = load("cartpole", n_agents=2, seed=2, records=2, test_records=1, steps=9)
+    other = load_dataset("cartpole", n_agents=2, seed=2, records=2, test_records=1, steps=9)
     assert not np.array_equal(few.features, other.features)
     assert len(np.unique(many.features, axis=0)) == many.n
 
@@ -94,7 +94,7 @@ def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(InputError, match=r"^problem\.data: 'cartpole' .* pip install gymnasium, or"):
-        load("cartpole", n_agents=1, seed=0, **SMALL)
+        load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path
     made["observations"][1, 2:] = np.nan
     made["rewards"][1, 1:] = np.inf
     owners = {"agent": np.array([0, 1, 0, 1]), "split": np.array(["train", "train", "test", "train"])}
-    data = load(
+    data = load_dataset(
         str(saved(tmp_path, **made, **owners, terminal=np.array([True, False, True, True]))), n_agents=2, seed=0
     )
     observations, rewards, terminal = parts(data)
@@ -140,7 +140,7 @@ def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path
 
 
 def test_without_an_array_of_ends_no_trajectory_is_terminal(tmp_path: Path) -> None:
-    assert not parts(load(str(saved(tmp_path)), n_agents=1, seed=0))[2].any()
+    assert not parts(load_dataset(str(saved(tmp_path)), n_agents=1, seed=0))[2].any()
 
 
 def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
@@ -172,19 +172,19 @@ def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
 def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     path = saved(tmp_path, **changes)
     with pytest.raises(InputError, match=said) as refused:
-        load(str(path), n_agents=1, seed=0)
+        load_dataset(str(path), n_agents=1, seed=0)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(f"problem.data: {str(path)!r}")
 
 
 def test_a_named_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no array 'hospital'"):
-        load(str(saved(tmp_path)), n_agents=1, seed=0, agent="hospital")
+        load_dataset(str(saved(tmp_path)), n_agents=1, seed=0, agent="hospital")
 
 
 def test_records_that_are_no_trajectories_are_still_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "plain.npz", X=np.zeros((3, 2)), y=np.array([0, 1, 0]))
-    data = load(str(tmp_path / "plain.npz"), n_agents=1, seed=0, classes=[0, 1])
+    data = load_dataset(str(tmp_path / "plain.npz"), n_agents=1, seed=0, classes=[0, 1])
     assert data.trajectory is None
     assert data.features.shape == (3, 2)
 
@@ -196,7 +196,7 @@ def test_records_that_are_no_trajectories_are_still_read(tmp_path: Path) -> None
     "keys", [{"scale_spec": "public_ranges"}, {"scale_spec": {"*": [0.0, 1.0]}}, {"normalisation": "l2"}]
 )
 def test_what_would_mix_rewards_with_observations_is_refused(keys: dict[str, Any]) -> None:
-    data = load("cartpole", n_agents=1, seed=0, **SMALL)
+    data = load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
     key = "scale" if "scale_spec" in keys else "normalise"
     with pytest.raises(InputError, match=rf"problem\.{key}: the records of 'cartpole' are trajectories"):
         make_shards(data, 1, seed=0, levels=1, **keys)

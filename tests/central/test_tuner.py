@@ -20,7 +20,7 @@ from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from decentral_dp.constants.families import family_of
-from decentral_dp.data.loaders import load
+from decentral_dp.data.loaders import load_dataset
 from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Released
@@ -457,7 +457,7 @@ def test_accuracy_of_the_slopes(w: float) -> None:
 
 @pytest.mark.parametrize(("epsilon", "method"), [(1.0, "ppift"), (4.0, "ppift"), (4.0, "penalty")])
 def test_tuning_on_569_records_beats_the_worst_end(epsilon: float, method: str) -> None:
-    data = scale(load("breast_cancer", n_agents=1, seed=0), "public_ranges")
+    data = scale(load_dataset("breast_cancer", n_agents=1, seed=0), "public_ranges")
     a, b = normalise(data.features, "l2").features, 2.0 * data.labels - 1.0
     order = np.random.default_rng(0).permutation(len(b))
     first, second = order[:284], order[284:]

@@ -85,7 +85,7 @@ def test_values_outside_the_declared_ranges_are_one_warning(run: Path, tmp_path:
     assert len(warned) == 1
     # By parts of a file as well.
     with pytest.warns(UserWarning, match="mean radius 100%, mean texture 75%"):
-        list(model.predictions(tmp_path / "other.csv", 16))
+        model.predictions(tmp_path / "other.csv")
     assert "Warning" not in _command("predict", run, run.parent / "new.csv", "--out", tmp_path / "again.csv")
 
 

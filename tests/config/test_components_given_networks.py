@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, time_varying
+from decentral_dp.topology import build_topology, time_varying
 
 DAY, NIGHT = nx.Graph([(0, 1), (2, 3)]), nx.Graph([(1, 2), (3, 0)])
 HALVES = [np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5]])]
@@ -41,9 +41,9 @@ GIVEN: dict[str, tuple[Any, dict[str, Any], bool]] = {
     "matrices": (HALVES, {"topology.weights": "file"}, True),
     "an array of matrices": (np.array(HALVES), {"topology.weights": "file"}, True),
     "an empty round": ([DAY, NIGHT, nx.empty_graph(4)], {}, True),
-    "topologies": ([build("ring", 4), build("complete", 4)], {}, True),
+    "topologies": ([build_topology("ring", 4), build_topology("complete", 4)], {}, True),
     "one graph": (nx.petersen_graph(), {"topology.drop": 0.3, "topology.over_time": "matching"}, True),
-    "topology": (time_varying(build("ring", 5), "matching", seed=3), {}, False),
+    "topology": (time_varying(build_topology("ring", 5), "matching", seed=3), {}, False),
     "function": (pairs, {"topology.agents": 6}, False),
     "function of matrices": (ring, {"topology.agents": 4, "topology.offline": 0.2}, False),
 }

@@ -83,7 +83,6 @@ def test_samples_are_poisson_samples_and_no_key_names_others(kind: str) -> None:
         ("problem.intercept", True),
         ("problem.stream", {"batch": 5}),
         ("problem.stream", {"kind": "minibatch", "batch": 5}),
-        ("problem.losses", "losses.py"),
         ("problem.corrupt", 0.1),
         ("problem.tasks", 3),
         ("problem.ways", 2),

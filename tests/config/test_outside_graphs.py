@@ -43,7 +43,7 @@ def test_pairs_of_two_links_are_pairs() -> None:
 @pytest.mark.parametrize(
     ("graph", "sentence"),
     [
-        (0.5 * SQUARE, "gives a 4 × 4 array, which is no matrix of links: wanted .* chosen by topology.weights"),
+        (0.5 * SQUARE, "gives a 4 × 4 array, which is no matrix of links: wanted .* topology.weights"),
         (np.triu(SQUARE), "gives a 4 × 4 array, which is no matrix of links"),
         (SQUARE + np.eye(4), "gives a 4 × 4 array, which is no matrix of links"),
         (

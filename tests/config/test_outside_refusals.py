@@ -94,10 +94,10 @@ REFUSED: dict[Change, str] = {
         "has no usable type: NameError: name 'Missing' is not defined"
     ),
     ("my_problem.py", "    def sizes", "    def for_data(self, facts): return 3\n\n    def sizes"): (
-        "for_data gives int"
+        "makes int"
     ),
     ("my_problem.py", "    def sizes", "    def for_data(self, facts): return 1 / 0\n\n    def sizes"): (
-        "for_data fails with ZeroDivisionError: division by zero"
+        "fails: ZeroDivisionError: division by zero"
     ),
     ("my_problem.py", "    def sizes", "    def terms(self): ...\n\n    def sizes"): (
         "lacks p, q, reads_records, prepare, losses, accuracy, constants, which a whole problem that clips by itself "

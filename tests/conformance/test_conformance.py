@@ -24,7 +24,6 @@ from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
 
-LOSSES = str(shipped_folder("scenarios") / "own_losses.py")
 SMALL = {
     "data": "synthetic_classification",
     "scale": "none",
@@ -38,8 +37,6 @@ TABLES: dict[str, dict[str, Any]] = {
     "hyper_cleaning": {"data": "wine", "groups": 2, "corrupt": 0.4},
     "regression": {"data": "breast_cancer", "validation": None, "loss": "huber"},
     "ridge_hyperparameter": {"data": "breast_cancer"},
-    # Two features: a solution by automatic differentiation takes as many products as there are weights.
-    "from_losses": {"losses": LOSSES, **SMALL},
     "logistic_hyperparameter": {"data": "breast_cancer", "intercept": True},
     "logistic_regularisation": {"data": "breast_cancer", "intercept": True},
     "mean_estimation": {"data": "wine", "ridge": 0.5},

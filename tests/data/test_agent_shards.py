@@ -47,23 +47,14 @@ def test_a_written_manifest_is_read_again(tmp_path: Path) -> None:
     ("changed", "key"),
     [
         ({"agents": []}, "agents"),
-        ({"agents": [3]}, r"agents\.0"),
         ({"agents": [{"train": 1, "validation": 1}]}, r"agents\.0\.sha256"),
         ({"agents": [AGENT | {"train": -1}]}, r"agents\.0\.train"),
-        ({"agents": [AGENT | {"train": True}]}, r"agents\.0\.train"),
         ({"agents": [AGENT | {"train": 10**8}]}, "agents have more than 100000000 records"),
-        ({"agents": [AGENT | {"vaildation": 1}]}, "vaildation"),
         ({"features": 0}, "features"),
-        ({"features": 10**12}, "features"),
         ({"features": ["a", "a"]}, "features has a name twice"),
         ({"classes": [1]}, "classes"),
-        ({"classes": [1, "1"]}, "classes"),
         ({"range": [1, 1]}, "range"),
-        ({"range": [0, 1e308]}, "range"),
         ({"image": [2, 2, 1]}, "image"),
-        ({"image": [2, 0, 1]}, "image"),
-        ({"notes": [""]}, "notes"),
-        ({"more": 1}, "more"),
     ],
 )
 def test_a_manifest_with_another_content_is_refused(tmp_path: Path, changed: dict[str, Any], key: str) -> None:

@@ -15,7 +15,7 @@ from decentral_dp.simulation.jobs.build import build
 from tests.support.hosted import released_by_actors
 
 Make = Callable[..., dict[str, Any]]
-GEOMETRIC = {"kind": "geometric", "radius": 0.45, "agents": 12, "seed": 3}
+RANDOM = {"kind": "erdos_renyi", "probability": 0.35, "agents": 12, "seed": 3}
 ROUNDS = 6
 TRAINING: dict[str, Any] = {
     "seed": 5,
@@ -53,7 +53,7 @@ def same(ones: Sequence[Snapshot], others: Sequence[Snapshot]) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, algorithm = NETWORKS[network]
-    topology = {key: value for key, value in (GEOMETRIC | change).items() if value is not None}
+    topology = {key: value for key, value in (RANDOM | change).items() if value is not None}
     job: Any = build(TRAINING | {"topology": topology, "algorithm": TRAINING["algorithm"] | {"kind": algorithm}})
     alone: list[Snapshot] = []
     job.start(LocalEngine(), RunControl(range(ROUNDS + 1), alone.append))
@@ -66,7 +66,7 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
 def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict[str, Any]) -> None:
-    content = scenario(topology=GEOMETRIC | changes, algorithm={"rounds": ROUNDS})
+    content = scenario(topology=RANDOM | changes, algorithm={"rounds": ROUNDS})
     saved: list[SavedState] = []
 
     def look(s: Snapshot) -> bool:
@@ -86,5 +86,5 @@ def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict
 
 def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make) -> None:
     run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
-    job: Any = build(scenario(topology=GEOMETRIC) | {"run": run})
+    job: Any = build(scenario(topology=RANDOM) | {"run": run})
     assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()

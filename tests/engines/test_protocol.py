@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.engines.protocol import AgentNode, Block, agent_blocks, boundaries, server_blocks
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal, one_peer_exponential
 
 GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "complete": {}, "star": {}, "grid": {"rows": 3}, "path": {}}
@@ -39,7 +39,7 @@ def test_sums_keep_their_bits(kind: str, sizes: list[int], mixed: bool) -> None:
     draw = np.random.default_rng(1)
     dealt = draw.permutation(12) if mixed else np.arange(12)
     members = [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]
-    mixing = build(kind, 12, GRAPHS[kind]).mixing
+    mixing = build_topology(kind, 12, GRAPHS[kind]).mixing
     placed = nodes(agent_blocks(mixing, sizes, members if mixed else None))
     values = draw.normal(size=(12, 7))
     whole, parts = summed(placed, [values[of] for of in members])
@@ -59,15 +59,17 @@ def test_a_server_is_sent_every_answer() -> None:
 
 
 def test_of_a_ring_in_halves_two_rows_travel() -> None:
-    sent = [b.sent_rows.tolist() for b in boundaries(nodes(agent_blocks(build("ring", 1000).mixing, [500, 500])))]
+    sent = [
+        b.sent_rows.tolist() for b in boundaries(nodes(agent_blocks(build_topology("ring", 1000).mixing, [500, 500])))
+    ]
     assert sent == [[0, 499], [0, 499]]
 
 
 # Rows that travel in an exchange, in the mean of 60 rounds, of 64 agents in four blocks; and rows of the blocks read.
 CHANGES: dict[str, tuple[OverTime, float, int]] = {
-    "fixed": (fixed_weights(off_diagonal(build("ring", 64).mixing)), 16.0, 128),
+    "fixed": (fixed_weights(off_diagonal(build_topology("ring", 64).mixing)), 16.0, 128),
     "one_peer_exponential": (one_peer_exponential(64, seed=1), 32.0, 128),
-    "matching": (matching(off_diagonal(build("ring", 64).mixing), seed=1), 6.0, 128),
+    "matching": (matching(off_diagonal(build_topology("ring", 64).mixing), seed=1), 6.0, 128),
 }
 
 
@@ -99,7 +101,7 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
 
 
 def test_a_row_that_is_not_sent_shows() -> None:
-    placed = nodes(agent_blocks(build("ring", 12).mixing, [6, 6]))
+    placed = nodes(agent_blocks(build_topology("ring", 12).mixing, [6, 6]))
     draw = np.random.default_rng(3)
     messages = [draw.normal(size=(6, 2)) for _ in range(2)]
     before = summed(placed, messages)[1][0]

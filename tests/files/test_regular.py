@@ -29,8 +29,8 @@ def _read_scenario(path: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "csv": lambda path: read_table(path, DeclaredColumns("y")),
-    "npz": lambda path: read_npz(path, DeclaredColumns()),
+    "csv": lambda path: read_table(path, DeclaredColumns("y", classes=())),
+    "npz": lambda path: read_npz(path, DeclaredColumns(classes=())),
     "graph": lambda path: read_graph(path.with_suffix(".csv")),
     "scenario": _read_scenario,
 }
@@ -133,7 +133,7 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     # What is not asked for does not count.
     monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
-    assert read_npz(path, DeclaredColumns()).features.shape == (10**5, 4)
+    assert read_npz(path, DeclaredColumns(classes=())).features.shape == (10**5, 4)
 
 
 @pytest.mark.parametrize("cell", ["x" * 200_000, '"' + "x" * 200_000 + '"'])

@@ -52,8 +52,8 @@ LOSSES = [logistic, network, inverse, changes_its_own, closes_over]
 def rows_of(loss: Callable[..., Any]) -> Callable[..., dict[str, torch.Tensor]]:
     def per_record(x: Any, y: Any, z: Any, *record: Any) -> dict[str, Any]:
         units = torch.eye(Q, dtype=torch.float64)
-        whole = columns(loss, True, x, y, units, *record)
-        return directions(loss, True, x, y, z, *record)._asdict() | {"hessian": whole.hvp}
+        whole = columns(loss, x, y, units, *record)
+        return directions(loss, x, y, z, *record)._asdict() | {"hessian": whole.hvp}
 
     rows = torch.func.vmap(per_record, in_dims=(None, None, None, 0, 0))
     grid = over_grid(loss, 2)

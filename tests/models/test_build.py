@@ -10,11 +10,11 @@ from torch import nn
 
 from decentral_dp.models import module as rows_of
 from decentral_dp.models.build import ModelTable, build_model
-from decentral_dp.models.mlp import Mlp, mlp
-from decentral_dp.models.module import TorchModel, as_model, weights_of
+from decentral_dp.models.mlp import mlp
+from decentral_dp.models.module import TorchModel, as_model, trainable_weights
 from decentral_dp.models.networks import network_model, residual_network
 from tests.support.emulated_device import emulated_cuda
-from tests.support.model_cases import CASES, case, data, drawn, slope, stack
+from tests.support.model_cases import CASES, case, data, slope
 
 
 def test_start_is_drawn_from_the_public_seed():
@@ -24,26 +24,9 @@ def test_start_is_drawn_from_the_public_seed():
     np.testing.assert_array_equal(biases, 0.0)
     np.testing.assert_array_equal(model.start, mlp(400, (300,), 2, 5).start)
     assert not np.array_equal(model.start, mlp(400, (300,), 2, 6).start)
-    pictures = [weights_of(residual_network((8, 8, 3), 4, 1, 2, seed)) for seed in (5, 5, 6)]
+    pictures = [trainable_weights(residual_network((8, 8, 3), 4, 1, 2, seed)) for seed in (5, 5, 6)]
     np.testing.assert_array_equal(*pictures[:2])
     assert not np.array_equal(pictures[0], pictures[2])
-
-
-def test_a_stack_of_torch_layers_goes_by_ghost_norms_and_gives_what_rows_give():
-    module = drawn(stack(), 3)
-    ghost = as_model(module, 5, "cpu")
-    rows = TorchModel(module, 5, 2, weights_of(module), 1000)
-    assert isinstance(ghost, Mlp)
-    records, cotangents, beside = data(5)
-    (a, s), (b, t) = (m.clipped_sum(slope(m, m.start, records, cotangents), beside, 0.8) for m in (ghost, rows))
-    np.testing.assert_allclose(a, b, atol=1e-12)
-    np.testing.assert_allclose(s, t)
-
-
-def hooked():
-    module = nn.Sequential(nn.Linear(5, 2))
-    module[0].register_forward_hook(lambda layer, inputs, out: 2.0 * out)
-    return module
 
 
 def tied():
@@ -63,30 +46,10 @@ def frozen():
     return module
 
 
-def patched():
-    module = nn.Sequential(nn.Linear(5, 2))
-    module[0].forward = lambda a: a[:, :2] * module[0].weight.sum()
-    return module
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        hooked,
-        tied,
-        tied_weight,
-        frozen,
-        patched,
-        lambda: nn.Sequential(nn.ReLU(), nn.Linear(5, 2)),
-        lambda: nn.Sequential(nn.Linear(5, 2), nn.ReLU(), nn.Tanh()),
-        lambda: nn.Sequential(nn.Linear(5, 2), nn.GELU()),
-        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5, 2)),
-    ],
-)
-def test_what_only_looks_like_a_stack_goes_row_by_row(make):
+@pytest.mark.parametrize("make", [tied, tied_weight, frozen])
+def test_shared_and_frozen_parameters_have_the_gradient_of_the_batch(make):
     module = make().double()
     model = as_model(module, 5, "cpu")
-    assert isinstance(model, TorchModel)
     records, cotangents, beside = data(5)
     total, _ = model.clipped_sum(slope(model, model.start, records, cotangents), beside, np.inf)
     module.zero_grad()

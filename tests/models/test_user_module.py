@@ -5,7 +5,6 @@ import re
 
 import cloudpickle
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -13,11 +12,11 @@ import decentral_dp
 from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError
 from decentral_dp.models.build import ModelTable, build_model
-from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.user_code import component
 from tests.support.emulated_device import emulated_cuda
 
 HEAD = """
@@ -40,10 +39,14 @@ def build(n_features, outputs):
 """
 
 
-def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2, **table):
+def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2):
     (tmp_path / "net.py").write_text(head + "".join(f"    {line}\n" for line in body.split("\n")))
-    full = {"kind": "torch", "file": "net.py"} | table
-    return build_model(ModelTable(**full), n_features, outputs, None, seed, "cpu", tmp_path)
+    return made(tmp_path, n_features, outputs, seed)
+
+
+def made(folder, n_features=6, outputs=2, seed=0, device="cpu"):
+    module = component("net:build", [folder], "problem.model")
+    return build_model(ModelTable(kind="net:build"), n_features, outputs, None, seed, device, module)
 
 
 def refusal(*args, **more):
@@ -62,8 +65,8 @@ def refusal(*args, **more):
         ("return Net(n_features, outputs, nn.LayerNorm(8), nn.GELU())", TorchModel),
         ("return Net(n_features, outputs, nn.GroupNorm(2, 8), nn.ReLU(inplace=True))", TorchModel),
         ("return Net(n_features, outputs, nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2), nn.Flatten())", TorchModel),
-        ("return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, outputs))", Mlp),
-        ("return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(outputs))", Mlp),
+        ("return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, outputs))", TorchModel),
+        ("return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(outputs))", TorchModel),
         ("return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.Flatten(), nn.Linear(8, outputs))",
          TorchModel),
         ("return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.TransformerEncoderLayer(2, 1, 4, 0.0, batch_first=True), "
@@ -106,17 +109,6 @@ def test_weights_start_from_the_public_seed_and_torch_is_left_alone(tmp_path):
     assert not np.allclose(one, other)
 
 
-def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
-    head = HEAD.replace("def build", "def mine")
-    assert load(tmp_path, "return nn.Linear(n_features, outputs)", head, name="mine").p == 14
-    monkeypatch.chdir(tmp_path)
-    table = {"kind": "torch", "file": "net.py", "name": "mine"}
-    assert build_model(ModelTable(**table), 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
-    with pytest.raises(InputError, match="there is no such file"):
-        build_model(ModelTable(**(table | {"file": "gone.py"})), 6, 2, None, 0, "cpu", tmp_path)
-    assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
-
-
 STATE, ALONE = r"the module changes 'layers\.\d\.", "does not run on one record at a time"
 MIXES = "depends on the other records of its batch"
 LAYERS = {
@@ -139,46 +131,26 @@ def test_layers_that_are_refused(tmp_path, layers):
     assert re.search(LAYERS[layers], refusal(tmp_path, f"return Net(n_features, outputs, {layers})"))
 
 
-def _trained(tmp_path, classes, end, **privacy):
-    """A plan of a classifier, whose module ends so."""
-    layers = f"nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs){end}"
+def _trained(tmp_path, **privacy):
+    """A plan of a classifier by a module."""
+    layers = "nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs)"
     text = f"from torch import nn\n\n\ndef build(n, outputs):\n    return nn.Sequential({layers})\n"
     (tmp_path / "net.py").write_text(text)
-    problem = {"kind": "classification", "data": "breast_cancer" if classes == 2 else "wine", "scale": "public_ranges"}
+    problem = {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "model": "net:build"}
     content = {
-        "problem": {**problem, "model": {"kind": "torch", "file": str(tmp_path / "net.py")}},
+        "problem": problem,
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": "dp_dsgd", "rounds": 2, "y": {"scale": 0.1}},
-        "privacy": privacy or {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
+        "privacy": privacy,
     }
-    return decentral_dp.plan(content)
-
-
-@pytest.mark.parametrize(
-    ("classes", "end", "fix"),
-    [
-        (2, ", nn.Sigmoid()", "remove the last Sigmoid"),
-        (3, ", nn.Sigmoid()", "remove the last Sigmoid"),
-        (3, ", nn.Softmax(1)", "remove the last Softmax"),
-        (2, ", nn.ReLU()", "remove the last ReLU"),
-        (2, ", nn.Softplus()", "remove the last ReLU"),
-    ],
-)
-def test_outputs_that_are_no_logits_are_refused(tmp_path, classes, end, fix):
-    with pytest.raises(InputError, match=f"problem.model: .* Fix: {fix}"):
-        _trained(tmp_path, classes, end)
-
-
-@pytest.mark.parametrize(("classes", "end"), [(2, ""), (3, ""), (2, ", nn.Tanh()"), (3, ", nn.LogSoftmax(1)")])
-def test_outputs_that_may_be_logits_are_taken(tmp_path, classes, end):
-    assert _trained(tmp_path, classes, end).n_agents == 4
+    return decentral_dp.plan(decentral_dp.load(content, folder=tmp_path))
 
 
 def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
     """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
-    assert _trained(tmp_path, 2, "", guarantee="none").n_agents == 4
+    assert _trained(tmp_path, guarantee="none").n_agents == 4
     with pytest.raises(InputError, match="Laplace noise wants gradients clipped in l1"):
-        _trained(tmp_path, 2, "", epsilon=4.0, clip={"y": 1.0})
+        _trained(tmp_path, epsilon=4.0, clip={"y": 1.0})
 
 
 def forward(lines, before="", after=""):
@@ -265,9 +237,9 @@ def test_modules_that_are_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("return 3", "build returned int, not a torch module"),
-        ("return Net(outputs)", "of so many features and outputs, does not run: TypeError"),
-        ("return nn.Linear(n_features, -1)", "of so many features and outputs, does not run: RuntimeError"),
+        ("return 3", "net:build returned int, expected a torch module"),
+        ("return Net(outputs)", "net:build does not run: TypeError"),
+        ("return nn.Linear(n_features, -1)", "net:build does not run: RuntimeError"),
     ],
 )
 def test_functions_that_are_refused(tmp_path, body, told):
@@ -296,12 +268,11 @@ def test_a_module_may_create_tensors_without_saying_where(tmp_path):
     """On a device they are created there."""
     lines = "return self.last(torch.tanh(self.first(a)) * torch.full((8,), 0.5, dtype=torch.float64))"
     load(tmp_path, "return Net(n_features, outputs)", forward(lines))
-    table = {"kind": "torch", "file": str(tmp_path / "net.py")}
-    here = build_model(ModelTable(**table), 6, 2, None, 0, "cpu")
+    here = made(tmp_path)
     records = np.random.default_rng(0).normal(size=(5, 6))
     wanted = here.forward(here.start, records)[0]
     with emulated_cuda():
-        there = build_model(ModelTable(**table), 6, 2, None, 0, "cuda")
+        there = made(tmp_path, device="cuda")
         np.testing.assert_allclose(there.forward(here.start, records)[0], wanted, rtol=1e-9)
     assert isinstance(there, TorchModel)
     np.testing.assert_array_equal(there.start, here.start)
@@ -315,10 +286,9 @@ def test_a_device_that_is_not_there_is_refused(table):
 
 
 def test_records_that_are_no_pictures_are_refused():
-    with pytest.raises(InputError, match='"resnet" reads images, and these records are none'):
-        build_model(ModelTable(**{"kind": "resnet"}), 5, 1, None, 0, "cpu")
-    with pytest.raises(InputError, match="these have 3 × 9 pixels"):
-        build_model(ModelTable(**{"kind": "resnet"}), 27, 1, (3, 9, 1), 0, "cpu")
+    for image in (None, (3, 9, 1)):
+        with pytest.raises(InputError, match="a resnet halves an image 2 times"):
+            build_model(ModelTable(**{"kind": "resnet"}), 27, 1, image, 0, "cpu")
 
 
 def scenario(tmp_path, model):
@@ -333,10 +303,10 @@ def scenario(tmp_path, model):
 
 
 def test_scenarios_run_with_models(tmp_path):
-    """A file beside the scenario, told by its whole path from then on: where it is changes nothing."""
+    """A file beside the scenario: where it is changes nothing."""
     published = []
     for k in range(2):
-        path = scenario(tmp_path / str(k), '{ kind = "torch", file = "net.py" }')
+        path = scenario(tmp_path / str(k), '"net:build"')
         body = "nn.Sequential(nn.Linear(a, 3), nn.GELU(), nn.Linear(3, b))"
         (path.parent / "net.py").write_text(f"from torch import nn\n\ndef build(a, b):\n    return {body}\n")
         run = decentral_dp.run(decentral_dp.load(path))
@@ -344,7 +314,7 @@ def test_scenarios_run_with_models(tmp_path):
         assert run.published["x"].shape == (1, 30 * 3 + 3 + 3 + 1 + 2)
         published.append(run.published["x"])
         (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(run.scenario)))
-        assert decentral_dp.load(tmp_path / "resolved.toml").problem.model.file == str(path.parent / "net.py")
+        assert [*decentral_dp.load(tmp_path / "resolved.toml").code_files().values()] == [path.parent / "net.py"]
     np.testing.assert_array_equal(*published)
     small = decentral_dp.run(decentral_dp.load(scenario(tmp_path / "mlp", '{ kind = "mlp", hidden = [4] }')))
     assert small.result["status"] == "ok"
@@ -354,29 +324,8 @@ def test_no_run_is_resumed_with_another_model_file(tmp_path):
     """The same noise on gradients of two models would cancel in a difference."""
     roots = []
     for comment in ("", "# another\n"):
-        path = scenario(tmp_path, '{ kind = "torch", file = "net.py" }')
+        path = scenario(tmp_path, '"net:build"')
         text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
         (tmp_path / "net.py").write_text(comment + text)
         roots.append(run_digest(build(decentral_dp.load(path))))
     assert roots[0] != roots[1]
-
-
-def test_a_regression_refuses_outputs_between_0_and_1(tmp_path):
-    (tmp_path / "net.py").write_text(
-        "from torch import nn\n"
-        "def plain(n, o): return nn.Sequential(nn.Linear(n, 4), nn.Tanh(), nn.Linear(4, o))\n"
-        "def cut(n, o): return nn.Sequential(plain(n, o), nn.Sigmoid())\n"
-    )
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(draw.uniform(-1.0, 1.0, (60, 3)), columns=["a", "b", "y"])
-    ranges = {"a": [-1.0, 1.0], "b": [-1.0, 1.0]}
-    problem = {"kind": "regression", "label": "y", "scale": ranges, "label_range": [-1.0, 1.0]}
-    content = {
-        "topology": {"kind": "ring", "agents": 3},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 2},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0},
-    }
-    plain, cut = ({**content, "problem": problem | {"model": f"{tmp_path}/net.py:{end}"}} for end in ("plain", "cut"))
-    assert decentral_dp.build(plain, data=frame).plan().rounds == 2
-    with pytest.raises(InputError, match=r"lie in \[0, 1\], and numbers below and above 0"):
-        decentral_dp.build(cut, data=frame)

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 from papers import printed_epsilon as printed
 from papers import printed_report as report
 from papers.printed_epsilon import (
@@ -247,7 +247,7 @@ def test_a_sign_that_is_passed_on() -> None:
 @pytest.mark.parametrize(("graph", "agents", "victim", "rounds"), [("path", 3, 2, 2), ("ring", 16, 8, 8)])
 def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victim: int, rounds: int) -> None:
     """From the messages of a gossip average in float64, without anything else that is known."""
-    mixing = np.eye(agents) + build(graph, agents).mixing.toarray()
+    mixing = np.eye(agents) + build_topology(graph, agents).mixing.toarray()
     rng = np.random.default_rng(7)
     noised = rng.standard_normal(agents)
     near = np.flatnonzero(mixing[0])

@@ -12,7 +12,7 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
 from papers import spider_budgets as e16
 from papers.draws import generator
@@ -74,7 +74,9 @@ def test_a_clipped_mean_is_thousands_of_deviations_away() -> None:
 
 def test_a_clipped_mean_is_charged_twice_the_clip() -> None:
     """The neighbours of that attack meet it; they do not exceed it."""
-    context = MinimaxContext(Composite(Linear(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2"))
+    context = MinimaxContext(
+        Composite(LinearModel(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2")
+    )
     rng, sensitivities = (
         np.random.default_rng(1),
         {"train": Sensitivity(np.array([np.inf]), np.array([0.1]), 1, "poisson")},

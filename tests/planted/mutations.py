@@ -1496,7 +1496,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
@@ -1744,15 +1744,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient without its bias",
         "models/dense.py",
-        'sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
-        "sizes(slope, norm) * sizes(a, norm)",
+        'norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
+        "norm_sums(slope, norm) * norm_sums(a, norm)",
         (_TRAINING,),
     ),
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            total += sizes",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += sizes",
+        "zip(slopes, seen, strict=False):\n            total += norm_sums",
+        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += norm_sums",
         (_TRAINING,),
     ),
     Mutation(
@@ -2088,7 +2088,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "dates that are not cut where nothing is scaled",
         "data/scaling.py",
-        'if dataset.ranges and spec in ("none", "standard"):',
+        'if dataset.ranges and spec == "none":',
         "if False:",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
     ),

@@ -13,11 +13,11 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, SecretRoot, Streams
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, matching, off_diagonal
 
 M, RATIO, WIDTH = 6, 3.0, 2000
-RING = Network(build("ring", M).mixing)
+RING = Network(build_topology("ring", M).mixing)
 PAIRS = Network(RING.mixing, 0, matching(off_diagonal(RING.mixing), seed=4))
 ROOTS: tuple[Root, ...] = (b"root", SecretRoot(bytes(32)))
 SCALE = np.full((1, WIDTH), 2.0**16)

@@ -22,7 +22,7 @@ from typing_extensions import Doc
 from decentral_dp.files.tables import Positive
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.bilevel.penalties import Ridge
-from decentral_dp.problems.entry import Entry, Facts
+from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Stretched(MeanEstimation):
         return MeanEstimation.prepare(self, self.stretch * features, labels, norm)
 
 
-ENTRY = Entry("stretched", Stretched, "the mean of stretched records", task="stretched and averaged", labels="classes")
+ENTRY = ProblemEntry(
+    "stretched", Stretched, "the mean of stretched records", task="stretched and averaged", labels="classes"
+)
 '''
 SCENARIO = {
     "seed": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning, Tasks
 from decentral_dp.problems.bilevel.recordwise import recordwise
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES, measure_classes
@@ -110,7 +111,7 @@ def test_training_at_one_level(classes: int) -> None:
 def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
     """Class 4 is in no task; a hidden layer of 3 units, and one head a task, from the formulas."""
     tasks = ((0, 1, 2), (1, 2, 3))
-    problem = MetaLearning.from_dataset(D, 5, tasks=tasks, width=3)
+    problem = replace(MetaLearning.from_dataset(D, 5, width=3), tasks=Tasks(tasks, 5))
     features, label = case(5)
     x, y = RNG.standard_normal((ROWS, problem.p)), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")

@@ -205,8 +205,8 @@ def test_joining_keeps_every_record_and_the_agents_weights():
     shares = join_alike(agents)
     assert sorted(round(s.weight * len(agents)) for s in shares) == [1, 1, 3]
     assert sum(s.weight for s in shares) == pytest.approx(1.0)
-    assert sum(len(s.train.target) for s in shares) == sum(n for n, _ in COUNTS)
-    assert sum(len(s.validation.target) for s in shares) == sum(n for _, n in COUNTS)
+    assert sum(len(s.train.label) for s in shares) == sum(n for n, _ in COUNTS)
+    assert sum(len(s.validation.label) for s in shares) == sum(n for _, n in COUNTS)
 
 
 @pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])

@@ -9,7 +9,7 @@ import pytest
 
 from decentral_dp.problems.bilevel.means import MeanRecords
 from decentral_dp.problems.lower_level import join_alike
-from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate, counts_of, stacked_by_count
+from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate, count_records, stacked_by_count
 
 DRAW = np.random.default_rng(3)
 WHOLE = MeanRecords(DRAW.normal(size=(12, 2)), DRAW.normal(size=12), DRAW.normal(size=12))
@@ -31,7 +31,7 @@ def test_records_kept_as_one_are_those_of_each_agent(sizes: tuple[int, ...]) -> 
         for own, expected in zip(of, listed, strict=True):
             same(own, expected)
     same(kept[-1], listed[-1])
-    assert counts_of(kept).tolist() == counts_of(listed).tolist() == list(sizes)
+    assert count_records(kept).tolist() == count_records(listed).tolist() == list(sizes)
     same(concatenate(kept), concatenate(listed))
     for some in (slice(1, None), slice(0, 2)):
         assert len(kept[some]) == len(listed[some])

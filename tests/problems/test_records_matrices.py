@@ -58,17 +58,6 @@ def there(name):
     return [m for m in MATRICES if MATRICES[m] in PROBLEMS[name].reads_records]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_a_product_needs_its_matrix_and_a_wrong_name_is_refused(name):
-    problem = PROBLEMS[name]
-    records = problem.prepare(*raw(name, np.random.default_rng(2), 3), "l1")
-    x, y = np.zeros(problem.p), np.zeros(problem.q)
-    with pytest.raises(ValueError, match="needs the matrix"):
-        problem.matrices(x, y, None, records, Clip(), {"lower_hessian_product"})
-    with pytest.raises(ValueError, match="there are lower_hessian"):
-        problem.matrices(x, y, None, records, Clip(), {"hessian"})
-
-
 def test_a_record_that_is_not_finite_counts_as_zero_and_is_counted():
     """Its norm overflows; the other record is clipped, and the divisor stays two."""
     problem = Quadratic(D)

@@ -23,8 +23,9 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy import clipping
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from decentral_dp.problems.protocol import MATRICES, TERMS
+from decentral_dp.user_code import component
 
 # All of them before anything is watched: they keep the names that they import.
 for package in (models, problems):
@@ -35,7 +36,7 @@ for package in (models, problems):
 CLIPS = ("clipped_sum", "clip_factors", "row_norms", "clip_columns", "clip_coefficients", "bounded_columns")
 SIZES = (2, 13, 211)
 WIDTH, STEPS = 7, 3
-LOSSES = Path(__file__).parents[2] / "scenarios" / "own_losses.py"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MLP = ModelTable(kind="mlp", hidden=[4])
 OF_MINIMAX: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     "auc_maximisation": ({"positive_share": 0.3, "model": MLP}, ("grad_x", "grad_y", "joint", "dual"), 2),
@@ -95,14 +96,16 @@ def compared(watched: list[Any], evaluate: Callable[[np.ndarray], None], feature
 
 
 def bilevel(kind: str) -> Any:
+    if kind == "from_losses":
+        return component("own_losses:problem", [SCENARIOS], "problem.kind")(WIDTH, 3)
     entry = PROBLEMS[kind]
-    options = {"ridge": 0.1, "losses": str(LOSSES), "groups": 2, "corrupt": 0.5, "width": 5, "tasks": ((0, 1), (1, 2))}
-    facts = Facts(WIDTH, {"numbers": 0, "two": 2}.get(entry.labels, 3))
+    options = {"ridge": 0.1, "groups": 2, "corrupt": 0.5, "width": 5, "tasks": 2, "ways": 2}
+    facts = ProblemFacts(WIDTH, {"numbers": 0, "two": 2}.get(entry.labels, 3))
     return entry.build({key: value for key, value in options.items() if key in entry.options}, facts)
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("kind", [*PROBLEMS, "from_losses"])
 def test_rows_of_a_bilevel_problem(watched: Any, kind: str, n: int) -> None:
     rng = np.random.default_rng(n)
     problem = bilevel(kind)
@@ -132,7 +135,7 @@ def test_rows_of_a_minimax_problem(watched: Any, kind: str, n: int) -> None:
     played = (STEPS, 2) if kind == "mspbe" else None
     width = (STEPS + 1) * 2 + STEPS + 1 if played else WIDTH
     limits = {"x": 0.8, "y": 0.8}
-    problem = MINIMAX[kind].build(options, Facts(width, classes, l2=2.0, trajectory=played, clip=limits))
+    problem = MINIMAX[kind].build(options, ProblemFacts(width, classes, l2=2.0, trajectory=played, clip=limits))
     features = rng.normal(size=(n, width))
     labels = np.full(n, float(STEPS)) if played else rng.integers(0, classes, n).astype(float)
     x, y = (problem.start[v] + 0.1 * rng.normal(size=problem.start[v].size) for v in "xy")

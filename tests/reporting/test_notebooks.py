@@ -112,28 +112,6 @@ def test_a_ledger_is_a_row_for_each_channel(run: Run) -> None:
     assert "<td>gaussian</td>" in run.records._repr_html_()
 
 
-STUDY = {
-    "title": "Rounds <b>",
-    "scenario": "quadratic",
-    "kind": "plan",
-    "measure": ["rounds", "agents"],
-    "grid": {"algorithm.rounds": [1, 2, -3]},
-    "plots": [{"name": "rounds", "title": "Rounds & agents", "x": "algorithm.rounds", "y": "rounds"}],
-}
-
-
-def test_a_study_shows_its_cells_its_means_and_its_pictures() -> None:
-    markup = decentral_dp.study(STUDY, workers=1)._repr_html_()
-    assert "Rounds &lt;b&gt;" in markup
-    assert "2 of 3 cells ended ok" in markup
-    # Why one of them failed, and the means of the others.
-    words = re.sub(r"<[^>]*>", " ", markup)
-    assert "algorithm.rounds: got -3" in words
-    assert markup.count("data:image/png;base64,") == 1
-    assert "Rounds &amp; agents" in markup
-    assert decentral_dp.study({**STUDY, "plots": []}, workers=1)._repr_html_().count("data:image/png") == 0
-
-
 def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 
@@ -150,7 +128,7 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     run = decentral_dp.run(few)
     loss = run.result.metrics["upper_loss"]
     assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
-    decentral_dp.study(STUDY, workers=1)
+    decentral_dp.study({"scenario": "quadratic", "kind": "plan", "grid": {"algorithm.rounds": [1, 2, -3]}}, workers=1)
     # A cell that cannot be meant is not begun.
     assert shown[1:] == ["2 of 2 "]
     # The runs of a study are inside its bar.

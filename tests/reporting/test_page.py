@@ -117,12 +117,11 @@ def test_names_in_comparisons_and_studies_are_escaped(tmp_path: Path) -> None:
     assert "<script>:" in compared.text
     grid = {"algorithm.rounds": [1, 2]}
     content = {"title": EVIL, "scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
-    findings = decentral_dp.study({**content, "description": EVIL}, workers=1, out=tmp_path / "study")
+    decentral_dp.study({**content, "description": EVIL}, workers=1, out=tmp_path / "study")
     page = read_page(tmp_path / "study" / "report.html")
     # Its own, which sorts tables.
     assert page.tags.count("script") == 1
     assert page.text.count(EVIL) >= 2
-    assert "<script>" not in findings._repr_html_()
 
 
 def test_a_page_is_self_contained_and_shows_every_figure(certified: Path) -> None:

@@ -239,7 +239,7 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
     }
     content: dict[str, Any] = {
         "seed": 3,
-        "problem": {"kind": "classification", "data": "digits", "model": {"kind": "mlp", "widths": [200]}},
+        "problem": {"kind": "classification", "data": "digits", "model": {"kind": "mlp", "hidden": [200]}},
         "topology": {"kind": "ring", "agents": agents},
         "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}},
         "privacy": {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5, "clip": {"y": 1.0}},

@@ -98,7 +98,9 @@ def require_equal(one: Job, other: Job) -> None:
 
 
 # Kind of problem → the extra that it needs.
-EXTRAS = {"mspbe": "gymnasium"} | dict.fromkeys(("auc_maximisation", "dro", "kl_dro", "wgan", "from_losses"), "torch")
+EXTRAS = {"mspbe": "gymnasium"} | dict.fromkeys(
+    ("auc_maximisation", "dro", "kl_dro", "wgan", "own_losses:problem"), "torch"
+)
 
 
 @pytest.mark.parametrize("name", scenario_names())

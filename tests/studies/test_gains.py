@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
@@ -16,13 +15,13 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
     OPEN,
     PAYS,
     UNEQUAL,
-    check_gains,
     gain_table,
     gain_words,
 )
@@ -53,10 +52,6 @@ def make(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Make:
         return load_study({**usual, **keys})
 
     return study
-
-
-def check(study: Study) -> None:
-    check_gains(study, axes(study), cells(study))
 
 
 # --- pairs are fair ---------------------------------------------------------------------------------------------------
@@ -97,9 +92,9 @@ def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
 def test_a_pair_that_differs_in_more_than_its_program_is_refused(
     make: Make, changed: Mapping[str, Any], named: str
 ) -> None:
-    check(make())
+    check_study(make())
     with pytest.raises(InputError, match=rf'"a" and "b" differ in {named}'):
-        check(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
+        check_study(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
 
 
 def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> None:
@@ -108,11 +103,11 @@ def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> Non
         return study.model_copy(update={"gains": [study.gains[0].model_copy(update=gain)]})
 
     network, other = {"topology": {"kind": "isolated", "agents": 3}}, {"algorithm": {"rounds": 9}}
-    check(sides({"between": "networks"}, **network))
+    check_study(sides({"between": "networks"}, **network))
     with pytest.raises(InputError, match="differ in topology, so that their difference is not of the programs alone"):
-        check(sides({"between": "programs"}, **network))
+        check_study(sides({"between": "programs"}, **network))
     with pytest.raises(InputError, match="differ in algorithm, so that their difference is not of the networks alone"):
-        check(sides({"between": "networks"}, **network, **other))
+        check_study(sides({"between": "networks"}, **network, **other))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +122,7 @@ def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> Non
 )
 def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        check(make(gains=[GAIN | changed]))
-
-
-def test_a_gain_is_of_any_measure(make: Make) -> None:
-    for name in ("rounds_to_test_accuracy_0.9", "network_epsilon_distance_2", "consensus_u"):
-        check(make(gains=[GAIN | {"measure": name}]))
+        check_study(make(gains=[GAIN | changed]))
 
 
 def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -> None:
@@ -150,14 +140,14 @@ def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -
     a, b = (last[last["variant"] == v]["value"].to_numpy() for v in "ab")
     assert found.gains["mean"].iloc[1] == pytest.approx((a - b).mean(), abs=1e-12)
     with pytest.raises(InputError, match="topology varies too"):
-        check(make(grid=grid, gains=[gain | {"x": "privacy.epsilon"}]))
+        check_study(make(grid=grid, gains=[gain | {"x": "privacy.epsilon"}]))
     with pytest.raises(InputError, match="no cell of both sides"):
-        check(make(grid=grid, gains=[gain | at], where=[{"topology": "ring", "variant": "a"}]))
+        check_study(make(grid=grid, gains=[gain | at], where=[{"topology": "ring", "variant": "a"}]))
 
 
 def test_an_axis_that_a_gain_leaves_open_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match=r"algorithm\.rounds varies too"):
-        check(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
+        check_study(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -251,26 +241,3 @@ def test_levels_that_pay_are_counted(
     (sentence,) = gain_words(study.gains[0], table)
     assert paying in sentence
     assert [name for name, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
-
-
-@pytest.mark.parametrize("y", [None, "algorithm.rounds"])
-def test_every_pair_of_a_gain_is_drawn(make: Make, y: str | None) -> None:
-    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(2)]
-    study = make(gains=[{**GAIN, "pairs": pairs, "y": y} if y else {**GAIN, "pairs": pairs}])
-    verdicts = {2: PAYS, 4: FAILED}
-    table = pd.DataFrame(
-        {"gain": "gain", "pair": f"p{k}", "privacy.epsilon": x, "algorithm.rounds": rounds, "verdict": verdicts[rounds]}
-        | {"n": 3, "pairs": 3, "failed": 0, "mean": 0.1 * rounds, "low": 0.0, "high": 1.0}
-        for k in range(2)
-        for x in (1.0, 8.0)
-        for rounds in ((2, 4) if y else (2,))
-    )
-    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
-    ((name, figure),) = gain_figures(study, table, cells)
-    assert name == "gain"
-    if y is None:
-        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p0", "p1"]
-    else:
-        panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
-        assert [[text.get_text() for text in ax.texts] for ax in panels] == [["+", "×"] * 2] * 2
-        np.testing.assert_allclose(panels[0].collections[0].get_array(), [[0.2, 0.2], [0.4, 0.4]])

@@ -79,16 +79,3 @@ def test_levels_are_those_of_the_runs_own_curve(tmp_path: Path) -> None:
 def test_levels_that_nothing_measures_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f'"{name}" is not measured'):
         decentral_dp.study(_study(measure=[name]), workers=1)
-
-
-def test_points_of_numbers_are_joined_against_bits(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    plot = {"name": "bits", "x": "bits", "y": "messages", "lines": "topology.agents", "points": "algorithm.rounds"}
-    grid = {"topology.agents": [5, 6], "algorithm.rounds": [2, 4]}
-    base = {"scenario": "quadratic", "kind": "plan", "set": {"topology.kind": "star"}, "grid": grid}
-    decentral_dp.study(base | {"plots": [plot]}, out=tmp_path, workers=1)
-    assert (tmp_path / "plots" / "bits.png").stat().st_size > 1000
-    named = plot | {"points": "topology.kind", "panels": "topology.agents", "lines": "algorithm.rounds"}
-    base["grid"], base["set"] = grid | {"topology.kind": ["star", "ring"]}, {}
-    with pytest.raises(InputError, match="points are joined, or named"):
-        decentral_dp.study(base | {"plots": [named]}, workers=1)

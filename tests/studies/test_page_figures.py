@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import decentral_dp
-from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.studies import figures
 from decentral_dp.studies.page import Findings
@@ -97,66 +95,3 @@ def test_whatever_stands_around_panels_they_keep_their_height_and_nothing_is_cut
         # The legend, or the foot, does not run into the axes.
         lowest = min(ax.get_tightbbox().y0 for ax in shown)
         assert all(box.get_window_extent().y1 <= lowest + 1.0 for box in figure.legends)
-
-
-@pytest.mark.parametrize("width", [1.0, 30.0, "wide"])
-def test_a_width_that_no_paper_has_is_refused(width: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="width"):
-        decentral_dp.study({**STUDY, "width": width}, out=tmp_path / "out")
-
-
-def panels_of(found: Findings, name: str, **changes: Any) -> Any:
-    study = found.study.model_copy(update={"width": None, **changes})
-    plot = next(plot for plot in study.plots if plot.name == name)
-    with package_style():
-        figure = figures.draw_plot(plot, found.measurements._replace(study=study))
-        assert figure is not None
-        figure.draw_without_rendering()
-    return figure
-
-
-def said_of(figure: Any) -> str:
-    return " ".join(" ".join(text.get_text() for text in figure.texts).split())
-
-
-MORE: dict[str, Any] = {
-    "scenario": "quadratic",
-    "kind": "plan",
-    "set": {"algorithm.rounds": 2},
-    "grid": {
-        "topology.kind": ["ring", "star"],
-        "topology.agents": [6, 12],
-        "algorithm.rounds": [2, 3],
-        "problem.seed": [1, 2],
-    },
-    "plots": [
-        {"name": "gap", "x": "spectral_gap", "y": "rounds", "lines": "topology.kind", "where": {"problem.seed": 1}},
-        {
-            "name": "same",
-            "x": "topology.agents",
-            "y": "rounds",
-            "lines": "topology.kind",
-            "panels": "algorithm.rounds",
-            "where": {"problem.seed": 1},
-        },
-        {"name": "many", "x": "spectral_gap", "y": "rounds", "lines": "topology.kind"},
-    ],
-}
-
-
-@pytest.fixture(scope="module")
-def more(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    content = {**MORE, "set": {}}
-    return decentral_dp.study(content, out=tmp_path_factory.mktemp("more") / "out", workers=1)
-
-
-def test_axes_that_a_picture_does_not_name_are_said(more: Findings) -> None:
-    assert "agents, rounds" in said_of(panels_of(more, "gap"))
-    assert "agents, rounds, seed" in said_of(panels_of(more, "many"))
-
-
-def test_points_stay_at_their_numbers_without_bars(more: Findings) -> None:
-    figure = panels_of(more, "same")
-    for ax in figure.axes:
-        assert [line.get_xdata().tolist() for line in ax.lines if len(line.get_xdata())] == [[6.0, 12.0]] * 2
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["rounds: 2", "rounds: 3"]

@@ -10,7 +10,7 @@ import torch
 
 from decentral_dp.bounded import Array
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import BILEVEL, Facts
+from decentral_dp.problems import BILEVEL, ProblemFacts
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
@@ -79,10 +79,10 @@ def problem_of(kind: str, d: int) -> Any:
             from_losses(_everything, _everything, p=d, q=d, n_features=d, regulariser=_curved),
             None,
         ),
-        "classification": lambda: (BILEVEL["classification"].build({}, Facts(d, 3)), CLASSES),
-        "regression": lambda: (BILEVEL["regression"].build({}, Facts(d, 0)), None),
+        "classification": lambda: (BILEVEL["classification"].build({}, ProblemFacts(d, 3)), CLASSES),
+        "regression": lambda: (BILEVEL["regression"].build({}, ProblemFacts(d, 0)), None),
         "classification by a network": lambda: (
-            BILEVEL["classification"].build({"model": ModelTable(kind="mlp", hidden=[5, 4])}, Facts(d, 3)),
+            BILEVEL["classification"].build({"model": ModelTable(kind="mlp", hidden=[5, 4])}, ProblemFacts(d, 3)),
             CLASSES,
         ),
         "recordwise": lambda: (recordwise(Logs(), d, 0, "logs"), None),

@@ -52,7 +52,7 @@ class QuadraticSolution:
     def upper_value(self, x: Array, agents: Agents) -> float:
         """F(x)."""
         y = self.lower_solution(x, agents)
-        return float(np.mean([0.5 * np.mean(np.square(v.features @ y - v.target)) for _, v in agents]))
+        return float(np.mean([0.5 * np.mean(np.square(v.features @ y - v.label)) for _, v in agents]))
 
     def optimum(self, agents: Agents) -> Optimum:
         """A minimiser of F: the one whose y*(x) is shortest, where Ā is singular and there are many."""
@@ -65,8 +65,8 @@ class QuadraticSolution:
 
 def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
     """(1/m) Σ_i mean_i a aᵀ and (1/m) Σ_i mean_i a b."""
-    second = [s.features.T @ s.features / len(s.target) for s in shards]
-    cross = [s.features.T @ s.target / len(s.target) for s in shards]
+    second = [s.features.T @ s.features / len(s.label) for s in shards]
+    cross = [s.features.T @ s.label / len(s.label) for s in shards]
     return np.asarray(np.mean(second, axis=0)), np.asarray(np.mean(cross, axis=0))
 
 

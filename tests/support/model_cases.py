@@ -42,17 +42,10 @@ def relu_net():
     return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-def stack():
-    return nn.Sequential(
-        nn.Flatten(), nn.Sequential(nn.Linear(5, 7, bias=False), nn.Tanh()), nn.Linear(7, 4), nn.Linear(4, 2), nn.Tanh()
-    )
-
-
 SMALL_IMAGE = (4, 4, 1)
 # Name → (module to compare with, features).
 CASES = {
     "mlp": (relu_net, 5),
-    "stack": (stack, 5),
     "torch": (lambda: Smooth(5, 2), 5),
     "resnet": (lambda: residual_network(SMALL_IMAGE, 2, 1, 2, 3), 16),
 }

@@ -92,7 +92,7 @@ class Crossed(Quadratic):
             records = train if term.startswith("lower") else validation
             a = records.features
             size = {"lower_grad_y": a @ x + a @ y, "upper_grad_y": a @ x, "upper_grad_x": a @ y}.get(term, a @ z)
-            rows = (records.target * size)[:, None] * a
+            rows = (records.label * size)[:, None] * a
             bound = clip.bound({"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x"))
             norms = np.linalg.norm(rows, 1 if clip.norm == "l1" else 2, axis=1)
             out[term] = (rows * np.where(norms > bound, bound / np.maximum(norms, 1e-300), 1.0)[:, None]).mean(axis=0)
@@ -274,9 +274,9 @@ def squares(job: Job) -> list[Squares]:
         parts = []
         for kind in ("train", "validation"):
             records = job.records[kind][i]
-            n = len(records.target)
+            n = len(records.label)
             second, cross = np.zeros((2, 2)), np.zeros(2)
-            for a, b in zip(records.features, records.target, strict=True):
+            for a, b in zip(records.features, records.label, strict=True):
                 second, cross = second + np.outer(a, a) / n, cross + a * b / n
             parts += [second, cross]
         parts[0] = parts[0] + RIDGE * np.eye(2)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decentral_dp.topology import GENERATORS, Topology, build
+from decentral_dp.topology import GENERATORS, Topology, build_topology
 
 Array = NDArray[np.float64]
 THIRD = {"kind": "constant", "value": 0.3}
@@ -47,7 +47,7 @@ def svd_rho(w: Array) -> float:
 
 def example(kind: str, weights: Any = None, seed: int = 7) -> Topology:
     agents, params = GENERATORS[kind].example
-    return build(kind, agents, params, weights, seed)
+    return build_topology(kind, agents, params, weights, seed)
 
 
 def graph_of(topology: Topology) -> Any:

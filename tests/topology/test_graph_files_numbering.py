@@ -161,20 +161,14 @@ def test_numbers_of_any_order_are_put_in_place() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[]", "is no node-link JSON"),
         ("{", "line 1 is not node-link JSON"),
         ("[" * 100_000, "is not node-link JSON"),
         ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print alike'),
         ('{"nodes": [{"id": 0}, {"id": 0}], "edges": []}', "two nodes have the id 0"),
         ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge leads to 5, which is none"),
         ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge leads to "0", which is none'),
-        ('{"nodes": [{"id": 0}], "edges": [{"source": 0}]}', "an edge leads to null, which is none"),
-        ('{"nodes": [{"id": [0, {}]}], "edges": []}', "is not node-link JSON"),
-        ('{"nodes": [3], "edges": []}', "is no node-link JSON"),
-        ('{"nodes": ["a", "b"], "edges": []}', "is no node-link JSON"),
         ('{"nodes": [], "edges": [], "links": []}', "is no node-link JSON"),
         ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key is there twice in one object"),
-        ('{"directed": "false", "nodes": [{}, {}], "links": []}', "is no node-link JSON"),
         (
             '{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}',
             "2 strongly connected components",
@@ -192,7 +186,7 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     wanted = ring - 0.6 * np.eye(5)
     for given in (ring, wanted, np.eye(5) + wanted):
         np.testing.assert_allclose(from_matrix(given, "file").mixing.toarray(), wanted)
-    with pytest.raises(InputError, match=r'topology\.weights = "file" takes those of a symmetric matrix or a netw'):
+    with pytest.raises(InputError, match="no matrix of links"):
         from_matrix(ring)
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
         with pytest.raises(InputError, match="no matrix of weights"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from decentral_dp.topology import build
+from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import off_diagonal
 from decentral_dp.topology.partition import graph_partition, rows_that_leave
 
@@ -14,7 +14,6 @@ GRAPHS: dict[str, tuple[dict[str, float], int, float]] = {
     # Options, blocks, and the largest share of the rows that leave blocks of random agents.
     "ring": ({}, 4, 0.03),
     "torus": ({}, 16, 0.5),
-    "geometric": ({"radius": 0.12}, 4, 0.3),
     "small_world": ({"degree": 4, "rewire": 0.1}, 4, 0.3),
     "random_regular": ({"degree": 4}, 4, 0.7),
     "complete": ({}, 2, 1.0),
@@ -24,7 +23,7 @@ GRAPHS: dict[str, tuple[dict[str, float], int, float]] = {
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_fewer_rows_leave(kind: str) -> None:
     options, blocks, share = GRAPHS[kind]
-    links = off_diagonal(build(kind, 256, options, None, 1).mixing)
+    links = off_diagonal(build_topology(kind, 256, options, None, 1).mixing)
     dealt = np.random.default_rng(5).permutation(256)
     links = sp.csr_array(links[dealt][:, dealt])
     sizes = [100, *[156 // (blocks - 1)] * (blocks - 2)]
@@ -42,7 +41,7 @@ def test_fewer_rows_leave(kind: str) -> None:
 
 
 def test_numbers_that_are_near_already_stay() -> None:
-    links = off_diagonal(build("small_world", 1024, {"degree": 4, "rewire": 0.1}, None, 1).mixing)
+    links = off_diagonal(build_topology("small_world", 1024, {"degree": 4, "rewire": 0.1}, None, 1).mixing)
     for blocks in (4, 16):
         by_number = np.array_split(np.arange(1024), blocks)
         chosen = graph_partition(links, [of.size for of in by_number])
@@ -50,7 +49,7 @@ def test_numbers_that_are_near_already_stay() -> None:
 
 
 def test_a_graph_of_parts_is_cut_between_them() -> None:
-    path = build("path", 8).mixing.toarray()
+    path = build_topology("path", 8).mixing.toarray()
     path[3, 4] = path[4, 3] = 0.0
     dealt = np.random.default_rng(5).permutation(8)
     shuffled = np.zeros((8, 8))

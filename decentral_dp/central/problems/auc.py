@@ -30,7 +30,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values
 from decentral_dp.central.problems.losses import class_scores, ranking
 from decentral_dp.files.tables import Share
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 
@@ -122,7 +122,7 @@ class AucObjective(Objective):
 
 
 def auc_maximisation(
-    facts: Facts,
+    facts: ProblemFacts,
     positive_share: Annotated[
         Share | Literal["released"],
         Doc('Public share of positive records; "released": a noisy one, at a price.'),
@@ -133,7 +133,7 @@ def auc_maximisation(
     return Composite(facts.model(1, model), AucObjective(float(positive_share)))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "auc_maximisation",
     auc_maximisation,
     "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",

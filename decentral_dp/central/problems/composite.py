@@ -17,7 +17,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.problems.protocol import Dual
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.protocol import Gathering, Model, Named, Slope
+from decentral_dp.models.protocol import Gathering, Model, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax, PublicBall, Scores
@@ -282,8 +282,7 @@ class Composite(Minimax):
         return np.stack([self.objective.predictions(self._outputs(self._split_x(x)[0], records)) for x in y])
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        weights = self._split_x(y)[0]
-        return self.model.named_weights(weights) if isinstance(self.model, Named) else {"weights": weights}
+        return self.model.named_weights(self._split_x(y)[0])
 
     def _outputs(self, weights: Array, records: Labelled) -> Array:
         parts = [self.model.forward(weights, c.inputs, keep=False)[0] for _, c in self._chunks(records)]

@@ -40,7 +40,7 @@ from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -123,7 +123,7 @@ class DroObjective(CappedObjective):
 
 
 def dro(
-    facts: Facts,
+    facts: ProblemFacts,
     divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
     cap: Cap,
     strength: Strength,
@@ -141,7 +141,7 @@ def dro(
     return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "dro",
     dro,
     "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",

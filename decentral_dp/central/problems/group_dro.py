@@ -36,7 +36,7 @@ from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Share
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
@@ -145,7 +145,7 @@ _ROUND_UP = 1.0 + 1e-14
 
 
 def group_dro(
-    facts: Facts,
+    facts: ProblemFacts,
     strength: Strength,
     cap: Cap,
     group_shares: Annotated[
@@ -173,7 +173,7 @@ def group_dro(
     return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "group_dro",
     group_dro,
     "the worst mean loss of a group, where the groups are the classes",

@@ -48,7 +48,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Positive
 from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall, Scores
 
 # The least that h̄ may be promised to be.
@@ -219,7 +219,7 @@ def _spread(losses: Array, strength: float) -> float:
 
 
 def kl_dro(
-    facts: Facts,
+    facts: ProblemFacts,
     strength: Strength,
     radius: Annotated[Positive, Doc("Distributions within this KL divergence of the records count.")],
     cap: Cap,
@@ -237,7 +237,7 @@ def kl_dro(
     return kl_robust(facts.model(capped.loss.outputs, model), capped, strength, radius)
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "kl_dro",
     kl_dro,
     "the worst mean loss over distributions near that of the records by the KL divergence, as a function of one mean",

@@ -44,7 +44,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -319,7 +319,7 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
+def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
     """Make the problem of an author's per-record formulas, and try these on made-up records.
 
     Args:

@@ -51,7 +51,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.penalties import Ridge
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import Minimax, Scores
 
 
@@ -371,7 +371,7 @@ class Mspbe(Minimax):
 
 
 def mspbe(
-    facts: Facts,
+    facts: ProblemFacts,
     discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
@@ -388,7 +388,7 @@ def mspbe(
     return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "mspbe",
     mspbe,
     "temporal differences: a value function that predicts the rewards to come, of whole trajectories",

@@ -47,7 +47,7 @@ from decentral_dp.files.tables import Count, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax, Scores
 
@@ -230,7 +230,7 @@ def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
 
 
 def wgan(
-    facts: Facts,
+    facts: ProblemFacts,
     generator: Annotated[list[Count], Doc("Units of each hidden layer of the generator.")] | None = None,
     latent: Annotated[Count, Doc("Numbers that the generator is fed.")] = USUAL_LATENT,
     penalty: Annotated[NonNegative, Doc("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
@@ -262,7 +262,7 @@ def wgan(
     )
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "wgan",
     wgan,
     "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",

@@ -145,9 +145,9 @@ def pairwise(
         Proof in docs/proofs/25.
 
     Example:
-        >>> from decentral_dp.topology import build
+        >>> from decentral_dp.topology import build_topology
         >>> injected, noise = np.full((4, 3), 0.1), np.ones((4, 3))
-        >>> seen = pairwise(build("path", 3).mixing, np.zeros(4), injected, noise)
+        >>> seen = pairwise(build_topology("path", 3).mixing, np.zeros(4), injected, noise)
         >>> seen.mu[0].round(3).tolist(), seen.total.round(3).tolist()
         ([nan, 0.182, 0.083], [0.2, 0.2, 0.2])
     """

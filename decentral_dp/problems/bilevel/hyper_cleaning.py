@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy
@@ -17,13 +17,12 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
-from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged, check_ridge
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import StackedProblem, Terms, matrices_read
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
@@ -93,21 +92,6 @@ class HyperCleaning(Ridged, StackedProblem):
     seed: int = 0
     intercept: Intercept = False
 
-    def __post_init__(self) -> None:
-        check_ridge(self.ridge)
-        # Its classes are checked where it is made.
-        _ = self.model
-        if self.agents < 1 or self.groups < 1:
-            raise InputError(
-                f"problem.groups: got {self.agents} agents with {self.groups} groups each; wanted at least one of both."
-            )
-        if not 0.0 <= self.corrupt <= 1.0:
-            raise InputError(f"problem.corrupt: got {self.corrupt}; wanted a share of the groups, for example 0.3.")
-        if self.corruption not in get_args(Corruption):
-            raise InputError(
-                f"problem.corruption: got {self.corruption!r}; wanted one of {', '.join(get_args(Corruption))}."
-            )
-
     @cached_property
     def model(self) -> softmax.SoftmaxHyperparameter:
         """The loss."""
@@ -168,7 +152,7 @@ class HyperCleaning(Ridged, StackedProblem):
         both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
         norms, member = linear.norms_of(records, clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
-        weight, slope = weights_of(x)
+        weight, slope = group_weights(x)
         with np.errstate(all="ignore"):
             for agents, part in linear.tiles(*records.features.shape):
                 a, size, group = records.features[agents, part], norms[agents, part], records.group[agents, part]
@@ -188,7 +172,7 @@ class HyperCleaning(Ridged, StackedProblem):
 
     def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
         """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
-        total, slope = np.zeros(self.p + 1), weights_of(x)[1]
+        total, slope = np.zeros(self.p + 1), group_weights(x)[1]
         with np.errstate(all="ignore"):
             for part in linear.blocks(*train.features.shape):
                 here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
@@ -206,7 +190,7 @@ class HyperCleaning(Ridged, StackedProblem):
         As of `Problem.matrices`.
         """
         names, norms = matrices_read(wanted, READS_RECORDS), linear.norms_of(train, clip)
-        rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
+        rows, (weight, slope) = y.reshape(len(self.model.classes), -1), group_weights(x)
 
         def curvature(part: slice) -> Array:
             return (
@@ -261,7 +245,7 @@ class HyperCleaning(Ridged, StackedProblem):
     # No constants: nothing is claimed where x weighs records and the state is private.
 
 
-def weights_of(x: Array) -> tuple[Array, Array]:
+def group_weights(x: Array) -> tuple[Array, Array]:
     """σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, whose weight is 1 and does not move."""
     with np.errstate(invalid="ignore"):
         weight = scipy.special.expit(x)
@@ -274,7 +258,7 @@ def _plain(records: CleaningRecords) -> softmax.SoftmaxRecords:
     return softmax.SoftmaxRecords(*records[:-1])
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "hyper_cleaning",
     HyperCleaning,
     "one weight per group of train records, some of which have their labels replaced",

@@ -8,7 +8,7 @@
 x: (p,), y: (q,), features: (n_features,), float64; label: float64, or with `classes` an integer index.
 
 Per record, vectorised over the records by `vmap`: ∇_y l, ∇²_yy l·z and ∇²_xy l·z are one forward-mode derivative of
-∇_{x,y} l along (0, z) (forward over reverse; reverse over reverse where an operation has no forward mode).
+∇_{x,y} l along (0, z), forward over reverse.
 
 A loss sees one record at a time and has to be pure. `vmap` enforces it: branching on a value, leaving torch
 (`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics (BatchNorm) are refused when
@@ -19,21 +19,16 @@ The problem that is derived from per-record torch functions; `from_losses` check
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.tables import Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
     Loss,
@@ -48,13 +43,12 @@ from decentral_dp.models.autodiff import (
     trace,
 )
 from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
-from decentral_dp.models.linear_terms import checked_features, class_index
+from decentral_dp.models.linear_terms import as_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
 from decentral_dp.problems.bilevel.softmax import class_shares
-from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
-from decentral_dp.user_code import USER_ERRORS, blame, run_file
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, term_shapes
+from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +86,7 @@ class LossProblem:
     upper_loss, lower_loss, penalty (the regulariser), predict → the functions, as `from_losses` describes them;
     classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
     touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
-    it, even if it were missing wrongly. forward → whether the lower level can be differentiated forwards.
+    it, even if it were missing wrongly.
     start → variable → public vector that it starts from, added to the scenario's constants. device → where the losses
     and their derivatives are computed; rows come back to the processor before they are clipped.
 
@@ -111,7 +105,6 @@ class LossProblem:
     declared_constants: LipschitzConstants | None
     name: str
     reads_records: Mapping[str, Split]
-    forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
     # What is called, by name, agents in a call, by terms and records, and the stack of the latest call, by terms; found
@@ -128,7 +121,7 @@ class LossProblem:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
+        rows = as_features(features, labels, self.n_features, intercept=False)
         if self.classes is not None:
             class_index(labels, range(self.classes))
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
@@ -140,8 +133,6 @@ class LossProblem:
 
         As of `Problem.terms`.
         """
-        if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
-            raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
         for split, records in (("train", train), ("validation", validation)):
             names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
@@ -225,7 +216,7 @@ class LossProblem:
         stand = [stand_ins(partial(alone, x[a], y[a], z[a]), features[a], labels[a]) for a in range(g)]
         agents = [a if stand[a] else next((other for other in range(g) if stand[other]), -1) for a in range(g)]
         if -1 in agents:
-            return {name: np.full((g, n, *sizes(self.p, self.q)[name]), np.nan) for name in names}
+            return {name: np.full((g, n, *term_shapes(self.p, self.q)[name]), np.nan) for name in names}
         places = np.array([stand[a] for a in agents])
         whole = [a[agents] for a in tensors[:3]] + [a[np.array(agents)[:, None], places] for a in tensors[3:]]
         raised = (places != np.arange(n)) | (np.array(agents) != np.arange(g))[:, None]
@@ -263,7 +254,7 @@ class LossProblem:
         def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
             rows: dict[str, Tensor] = {}
             if any(name.startswith("lower_") for name in names):
-                parts = directions(self.lower_loss, self.forward, x, y, z, *record)
+                parts = directions(self.lower_loss, x, y, z, *record)
                 rows |= {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
             if any(name.startswith("upper_") for name in names):
                 by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(x, y, *record)
@@ -292,7 +283,7 @@ class LossProblem:
         """
         if not names:
             return {}
-        sums = {name: np.zeros(sizes(self.p, self.q)[name]) for name in names}
+        sums = {name: np.zeros(term_shapes(self.p, self.q)[name]) for name in names}
         for features, labels in self._chunks(records, width):
             for name, rows in rows_or_nan(oracle, features, labels).items():
                 flat, bound = to_numpy(rows).reshape(len(rows), -1), clip.bound(CLIP_OF_TERM[name])
@@ -353,8 +344,6 @@ class LossProblem:
         As of `Problem.matrices`.
         """
         names = matrices_read(wanted, self.reads_records)
-        if "lower_hessian_product" in names and matrix is None:
-            raise ValueError("lower_hessian_product needs the matrix that it is a product with")
         if not names:
             return {}
         width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
@@ -372,9 +361,9 @@ class LossProblem:
         def per_record(x: Tensor, y: Tensor, units: Tensor, along: Tensor, *record: Tensor) -> dict[str, Tensor]:
             out = {}
             if product:
-                out["lower_hessian_product"] = columns(self.lower_loss, self.forward, x, y, along, *record).hvp
+                out["lower_hessian_product"] = columns(self.lower_loss, x, y, along, *record).hvp
             if len(names) > len(out):
-                whole = columns(self.lower_loss, self.forward, x, y, units, *record)
+                whole = columns(self.lower_loss, x, y, units, *record)
                 out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
             return {name: out[name] for name in wanted}
 
@@ -395,8 +384,8 @@ class LossProblem:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
 
-        penalty, forward = self.penalty, self.forward
-        rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
+        penalty = self.penalty
+        rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, *r)._asdict()))
         sizes = (self.q,), (self.q,), (self.p,)
         return Regulariser(*_of_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device))
 
@@ -532,16 +521,6 @@ def _of_rows(
     return [np.concatenate(parts) for parts in zip(*values, strict=True)] or [np.zeros((0, *size)) for size in sizes]
 
 
-# Why a term reads records.
-READS = {
-    "lower_grad_y": "lower_loss uses y",
-    "lower_hvp": "the y-gradient of lower_loss uses y",
-    "lower_jvp": "the y-gradient of lower_loss uses x",
-    "upper_grad_y": "upper_loss uses y",
-    "upper_grad_x": "upper_loss uses x",
-}
-
-
 def from_losses(
     upper_loss: Loss,
     lower_loss: Loss,
@@ -552,11 +531,9 @@ def from_losses(
     classes: int | None = None,
     regulariser: Penalty | None = None,
     predict: Predict | None = None,
-    free: Iterable[str] = (),
     constants: LipschitzConstants | None = None,
     start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
-    device: str = "cpu",
 ) -> LossProblem:
     """Make a bilevel problem from an upper and a lower per-record loss.
 
@@ -577,19 +554,14 @@ def from_losses(
         regulariser: R, (x, y) → one number; default none.
         predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
             softmax of class scores, and σ(s) of one score s.
-        free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace
-            disagrees.
         constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
         start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
             not hang on the records.
         name: for messages.
-        device: "cpu", the default, or "cuda": where the losses and their derivatives are computed. Clips, sums and
-            noise stay on the processor.
 
     Raises:
-        InputError: for a device that is not there, for a start of another shape, and for a loss that is not a scalar
-            float64 function of these arguments, that does not depend on y, that cannot be differentiated twice, or that
-            contradicts `free`.
+        InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
+            arguments, that does not depend on y, or that cannot be differentiated twice.
 
     Example:
         >>> import decentral_dp
@@ -604,35 +576,29 @@ def from_losses(
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if (size is None and key != "classes") or (size is not None and (not whole or size < least)):
             raise InputError(f"{name}: {key} is {size!r}; it must be a whole number, at least {least}.")
-    if isinstance(free, str) or not isinstance(free, Iterable):
-        raise InputError(f'{name}: free is {free!r}; it must be a list of terms, as in free = ["upper_grad_x"].')
-    claimed = tuple(free)
-    for term in claimed:
-        if term not in TERMS:
-            raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
-    check_device(device, f"{name}: device")
     sizes = (int(p), int(q), int(n_features))
-    starts = _starts(start or {}, {"x": sizes[0], "y": sizes[1]}, name)
-    with needing("from_losses"):
-        reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
-    for term in claimed:
-        if term in reads_records:
+    starts = {variable: np.asarray(values, dtype=np.float64) for variable, values in (start or {}).items()}
+    for variable, vector in starts.items():
+        size = {"x": sizes[0], "y": sizes[1]}.get(variable)
+        if vector.shape != (size,) or not np.isfinite(vector).all():
             raise InputError(
-                f"{name}: {term} is declared free, but {READS[term]}, so the term reads records; "
-                "take it out of `free`, or move what needs no data into the regulariser."
+                f"{name}: start: got {quoted(variable)} of shape {vector.shape}, expected x of {sizes[0]} or y of "
+                f"{sizes[1]} finite numbers."
             )
+    with needing("from_losses"):
+        reads_records = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward, starts)
+    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, starts)
     problem.check_rows_apart(COUNTS)
-    return on_device(problem, device)
+    return problem
 
 
 def on_device(problem: LossProblem, device: str) -> LossProblem:
     """The same problem, whose losses and derivatives are computed on a device.
 
     Args:
-        problem: as of `from_losses`.
+        problem: made by `from_losses`.
         device: "cpu" or "cuda".
 
     Returns:
@@ -646,122 +612,10 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
         return problem
     check_device(device, f"{problem.name}: device")
     functions = (problem.upper_loss, problem.lower_loss, problem.penalty, problem.predict)
-    traced = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
-    if traced.reads_records != problem.reads_records:
+    reads_records = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
+    if reads_records != problem.reads_records:
         raise InputError(
             f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the processor; let '
             "them not ask where they are computed."
         )
-    return replace(problem, device=device, forward=traced.forward)
-
-
-def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> dict[str, Array]:
-    starts = {}
-    for variable, values in given.items():
-        if variable not in sizes:
-            raise InputError(f"{name}: start names {quoted(variable)}; only x and y start anywhere.")
-        vector = np.asarray(values, dtype=np.float64)
-        if vector.shape != (sizes[variable],) or not np.isfinite(vector).all():
-            raise InputError(
-                f"{name}: start of {variable} has the shape {vector.shape}; wanted {sizes[variable]} finite numbers."
-            )
-        starts[variable] = vector
-    return starts
-
-
-class StartTable(Table):
-    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
-
-    kind: Literal["normal", "uniform"]
-    """ "normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale."""
-
-    scale: Positive
-    """How far from 0."""
-
-
-def load_losses(
-    losses: Annotated[str, Doc("Path of a Python file with upper_loss, lower_loss, p and q.")],
-    n_features: int,
-    n_classes: int,
-    seed: int = 0,
-    start: Annotated[
-        dict[Literal["x", "y"], StartTable],
-        Doc(
-            "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
-            "network needs one, for equal units stay equal."
-        ),
-    ]
-    | None = None,
-) -> LossProblem:
-    """A problem from a Python file of the user's own, for records of these sizes.
-
-    The file defines `upper_loss` and `lower_loss`; `p` and `q` as whole numbers or as functions of `n_features` and
-    `n_classes` (0 where the label is a number), by these names; and, if wanted, `regulariser`, `predict`, `free` and
-    `constants`, all as `from_losses` takes them. The file is run: it is code, not data.
-
-    Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
-    """
-    path = Path(losses)
-    module = run_file(path)
-
-    def optional(key: str) -> Any:
-        return getattr(module, key, None)
-
-    for key in ("upper_loss", "lower_loss", "p", "q"):
-        if not hasattr(module, key):
-            raise InputError(f"{path}: it defines no {key}; it needs upper_loss, lower_loss, p and q.")
-    for key in ("upper_loss", "lower_loss", "regulariser", "predict"):
-        if optional(key) is not None and not callable(optional(key)):
-            raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
-
-    sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
-    problem = from_losses(
-        module.upper_loss,
-        module.lower_loss,
-        **sizes,
-        n_features=n_features,
-        classes=n_classes or None,
-        regulariser=optional("regulariser"),
-        predict=optional("predict"),
-        free=optional("free") or (),
-        constants=optional("constants"),
-        name=str(path),
-    )
-    return problem if start is None else replace(problem, start=_draw_starts(start, problem, seed))
-
-
-def _draw_starts(starts: Mapping[Literal["x", "y"], StartTable], problem: LossProblem, seed: int) -> dict[str, Array]:
-    """Variable → its public random start, from a stream of its own."""
-    drawn: dict[str, Array] = {}
-    for variable, start in starts.items():
-        draw, size = (
-            public_generator(seed, "start", "xy".index(variable)),
-            getattr(problem, {"x": "p", "y": "q"}[variable]),
-        )
-        numbers = draw.standard_normal(size) if start.kind == "normal" else draw.uniform(-1.0, 1.0, size)
-        drawn[variable] = start.scale * numbers
-    return drawn
-
-
-def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> Any:
-    """p or q of a file; `from_losses` checks that it is a whole number."""
-    if not callable(given):
-        return given
-    known = {"n_features": n_features, "n_classes": n_classes}
-    parameters = list(inspect.signature(given).parameters)
-    if not set(parameters) <= set(known):
-        raise InputError(
-            f"{path}: {key} takes {', '.join(parameters)}; it can take n_features and n_classes, by these names."
-        )
-    try:
-        return given(**{a: known[a] for a in parameters})
-    except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {blame(error)}; mend the function.") from error
-
-
-ENTRY = Entry(
-    "from_losses",
-    load_losses,
-    "two per-record torch functions of your own, from the file problem.losses",
-    in_torch=True,
-)
+    return replace(problem, device=device)

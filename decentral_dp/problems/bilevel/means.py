@@ -11,11 +11,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.errors import InputError
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
@@ -36,17 +35,10 @@ class MeanProblem(Problem, Protocol):
     Args:
         n_features: columns of the records, p = q.
         ridge: strength of the regulariser; default 1.
-
-    Raises:
-        InputError: for no columns, and a ridge that is not positive.
     """
 
     n_features: int
     ridge: Ridge = 1.0
-
-    def __post_init__(self) -> None:
-        linear.check_n_features(self.n_features)
-        check_ridge(self.ridge)
 
     @property
     def p(self) -> int:
@@ -61,7 +53,7 @@ class MeanProblem(Problem, Protocol):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
 
     def matrices(
@@ -172,12 +164,6 @@ class MeanLowerBound(MeanProblem):
     slope: float = 1.0
     stretch: float = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value in (("slope", self.slope), ("stretch", self.stretch)):
-            if not 0.0 < value < math.inf:
-                raise InputError(f"problem.{name}: got {value}; wanted a positive finite number, for example 1.0.")
-
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
@@ -216,7 +202,7 @@ class MeanLowerBound(MeanProblem):
 
 
 ENTRIES = (
-    Entry(
+    ProblemEntry(
         "mean_estimation",
         MeanEstimation,
         "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
@@ -224,7 +210,7 @@ ENTRIES = (
         lower_task="estimated a mean",
         defaults={"ridge": 0.1},
     ),
-    Entry(
+    ProblemEntry(
         "mean_lower_bound",
         MeanLowerBound,
         "the mean of validation records, felt through the lower level: the instance of the lower bounds",

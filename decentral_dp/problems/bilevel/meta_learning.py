@@ -10,11 +10,11 @@ Everything per record stands in columns, (T·w, n): y is Y_1, …, Y_T row after
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.dense import HiddenLayer
-from decentral_dp.models.protocol import Image, Slope, Weighted
+from decentral_dp.models.protocol import Image, Slope
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
-from decentral_dp.problems.bilevel.penalties import Ridge, Ridged, check_ridge
+from decentral_dp.problems.bilevel.penalties import Ridge, Ridged
 from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Terms, matrices_read
 from decentral_dp.problems.records import select_split, take
 
@@ -108,16 +108,15 @@ class Tasks:
         return np.asarray(hit * (self.share[label].T > 0.0))
 
 
-def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_classes: int, seed: int) -> Tasks:
-    """Choose the tasks of a scenario, from public numbers only.
+def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -> Tasks:
+    """Draw the tasks of a scenario, from public numbers only.
 
     Drawn tasks go pass after pass through the classes in random order, so that counts of tasks per class differ by at
     most one.
 
     Args:
-        tasks: lists of classes (numbers from 0, in the order in which the data declare them), or how many tasks to
-            draw; None for as many as cover all classes.
-        ways: classes of each drawn task; None for 5, or all classes if there are fewer.
+        tasks: how many; None for as many as cover all classes.
+        ways: classes of each task; None for 5, or all classes if there are fewer.
         n_classes: how many classes there are.
         seed: the public one, from which tasks are drawn.
 
@@ -125,10 +124,8 @@ def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_
         The tasks.
 
     Raises:
-        InputError: tasks or ways that these classes do not allow.
+        InputError: ways that these classes do not allow.
     """
-    if tasks is not None and not isinstance(tasks, int):
-        return _tasks_from_lists(tasks, ways, n_classes)
     w = min(USUAL_WAYS, n_classes) if ways is None else ways
     if not 2 <= w <= n_classes:
         raise InputError(f"problem.ways: got {w}; a task wants 2 to {n_classes} of the {n_classes} classes.")
@@ -143,25 +140,6 @@ def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_
             missing = w - len(task)
             task, rest = np.concatenate([task, fresh[:missing]]), fresh[missing:]
         members.append(tuple(int(c) for c in np.sort(task)))
-    return Tasks(tuple(members), n_classes)
-
-
-def _tasks_from_lists(tasks: Sequence[Sequence[int]], ways: int | None, n_classes: int) -> Tasks:
-    members = [tuple(sorted(int(c) for c in task)) for task in tasks]
-    if not members:
-        raise InputError("problem.tasks: got no task; give lists of classes, a number of tasks, or leave it out.")
-    w = len(members[0]) if ways is None else ways
-    for number, task in enumerate(members, start=1):
-        if len(set(task)) != len(task) or len(task) < 2 or task[0] < 0 or task[-1] >= n_classes:
-            raise InputError(
-                f"problem.tasks: task {number} is {list(task)}; wanted two or more distinct classes, each a number "
-                f"from 0 to {n_classes - 1} in the order in which the data declare them."
-            )
-        if len(task) != w:
-            raise InputError(
-                f"problem.tasks: task {number} has {len(task)} classes, wanted {w}. Give all tasks equally many, and "
-                "leave problem.ways out."
-            )
     return Tasks(tuple(members), n_classes)
 
 
@@ -194,21 +172,9 @@ class Heads(NamedTuple):
     z: Array
 
 
-class FeatureNetwork(Weighted, Protocol):
-    """A network whose outputs the lower level reads as features. outputs: e. start: (p,), random and public."""
-
-    @property
-    def outputs(self) -> int: ...
-    @property
-    def start(self) -> Array: ...
-
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Any]:
-        """φ (n, e), and the tape if `keep`."""
-        ...
-
-    def rows(self, at: Slope) -> Array:
-        """∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
-        ...
+if TYPE_CHECKING:
+    # At run time torch is imported only for images.
+    from decentral_dp.models.module import TorchModel
 
 
 @dataclass(frozen=True)
@@ -240,14 +206,10 @@ class MetaLearning(Ridged, Problem):
     name: ClassVar[str] = "meta_learning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    network: FeatureNetwork
+    network: HiddenLayer | TorchModel
     n_features: int
     tasks: Tasks
     ridge: float = USUAL_RIDGE
-
-    def __post_init__(self) -> None:
-        linear.check_n_features(self.n_features)
-        check_ridge(self.ridge)
 
     @classmethod
     def from_dataset(
@@ -255,12 +217,8 @@ class MetaLearning(Ridged, Problem):
         n_features: int,
         n_classes: int,
         image: Image | None = None,
-        tasks: Annotated[
-            Count | list[list[Annotated[int, Field(ge=0)]]],
-            Doc("Classes of each task, numbered from 0 in the order declared; or how many tasks to draw."),
-        ]
-        | None = None,
-        ways: Annotated[int, Field(ge=2), Doc("Classes of each drawn task.")] | None = None,
+        tasks: Annotated[Count, Doc("How many tasks to draw; as many as cover all classes if left out.")] | None = None,
+        ways: Annotated[int, Field(ge=2), Doc("Classes of each task.")] | None = None,
         width: Annotated[
             Count, Doc("Channels of every convolutional block, or hidden units where records are no images.")
         ] = USUAL_WIDTH,
@@ -274,26 +232,23 @@ class MetaLearning(Ridged, Problem):
             n_classes: classes of their labels.
             image: (height, width, channels) of the records; None, the default, for other records, which get one hidden
                 layer.
-            tasks, ways: as `make_tasks` reads them.
+            tasks, ways: as `draw_tasks` reads them.
             width: channels per block, or hidden units, at least 1; default 8.
             ridge: strength of R, above 0; default 0.01.
-            seed: public, for the start and for tasks that are drawn; default 0.
+            seed: public, for the start and the tasks; default 0.
 
         Returns:
             The problem.
 
         Raises:
-            InputError: a width below 1, a ridge that is not above 0 and finite, or tasks that these classes do not
-                allow.
+            InputError: ways that these classes do not allow.
         """
-        if width < 1:
-            raise InputError(f"problem.width: got {width}; wanted at least one channel per layer.")
-        network: FeatureNetwork = HiddenLayer(n_features, width, seed)
+        network: HiddenLayer | TorchModel = HiddenLayer(n_features, width, seed)
         if image is not None and min(image[:2]) >= 2:
             from decentral_dp.models.networks import embedding_network, network_model
 
             network = network_model(embedding_network(image, width, seed), image)
-        return cls(network, n_features, make_tasks(tasks, ways, n_classes, seed), ridge)
+        return cls(network, n_features, draw_tasks(tasks, ways, n_classes, seed), ridge)
 
     @property
     def p(self) -> int:
@@ -310,7 +265,7 @@ class MetaLearning(Ridged, Problem):
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
         """The records in float64. Raises InputError on a wrong shape or label."""
-        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MetaRecords(rows, linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
@@ -349,8 +304,9 @@ class MetaLearning(Ridged, Problem):
     ) -> None:
         """Add the clipped contributions of some records to the sums asked for."""
         label = records.label[part]
+        tape: Any = None
         if isinstance(records, Embedded):
-            phi, tape = records.embedding[part], None
+            phi = records.embedding[part]
         else:
             phi, tape = self.network.forward(x, records.features[part], "lower_jvp" in sums or "upper_grad_x" in sums)
         phi, norms = _finite(phi, clip.norm)
@@ -465,7 +421,7 @@ def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "meta_learning",
     MetaLearning.from_dataset,
     "a small network that all tasks share, and a last layer for each task: which classes a task has is public",

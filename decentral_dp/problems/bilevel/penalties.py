@@ -1,45 +1,30 @@
-"""Regularisers that several problems share, data-independent, exact, and never clipped; and keys on linear models."""
+"""Regularisers that several problems share, data-independent, exact, and never clipped; and keys on linear models.
+
+Each has these methods:
+
+    uppers(q)              p: how many upper variables there are for q lower ones
+    largest_x(curvature)   the largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`
+    terms(x, y, z)         ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p), row by row
+    value(x, y)            R per row, (b,)
+    lipschitz(box)         (3, 3) l1 Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None where there
+                           are none
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Positive
 from decentral_dp.problems.protocol import Regulariser
 
 Ridge = Annotated[Positive, Doc("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
 Intercept = Annotated[bool, Doc("Whether a constant feature 1 is appended.")]
-
-
-class Penalty(Protocol):
-    """R(x, y)."""
-
-    def uppers(self, q: int) -> int:
-        """p: how many upper variables there are for q lower ones."""
-        ...
-
-    def largest_x(self, curvature: float) -> float:
-        """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`."""
-        ...
-
-    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p), row by row."""
-        ...
-
-    def value(self, x: Array, y: Array) -> Array:
-        """R per row, (b,)."""
-        ...
-
-    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """(3, 3) l1 Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None where there are none."""
-        ...
 
 
 class Penalised(Protocol):
@@ -104,10 +89,7 @@ class Strengths(NamedTuple):
         return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box.
-
-        As of `Penalty.lipschitz`.
-        """
+        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box."""
         (x, y, z), c = (box.get(channel, math.inf) for channel in ("x", "y", "z")), self.copies
         # exp of more is no float64.
         if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
@@ -140,14 +122,11 @@ class Pull(NamedTuple):
         return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array:
-        """Linear everywhere: no box is needed. As of `Penalty.lipschitz`."""
+        """Linear everywhere: no box is needed."""
         return self.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
-def check_ridge(ridge: float) -> None:
-    """Raises InputError unless the ridge is a positive finite number."""
-    if not 0.0 < ridge < np.inf:
-        raise InputError(f"problem.ridge: got {ridge}; wanted a positive finite number, for example 1.0.")
+Penalty: TypeAlias = Strengths | Pull
 
 
 class Ridged(Protocol):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import rows_or_nan
-from decentral_dp.models.linear_terms import checked_features
+from decentral_dp.models.linear_terms import as_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import CELLS, LossRecords, slices
@@ -43,7 +43,7 @@ from decentral_dp.problems.protocol import (
     Regulariser,
     Terms,
     matrices_read,
-    sizes,
+    term_shapes,
 )
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -76,7 +76,7 @@ class RecordwiseProblem:
         return {t: _split(t) for t in TERMS if hasattr(self.author, t)}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
-        rows = checked_features(features, labels, self.n_features, intercept=False)
+        rows = as_features(features, labels, self.n_features, intercept=False)
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
@@ -86,7 +86,7 @@ class RecordwiseProblem:
         for term, split in self.reads_records.items():
             if term in wanted:
                 records = train if split == "train" else validation
-                total = np.zeros(sizes(self.p, self.q)[term])
+                total = np.zeros(term_shapes(self.p, self.q)[term])
                 for part in self._chunks(records, 1):
                     rows = self._rows(term, x, y, z, part)
                     total += clipped_sum(rows, clip.bound(CLIP_OF_TERM[term]), clip.norm)
@@ -102,10 +102,8 @@ class RecordwiseProblem:
         """
         out = {}
         for name in matrices_read(wanted, self.reads_records):
-            along = matrix if name == "lower_hessian_product" else np.eye(self.q)
-            if along is None:
-                raise ValueError("lower_hessian_product needs the matrix that it is a product with")
-            term, shape = MATRICES[name], sizes(self.p, self.q)[name]
+            along = np.asarray(matrix) if name == "lower_hessian_product" else np.eye(self.q)
+            term, shape = MATRICES[name], term_shapes(self.p, self.q)[name]
             total = np.zeros(shape)
             for part in self._chunks(train, along.shape[1]):
                 columns = [self._rows(term, x, y, z, part) for z in along.T]
@@ -176,7 +174,7 @@ class RecordwiseProblem:
         x, y, z = (0.1 * draw.normal(size=d) for d in (self.p, self.q, self.q))
         most = max(1, CELLS // (self.n_features + self.p + self.q))
         tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
-        shapes = {t: sizes(self.p, self.q)[t] for t in self.reads_records}
+        shapes = {t: term_shapes(self.p, self.q)[t] for t in self.reads_records}
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
             point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
@@ -198,7 +196,7 @@ class RecordwiseProblem:
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
         point = (x, y, z) if term in DIRECTED else (x, y)
-        return self._call_author(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
+        return self._call_author(term, (len(records.features), *term_shapes(self.p, self.q)[term]), records, *point)
 
     def _call_author(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
         """What a method gives for these records; NaN in the row of a record that it raises on."""

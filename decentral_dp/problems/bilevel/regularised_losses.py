@@ -10,18 +10,15 @@ No lower loss uses x, so nothing of x touches a record: its channel is free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, Strengths, check_ridge
+from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 
 
 def biased_regularisation(
-    n_features: int, classes: Sequence[float], ridge: Ridge = 0.1, intercept: Intercept = False
+    n_features: int, classes: tuple[float, ...], ridge: Ridge = 0.1, intercept: Intercept = False
 ) -> LogisticHyperparameter | SoftmaxHyperparameter:
     """Learn the point x toward which every lower solution is pulled, so that it does well on validation records.
 
@@ -29,10 +26,8 @@ def biased_regularisation(
 
     with the logistic loss for two classes (q = n_features (+ 1)), else the softmax loss (q = classes × features).
     """
-    check_ridge(ridge)
-    split = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
-    model = split.from_dataset(n_features, classes, intercept)
-    return replace(model, name="biased_regularisation", penalty_override=Pull(ridge))
+    model = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
+    return model(n_features, classes, intercept, Pull(ridge), "biased_regularisation")
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -46,7 +41,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 
 
 def logistic_regularisation(
-    n_features: int, classes: Sequence[float], intercept: Intercept = False
+    n_features: int, classes: tuple[float, ...], intercept: Intercept = False
 ) -> LogisticHyperparameter:
     """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
 
@@ -54,8 +49,8 @@ def logistic_regularisation(
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    model = LogisticHyperparameter.from_dataset(n_features, classes, intercept)
-    return replace(model, name="logistic_regularisation", penalty_override=Strengths(model.q))
+    shared = Strengths(n_features + intercept)
+    return LogisticHyperparameter(n_features, classes, intercept, shared, "logistic_regularisation")
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -70,7 +65,7 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
 
 
 ENTRIES = (
-    Entry(
+    ProblemEntry(
         "biased_regularisation",
         biased_regularisation,
         "the point toward which a logistic or softmax regression is pulled",
@@ -78,14 +73,14 @@ ENTRIES = (
         lower_task="trained a classifier that is drawn to a given point",
         labels="classes",
     ),
-    Entry(
+    ProblemEntry(
         "logistic_regularisation",
         logistic_regularisation,
         "one regularisation strength for all features of a logistic regression: x is one number",
         task="tuned the regularisation of a logistic regression",
         labels="two",
     ),
-    Entry(
+    ProblemEntry(
         "ridge_hyperparameter",
         ridge_hyperparameter,
         "one regularisation strength per feature of a least-squares regression",
@@ -93,7 +88,7 @@ ENTRIES = (
         lower_task="fitted least squares",
         labels="numbers",
     ),
-    Entry(
+    ProblemEntry(
         "ridge_regularisation",
         ridge_regularisation,
         "one regularisation strength for all features of a least-squares regression: x is one number",

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LinearClassifier, ScoreBounds
+from decentral_dp.problems.bilevel.linear import LinearClassifier, ScoreBounds
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
-from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, matrices_read
+from decentral_dp.problems.entry import ProblemEntry
+from decentral_dp.problems.protocol import Terms
 
 
 class SoftmaxRecords(NamedTuple):
@@ -61,10 +61,6 @@ class SoftmaxHyperparameter(LinearClassifier):
 
     name: str = "softmax_hyperparameter"
 
-    def __post_init__(self) -> None:
-        linear.check_n_features(self.n_features)
-        linear.check_classes(self.classes, self.name)
-
     @property
     def q(self) -> int:
         return len(self.classes) * self.width
@@ -78,7 +74,7 @@ class SoftmaxHyperparameter(LinearClassifier):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
         return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
 
     def stacked_terms(
@@ -109,29 +105,11 @@ class SoftmaxHyperparameter(LinearClassifier):
             return Terms(upper_grad_y=first)
         return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖². As of `Problem.matrices`."""
-        weights = y.reshape(len(self.classes), self.width)
-        return linear.curved_sums(
-            train.features,
-            linear.norms_of(train, clip),
-            lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
-            matrix,
-            clip,
-            matrices_read(wanted, LOSS_OF_Y),
-        )
-
-    def losses(self, x: Array, y: Array, records: SoftmaxRecords, weights: Array) -> tuple[Array, Array]:
-        mean = np.zeros(len(y))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for part in linear.blocks(len(weights), max(self.width, y.size // self.width)):
-                mean += self.record_losses(y, records, part) @ weights[part]
-        return mean, mean.copy()
+    def curvature(self, y: Array, records: SoftmaxRecords, part: slice) -> Array:
+        """diag(s) − ssᵀ."""
+        return class_curvature(class_shares(y.reshape(-1, self.width) @ records.features[part].T))
 
     def record_losses(self, y: Array, records: SoftmaxRecords, part: slice) -> Array:
-        """(b, n) loss of each record of the part under each row of y. Call it with floating-point warnings off."""
         scores = self._scores(y, records.features[part])
         scores -= scores.max(axis=1, keepdims=True)
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
@@ -198,7 +176,7 @@ def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
     return values[:, label, np.arange(len(label))]
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "softmax_hyperparameter",
     SoftmaxHyperparameter,
     "one regularisation strength per feature of a softmax regression",

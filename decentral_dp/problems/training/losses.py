@@ -5,35 +5,19 @@
     squared         ½ (φ − b)²                                         slope φ − b                   curvature 1
     huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
 
-The slope is ∂ℓ/∂φ, the curvature the largest eigenvalue of ∂²ℓ/∂φ². All are convex in φ.
+The slope is ∂ℓ/∂φ, the curvature the largest eigenvalue of ∂²ℓ/∂φ². All are convex in φ. `value` takes outputs
+(…, n, e) and labels (…, n) to ℓ (…, n), `slopes` to ∂ℓ/∂φ (…, n, e), a new array.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-
-
-class Loss(Protocol):
-    """A loss of outputs. name: in a scenario. curvature: its largest; slope: the largest norm of ∂ℓ/∂φ, or infinite."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def curvature(self) -> float: ...
-
-    def value(self, outputs: Array, labels: Array) -> Array:
-        """ℓ of outputs (…, n, e) at labels (…, n), (…, n)."""
-        ...
-
-    def slopes(self, outputs: Array, labels: Array) -> Array:
-        """∂ℓ/∂φ (…, n, e), a new array."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -101,6 +85,9 @@ class Huber:
 
     def slopes(self, outputs: Array, labels: Array) -> Array:
         return np.asarray(np.clip(outputs - labels[..., None], -self.width, self.width))
+
+
+TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
 
 
 def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:

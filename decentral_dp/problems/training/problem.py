@@ -44,12 +44,12 @@ from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
-from decentral_dp.models.linear_terms import blocks, checked_features, class_index
+from decentral_dp.models.linear_terms import as_features, blocks, class_index
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
-from decentral_dp.problems.entry import Entry, Facts
+from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
-from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
+from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Squared, TrainingLoss
 
 # γ, beside features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features.
 # But an intercept is learnt at a rate of γ², and until it is, what records have in common hides how they differ: on
@@ -94,7 +94,7 @@ class Training(StackedProblem):
 
     name: str
     model: Learner
-    loss: Loss
+    loss: TrainingLoss
     n_features: int
     n_classes: int = 0
     l2: float = 0.0
@@ -168,7 +168,7 @@ class Training(StackedProblem):
                 f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.description} clips "
                 'them in l2 alone. Take mechanism = "gaussian", or model = "linear".'
             )
-        rows = checked_features(features, labels, self.n_features, intercept=False)
+        rows = as_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
         label = class_index(labels, classes).astype(np.float64) if classes else np.asarray(labels, dtype=np.float64)
         return Examples(self._scaled(rows), label)
@@ -356,7 +356,7 @@ Penalty = Annotated[NonNegative, Doc("Strength of l2/2 ‖y‖², which reads no
 
 
 def classification(
-    facts: Facts,
+    facts: ProblemFacts,
     model: ModelKey | None = None,
     loss: ClassLoss | None = None,
     l2: Penalty = 0.0,
@@ -366,93 +366,53 @@ def classification(
     Raises:
         InputError: a loss that is none of classes, or a model that does not fit.
     """
-    kind = loss or ("logistic" if facts.n_classes == 2 else "cross_entropy")
-    if kind == "logistic" and facts.n_classes != 2:
-        raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
-    chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
-    learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
-    if model is not None and model.kind == "torch":
-        _check_outputs(learner, facts.n_features, "logits are expected")
-    radius = math.inf if facts.l2 is None else facts.l2
-    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
+    losses: dict[str, TrainingLoss] = {"logistic": Logistic()} if facts.n_classes == 2 else {}
+    losses |= {"cross_entropy": CrossEntropy()}
+    return _training("classification", facts, model, loss, losses, facts.n_classes, l2)
 
 
 def regression(
-    facts: Facts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
+    facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
     """Predict numbers: half the squared error, or "huber", which is linear beyond a tenth of half the label range.
 
     Raises:
         InputError: labels that are classes, a loss that is none of numbers, or a model that does not fit.
     """
-    chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
-    learner = _learner(facts, model, 1)
-    if model is not None and model.kind == "torch":
-        _check_outputs(learner, facts.n_features, "numbers below and above 0 are expected")
-    radius = math.inf if facts.l2 is None else facts.l2
-    return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
+    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber()}
+    return _training("regression", facts, model, loss, losses, 0, l2)
 
 
-# Records on which outputs are tried to be logits, and sizes of weights, eight draws of each: an output that may have
-# either sign has one in all draws with a probability of 2⁻²³.
-_TRIED, _TRIED_SIZES = 16, (1.0, 10.0, 100.0) * 8
-
-
-def _check_outputs(learner: Learner, n_features: int, expected: str) -> None:
-    """Refuse a module whose outputs are probabilities, or of one sign, where the loss reads numbers of either sign.
-
-    Outputs of a linear last layer leave every range as weights grow. Only records in [0, 1) are tried.
-
-    Raises:
-        InputError: all outputs lie in [0, 1], those of each record add up to 1, or one output never changes its sign.
-    """
-    draw, start = np.random.default_rng(0), learner.start
-    rows = draw.random((1, _TRIED, n_features))
-    outputs = []
-    with np.errstate(all="ignore"):
-        for size in _TRIED_SIZES:
-            weights = start + size * draw.normal(size=start.shape)
-            outputs.append(learner.outputs_of(weights[None], rows)[0])
-    tried = np.concatenate(outputs)
-    if not np.isfinite(tried).all():
-        return
-    if tried.shape[1] > 1 and np.allclose(tried.sum(axis=1), 1.0, rtol=0.0, atol=1e-6) and (tried >= 0.0).all():
-        raise InputError(
-            f"problem.model: its outputs add up to 1 for every synthetic record, and {expected}. Fix: remove the last "
-            "Softmax."
-        )
-    if (tried >= 0.0).all() and (tried <= 1.0).all():
-        raise InputError(
-            f"problem.model: all of its outputs on synthetic records lie in [0, 1], and {expected}. Fix: remove the "
-            "last Sigmoid or Softmax."
-        )
-    if tried.shape[1] == 1 and ((tried >= 0.0).all() or (tried <= 0.0).all()):
-        raise InputError(
-            f"problem.model: its output never changes its sign on synthetic records, and {expected}. Fix: remove the "
-            "last ReLU, or what else cuts it."
-        )
-
-
-def _loss(kind: str, losses: Mapping[str, Loss]) -> Loss:
-    if kind not in losses:
-        raise InputError(f"problem.loss: got {kind!r}, but {nearest(kind, losses)}.")
-    return losses[kind]
-
-
-def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
-    """The model that problem.model chooses. Raises InputError for one that does not fit."""
+def _training(
+    name: str,
+    facts: ProblemFacts,
+    table: ModelTable | None,
+    loss: str | None,
+    losses: Mapping[str, TrainingLoss],
+    n_classes: int,
+    l2: float,
+) -> Training:
+    """Make the problem of a model and of the loss of this name, by default the first. Raises InputError."""
+    chosen = losses.get(loss or next(iter(losses)))
+    if chosen is None:
+        raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
+    outputs = n_classes if isinstance(chosen, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
+    learner: Learner
     if table is not None and kind == "mlp":
-        return DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
-    if kind == "linear":
+        learner = DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
+    elif kind == "linear":
         # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
         bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
-        return DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
-    return OneByOne(facts.model(outputs, table), f'model = "{kind}"')
+        learner = DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
+    else:
+        learner = OneByOne(facts.model(outputs, table), f'model = "{kind}"')
+    radius = math.inf if facts.l2 is None else facts.l2
+    return Training(name, learner, chosen, facts.n_features, n_classes, l2, radius)
 
 
 ENTRIES = (
-    Entry(
+    ProblemEntry(
         "classification",
         classification,
         "a model that tells classes apart: one level, nothing is tuned",
@@ -460,7 +420,7 @@ ENTRIES = (
         labels="classes",
         one_level=True,
     ),
-    Entry(
+    ProblemEntry(
         "regression",
         regression,
         "a model that predicts numbers: one level, nothing is tuned",

@@ -128,11 +128,9 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
     def name(path: Path) -> str:
         return str(path) if folder is None else portable_path(path, folder)
 
-    modules = scenario.modules()
     for place, path in c.files.items():
-        if place not in modules:
-            set_file(content, place, copies.get(path) or name(path))
-    code = [c.files[place] for place in modules if place in c.files]
+        set_file(content, place, copies.get(path) or name(path))
+    code = scenario.code_files().values()
     folders = [CODE if copies.get(path) == f"{CODE}/{path.name}" else name(path.parent) for path in code]
     content.pop("code_folders", None)
     if folders:
@@ -167,9 +165,9 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
     # By resolved paths: a file that code imports is named by nobody.
     copies: dict[Path, str] = {}
     named: dict[Path, Path] = {}
-    home, modules = folder.resolve(), c.scenario.modules()
+    home = folder.resolve()
     # Modules first, which keep their names.
-    for place, path in sorted(c.files.items(), key=lambda item: item[0] not in modules):
+    for place, path in (*c.scenario.code_files().items(), *c.files.items()):
         named[path] = resolved = path.resolve()
         if resolved in copies:
             continue

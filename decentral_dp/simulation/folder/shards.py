@@ -119,11 +119,10 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     """The scenario with the same settings, for the files beside it, which hold features."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     content.pop("versions", None)
-    modules = c.scenario.modules()
     for place, path in c.files.items():
-        if place not in modules and place != ("problem", "data"):
+        if place != ("problem", "data"):
             set_file(content, place, str(path))
-    if folders := [str(c.files[place].parent) for place in modules if place in c.files]:
+    if folders := [str(path.parent) for path in c.scenario.code_files().values()]:
         content["code_folders"] = list(dict.fromkeys(folders))
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":

@@ -34,13 +34,12 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Planned, Problem
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
-from decentral_dp.topology import Topology
-from decentral_dp.topology import build as build_graph
+from decentral_dp.topology import Topology, build_topology
 
 # Arrays of all agents' values that a round needs in addition to those that are averaged.
 _ARRAYS_OF_A_ROUND = 10
@@ -175,9 +174,9 @@ def resolve_gossip(c: Components) -> Resolved:
     s, full = c.scenario, c.topology.make()
     topology = full
     if c.algorithm.network == "pooled" or s.topology.pooled:
-        topology = build_graph("complete", 1, {})
+        topology = build_topology("complete", 1, {})
     elif c.algorithm.network == "isolated":
-        topology = build_graph("isolated", full.n_agents, {})
+        topology = build_topology("isolated", full.n_agents, {})
     # The graph has the names of the records' agents, unless it has its own.
     partition = s.problem.partition
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
@@ -208,7 +207,7 @@ def resolve_gossip(c: Components) -> Resolved:
     norm = c.mechanism.norm or "l2"
     problem = with_clip(problem, s, clip_of(s, norm))
     algorithm = cast(Algorithm, algorithm_of(c))
-    if isinstance(problem, Planned) and problem.p:
+    if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
         algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
     if isinstance(algorithm, Checked):

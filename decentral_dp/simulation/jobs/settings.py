@@ -61,7 +61,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import Unit, unit_of
-from decentral_dp.problems.protocol import Planned, StepFacts
+from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 
 # What the default hyper-parameters ask for, in keys of a scenario; no algorithm has it unless asked.
@@ -248,7 +248,7 @@ def with_settings(
         InputError: what is left out follows from no public number.
     """
     s = c.scenario
-    if not isinstance(problem, Planned) or s.privacy.guarantee == "as_published":
+    if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published":
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
@@ -385,7 +385,7 @@ def settings_text(
 ) -> str:
     """What the settings of training come to, planned or given, in sentences; "" of anything else."""
     step_size = getattr(algorithm, "y", None)
-    if not isinstance(problem, Planned) or not isinstance(step_size, StepSize):
+    if not isinstance(problem, PlannedTraining) or not isinstance(step_size, StepSize):
         return ""
     if not isinstance(algorithm, DpDsgd):
         # What noise moves is not derived of them.

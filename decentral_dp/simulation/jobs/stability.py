@@ -23,7 +23,7 @@ import numpy as np
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.problems.protocol import Planned
+from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.topology import Topology
 
 # Algorithms whose steps are taken at the own released point, of y and, where there is one, of z.
@@ -38,7 +38,7 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
         radius: bound on ‖a‖₂ of every possible record; None where there is none.
         start: channel → constant start.
     """
-    if isinstance(problem, Planned):
+    if isinstance(problem, PlannedTraining):
         known = problem.step_facts()
         # Of a network it is what is usual, and no bound.
         return known.curvature if known.linear else math.inf
@@ -63,8 +63,8 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     Example:
         >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
         >>> from decentral_dp.algorithms.protocol import StepSize
-        >>> from decentral_dp.topology import build
-        >>> ring = build("ring", 4)
+        >>> from decentral_dp.topology import build_topology
+        >>> ring = build_topology("ring", 4)
         >>> programs = {"ldp_single_level": LdpSingleLevel(y=StepSize(1.0)), "dp_dsgd": DpDsgd(y=StepSize(1.0))}
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]

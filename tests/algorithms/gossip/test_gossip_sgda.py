@@ -16,7 +16,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load
 from decentral_dp.data import Stream
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
@@ -163,7 +163,7 @@ def test_a_release_is_charged_with_two_clips_over_the_records() -> None:
 
 # Adversaries --------------------------------------------------------------------------------------------------------
 
-PROBLEM = Saddle(Composite(Linear(2, 1), AucObjective(0.3)))
+PROBLEM = Saddle(Composite(LinearModel(2, 1), AucObjective(0.3)))
 ALGORITHM = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3))
 
 

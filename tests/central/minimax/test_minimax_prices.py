@@ -23,7 +23,7 @@ from decentral_dp.central.minimax.privatediff import PrivateDiff
 from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -35,7 +35,7 @@ N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1
 STEP = StepSize(0.1)
 CONTEXT = MinimaxContext(
-    Composite(Linear(2, 1), AucObjective(0.5)), {"train": N, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), R
+    Composite(LinearModel(2, 1), AucObjective(0.5)), {"train": N, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), R
 )
 
 

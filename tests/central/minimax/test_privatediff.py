@@ -18,7 +18,7 @@ from decentral_dp.central.minimax.steps import Estimate, split_releases, thresho
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import Job
@@ -285,7 +285,7 @@ def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQu
 @settings(max_examples=60, deadline=None)
 def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: int, term: str, bound: float) -> None:
     rng = np.random.default_rng(seed)
-    problem = Composite(Linear(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
+    problem = Composite(LinearModel(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
     a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
     points = [(rng.normal(size=5) * 10.0 ** rng.uniform(-2, 2), rng.uniform(0, 2, 1)) for _ in range(2)]
     query = ClippedQuery(term, *points[0], bound, earlier_point=points[1])
@@ -297,7 +297,7 @@ def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: 
 
 def test_opposite_records_move_a_difference_by_all_of_it() -> None:
     """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
-    problem, bound = Composite(Linear(1, 1), AucObjective(0.5)), 1e-3
+    problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
     here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
     query = ClippedQuery("grad_x", *here, bound, earlier_point=before)
     a = np.ones((3, 1))

@@ -17,7 +17,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.config.loading import load
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
@@ -113,7 +113,7 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
     assert 0.0 < share < 1.0
     x, y = run.released["x"][0], run.released["y"][0]
     train = [np.concatenate(part) for part in zip(*run.simulation().records["train"], strict=True)]
-    score = Composite(Linear(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
+    score = Composite(LinearModel(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
     last = run.metrics[run.metrics["name"] == "primal"].sort_values("round")["value"].iloc[-1]
     assert last == pytest.approx(score["primal"], rel=1e-9)
     told = run.result["algorithm"]
@@ -171,7 +171,7 @@ def sensitivity(n: int, positive: int, clip: float, share: Any) -> float:
         x, y = np.array([0.0, score, a, b]), np.array([alpha])
         sums = []
         for told in (labels, other):
-            problem = Composite(Linear(1, 1), AucObjective(share(told)))
+            problem = Composite(LinearModel(1, 1), AucObjective(share(told)))
             sums.append(problem.sums(Labelled(rows, told), [ClippedQuery("joint", x, y, clip)])[0])
         worst = max(worst, float(np.linalg.norm(sums[0] - sums[1])) / (2.0 * clip))
     return worst

@@ -19,8 +19,8 @@ from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.central.problems.dro import LARGEST_WEIGHT, DroObjective
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.models.build import LinearModel
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from tests.support.robust_oracle import CASES, Case, conjugate, context_of, furthest, linear_losses, penalised, slope
 
 CAP = 2.0
@@ -34,7 +34,7 @@ STRENGTH = 0.8
 
 def problem_of(case: Case, loss: str = "cross_entropy", cap: float = CAP, d: int = 2) -> Composite:
     capped = capped_loss(loss, cap, CLASSES[loss])
-    return Composite(Linear(d, capped.loss.outputs), DroObjective(capped, case.made(), STRENGTH))
+    return Composite(LinearModel(d, capped.loss.outputs), DroObjective(capped, case.made(), STRENGTH))
 
 
 def records(loss: str, n: int, seed: int, d: int = 2, size: float = 1.0) -> Labelled:
@@ -194,7 +194,7 @@ def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
 def test_tiny_strengths_do_not_overflow(case: Case) -> None:
     """Built past the refusal: with λ = 0.001 and losses beyond the cap every sum is finite."""
     capped = capped_loss(None, 5.0, 0)
-    problem = Composite(Linear(1, 1), DroObjective(capped, case.made(), 1e-3))
+    problem = Composite(LinearModel(1, 1), DroObjective(capped, case.made(), 1e-3))
     data = Labelled(np.array([[0.0], [1.0], [1e5]]), np.array([0.0, 0.5, -1e5]))
     asked = [ClippedQuery(t, np.ones(2), np.array([0.1]), 1.0, None, None) for t in ("grad_x", "grad_y")]
     with np.errstate(all="ignore"):
@@ -243,7 +243,7 @@ def test_eta_stays_among_possible_losses() -> None:
 
 
 def build(classes: int = 3, **options: Any) -> Any:
-    return MINIMAX["dro"].build({"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options, Facts(4, classes))
+    return MINIMAX["dro"].build({"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options, ProblemFacts(4, classes))
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.central.problems.group_dro import GroupDroObjective, around_segments
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.models.build import LinearModel
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from tests.support.robust_oracle import Array, linear_losses, slope
 
 CAP, STRENGTH = 2.0, 0.7
@@ -27,7 +27,7 @@ SHARES = np.array([0.5, 0.2, 0.3])
 
 def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
     capped = capped_loss(None, cap, shares.size)
-    return Composite(Linear(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
+    return Composite(LinearModel(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
 
 def records(n: int, seed: int, classes: int = 3, size: float = 1.0) -> Labelled:
@@ -174,7 +174,7 @@ def test_shares_are_constants() -> None:
 )
 def test_refusals(classes: int, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, Facts(4, classes))
+        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, ProblemFacts(4, classes))
     assert str(error.value).startswith(sentence)
 
 

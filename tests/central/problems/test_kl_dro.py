@@ -17,8 +17,8 @@ from decentral_dp.central.problems.kl_dro import KlDro, kl_robust
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.central.problems.protocol import Compositional
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.models.build import LinearModel
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from decentral_dp.problems.saddle import Attackable
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
@@ -28,7 +28,7 @@ CLASSES = {"cross_entropy": 3, "squared": 0}
 
 def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
     capped = capped_loss(loss, cap, CLASSES[loss])
-    return kl_robust(Linear(d, capped.loss.outputs), capped, strength, RADIUS)
+    return kl_robust(LinearModel(d, capped.loss.outputs), capped, strength, RADIUS)
 
 
 def records(loss: str, n: int, seed: int, size: float = 1.0) -> Labelled:
@@ -169,7 +169,7 @@ def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
     for radius in (0.01, 0.3, 1.0):
-        problem = kl_robust(Linear(1, 1), problem_of("squared").loss, 0.05, radius)
+        problem = kl_robust(LinearModel(1, 1), problem_of("squared").loss, 0.05, radius)
 
         def psi(v: float, r: float = radius) -> float:
             return v * math.log(np.mean(np.exp((losses - CAP) / v))) + CAP + v * r
@@ -187,7 +187,7 @@ def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
 
 def test_a_ball_that_holds_everything() -> None:
     """Beyond radius log n all weight may be on the largest loss."""
-    problem = kl_robust(Linear(1, 1), problem_of("squared").loss, 0.05, 3.0)
+    problem = kl_robust(LinearModel(1, 1), problem_of("squared").loss, 0.05, 3.0)
     assert problem.robust(np.array([0.1, 0.5, 1.5])) == 1.5
 
 
@@ -196,7 +196,7 @@ def test_a_ball_that_holds_everything() -> None:
 
 def build(**options: Any) -> Any:
     given = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(given, Facts(4, 3))
+    return MINIMAX["kl_dro"].build(given, ProblemFacts(4, 3))
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])

@@ -14,7 +14,7 @@ from decentral_dp.central.problems.group_dro import GroupDroObjective
 from decentral_dp.central.problems.kl_dro import kl_robust
 from decentral_dp.central.problems.losses import Capped, capped_loss
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.problems.saddle import Minimax
 from tests.support.robust_oracle import Array, context_of, furthest
 
@@ -34,7 +34,7 @@ class Subject(NamedTuple):
 
 def dro(name: str) -> Subject:
     capped = capped_loss("squared", CAP, 0)
-    problem = Composite(Linear(2, 1), DroObjective(capped, DIVERGENCES[name], 0.8))
+    problem = Composite(LinearModel(2, 1), DroObjective(capped, DIVERGENCES[name], 0.8))
     # Tight: the clipped gradients of two records may be opposite, and two losses may be 0 and the cap.
     met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.95)}
     return Subject(problem, 0, lambda draw: draw.uniform(0, CAP, size=1), 0.5, met)
@@ -43,7 +43,7 @@ def dro(name: str) -> Subject:
 def kl_dro() -> Subject:
     capped = capped_loss("squared", CAP, 0)
     met = dict.fromkeys(("inner", "inner_x", "inner_y"), (0.9, 0.9))
-    problem = kl_robust(Linear(2, 1), capped, 0.25, 0.4)
+    problem = kl_robust(LinearModel(2, 1), capped, 0.25, 0.4)
     return Subject(problem, 0, lambda draw: draw.uniform(0.25, 3.0, size=1), 0.1, met)
 
 
@@ -53,7 +53,7 @@ def group_dro(capped: Capped | None = None) -> Subject:
     A sample is charged the ball's diameter, as its size is not known.
     """
     capped = capped or capped_loss(None, CAP, CLASSES)
-    problem = Composite(Linear(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
+    problem = Composite(LinearModel(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
     met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.7), "dual": (0.95, 0.7)}
     return Subject(problem, CLASSES, lambda draw: draw.dirichlet(np.ones(CLASSES)), 0.5, met)
 
@@ -122,9 +122,9 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
     capped = kind(negative, CAP)
     problem: Minimax
     if name == "dro":
-        problem, term, y = Composite(Linear(1, 1), DroObjective(capped, DIVERGENCES["chi2"], 3.0)), "grad_y", 0.5
+        problem, term, y = Composite(LinearModel(1, 1), DroObjective(capped, DIVERGENCES["chi2"], 3.0)), "grad_y", 0.5
     else:
-        problem, term, y = kl_robust(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
+        problem, term, y = kl_robust(LinearModel(1, 1), capped, 0.25, 0.4), "inner", 1.0
     asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
     known = problem.public_ball(term, asked.x, asked.y)
     assert known is not None

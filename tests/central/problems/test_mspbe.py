@@ -13,7 +13,7 @@ from decentral_dp.central.problems import mspbe
 from decentral_dp.central.problems.mspbe import Mspbe, Trajectories
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 
 STEPS, WIDTH, DISCOUNT = 4, 2, 0.9
 LENGTHS, TERMINAL = np.array([4.0, 1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -275,11 +275,11 @@ def test_rows_of_the_data_are_read_as_they_are_laid_out() -> None:
 
 
 def test_a_model_without_second_derivatives_is_refused() -> None:
-    facts, resnet = Facts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
+    facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
         MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
     with pytest.raises(InputError, match=r"problem\.data: mspbe reads trajectories"):
-        MINIMAX["mspbe"].build({"discount": 0.9}, Facts(10, 0))
+        MINIMAX["mspbe"].build({"discount": 0.9}, ProblemFacts(10, 0))
 
 
 # Runs ----------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp.central.problems.losses import of_author
 from decentral_dp.errors import InputError
-from decentral_dp.problems import Facts
+from decentral_dp.problems import ProblemFacts
 
 
 class Objective:
@@ -48,7 +48,7 @@ class Objective:
 
 
 def test_a_sound_objective_is_taken() -> None:
-    assert of_author(Objective(), Facts(3, 2), "mine", None).q == 2
+    assert of_author(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_sound_objective_is_taken() -> None:
 def test_a_wrong_start_is_refused_before_a_run(start: Any, words: str) -> None:
     broken = type("Broken", (Objective,), {"start_y": start})()
     with pytest.raises(InputError, match=f"^mine: .*{re.escape(words)}"):
-        of_author(broken, Facts(3, 2), "mine", None)
+        of_author(broken, ProblemFacts(3, 2), "mine", None)
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
 def test_a_radius_that_bounds_nothing_is_refused(radius: float) -> None:
     """Rows are cut at it, so that it is in every sensitivity."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
-    objective = of_author(broken, Facts(3, 2), "mine", None).objective
+    objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective
     with pytest.raises(InputError, match="radius_y gives"):
         objective.public_ball("grad_y", np.zeros(0), np.zeros(2))

@@ -13,16 +13,16 @@ from decentral_dp.central.problems import wgan
 from decentral_dp.central.problems.wgan import Real, Wgan
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from decentral_dp.simulation.jobs.build import build
 
 D, LATENT = 3, 2
 
 
-FACTS = Facts(D, 2, seed=5, l2=2.0)
+FACTS = ProblemFacts(D, 2, seed=5, l2=2.0)
 
 
-def made(facts: Facts = FACTS, **options: Any) -> Any:
+def made(facts: ProblemFacts = FACTS, **options: Any) -> Any:
     return MINIMAX["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
 
 

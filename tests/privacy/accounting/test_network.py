@@ -28,7 +28,7 @@ GRAPHS: dict[str, tuple[str, int, dict[str, Any], Any]] = {
 def draw(name: str, seed: int, rounds: int = 8) -> Case:
     kind, m, params, weights = GRAPHS[name]
     rng = np.random.default_rng(seed)
-    mixing = topology.build(kind, m, params, weights, seed=1).mixing.toarray()
+    mixing = topology.build_topology(kind, m, params, weights, seed=1).mixing.toarray()
     arrives = rng.random((rounds, m)) < 0.4
     arrives[0] = True
     shrink = rng.uniform(0.0, 1.6, (rounds, m)) if seed % 2 else rng.uniform(0.0, 0.5, (rounds, 1)) + np.zeros(m)
@@ -131,7 +131,7 @@ def simulated(case: Case, members: list[int], victim: int, runs: int, seed: int)
 
 
 MONTE_CARLO = Case(
-    topology.build("ring", 5).mixing.toarray(),
+    topology.build_topology("ring", 5).mixing.toarray(),
     np.full((4, 5), 0.3),
     np.array([[2.0, 1.0, 1.5, 4.0, 2.0]]) * np.array([[1.0], [0.8], [1.2], [1.0]]),
     np.array([[3.0, 1.0, 1.3, 0.9, 1.1]]) * np.array([[1.0], [1.5], [0.8], [1.0]]),
@@ -200,7 +200,7 @@ def test_a_step_before_gossip_is_another_linear_system() -> None:
 
 
 def test_sparse_mixing_and_one_number_a_round_are_the_same() -> None:
-    built = topology.build("ring", 6)
+    built = topology.build_topology("ring", 6)
     rounds = np.array([0.1, 0.2, 0.3])
     ones = np.ones((3, 6))
     sparse = pairwise(built.mixing, rounds, ones, ones)
@@ -224,7 +224,7 @@ def test_sparse_mixing_and_one_number_a_round_are_the_same() -> None:
 )
 def test_refusals(change: dict[str, Any], sentence: str) -> None:
     given_: dict[str, Any] = {
-        "mixing": topology.build("ring", 3).mixing, "contraction": np.zeros(2), "injected": np.ones((2, 3)),
+        "mixing": topology.build_topology("ring", 3).mixing, "contraction": np.zeros(2), "injected": np.ones((2, 3)),
         "noise": np.ones((2, 3)),
     }  # fmt: skip
     with pytest.raises(InputError, match=sentence) as caught:
@@ -236,7 +236,7 @@ def test_noise_that_spans_more_than_float64_is_refused() -> None:
     """On a path the observer hears of the far agent's noise through one neighbour only."""
     noise = np.ones((3, 3))
     noise[:2, 2] = 1e9
-    path = topology.build("path", 3).mixing
+    path = topology.build_topology("path", 3).mixing
     with pytest.raises(InputError, match="too much for float64"):
         pairwise(path, np.zeros(3), np.ones((3, 3)), noise, [[0]])
     noise[:2, 2] = 1e4
@@ -244,7 +244,7 @@ def test_noise_that_spans_more_than_float64_is_refused() -> None:
 
 
 def test_too_many_observers_are_refused_and_one_is_priced() -> None:
-    built, ones = topology.build("ring", 400), np.ones((200, 400))
+    built, ones = topology.build_topology("ring", 400), np.ones((200, 400))
     with pytest.raises(InputError, match=r"400 observers among 400 agents over 200 rounds .* name fewer observers"):
         pairwise(built.mixing, np.zeros(200), ones, ones)
     assert pairwise(built.mixing, np.zeros(3), ones[:3], ones[:3], [[0]]).mu.shape == (1, 400)

@@ -164,7 +164,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
 
 
 def test_more_to_round_is_more_to_pay() -> None:
-    mixing, ones = topology.build("ring", 6).mixing.toarray(), np.ones(9)
+    mixing, ones = topology.build_topology("ring", 6).mixing.toarray(), np.ones(9)
     noise = np.full((9, 6), 0.3)
     base = Messages(mixing, ones, 0.1 * ones, noise, 4, 0.0 * noise, 0.0, 0.1 * ones)
     nu = float(rounding(base, ((0,),))[0])

@@ -7,19 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import MATRICES, Placed, Scored
+from decentral_dp.problems.protocol import Placed, Scored
 from decentral_dp.simulation.jobs.build import build
 
 D, CLASSES, AGENTS, GROUPS = 3, 3, 2, 2
 PROBLEM = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.3)
-TRAIN_TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp")
-ALL = (*TRAIN_TERMS, "upper_grad_y", *MATRICES)
-CLIPS = [Clip("l1", 0.02, 0.3, 0.1), Clip("l2", 0.02, 0.3, 0.1), Clip("l1", 9e9, 9e9, 9e9), Clip("l2"), Clip("l1")]
 LENGTH = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: float(np.sqrt((v * v).sum()))}
 
 
@@ -40,49 +35,8 @@ def group_of(k, n, agent):
     return agent * GROUPS + next(g for g in range(GROUPS) if g * n <= k * GROUPS < (g + 1) * n)
 
 
-def one_by_one(name, rows, labels, agent, point, matrix):
-    """Each record's term or matrix: that of a softmax regression, by the weight of its group or the weight's slope."""
-    x, y, z = point
-    softmax, n = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)), len(labels)
-    for k in range(n):
-        one = softmax.prepare(rows[k : k + 1], labels[k : k + 1], "l2")
-        terms = softmax.terms(np.zeros(D), y, z, one, one, Clip("l2"))
-        hessian = softmax.matrices(np.zeros(D), y, None, one, Clip("l2"), ("lower_hessian",))["lower_hessian"]
-        unit = np.eye(len(x))[group_of(k, n, agent)]
-        w = 1.0 / (1.0 + np.exp(-unit @ x))
-        yield {
-            "upper_grad_y": terms.upper_grad_y,
-            "lower_grad_y": w * terms.lower_grad_y,
-            "lower_hvp": w * terms.lower_hvp,
-            "lower_jvp": w * (1.0 - w) * (terms.lower_grad_y @ z) * unit,
-            "lower_jacobian": w * (1.0 - w) * np.outer(unit, terms.lower_grad_y),
-            "lower_hessian": w * hessian,
-            "lower_hessian_product": w * hessian @ matrix,
-        }[name]
-
-
 def bound_of(name, clip):
     return {"lower_grad_y": clip.y, "lower_jvp": clip.x, "lower_jacobian": clip.x}.get(name, clip.z)
-
-
-@pytest.mark.parametrize("agent", range(AGENTS))
-@pytest.mark.parametrize("clip", CLIPS, ids=repr)
-def test_terms_and_matrices_are_those_of_softmax_weighed_by_group(clip, agent):
-    rng = np.random.default_rng([1, agent])
-    x, y, z = points(rng)
-    matrix = rng.normal(size=(PROBLEM.q, PROBLEM.p))
-    train, validation = raw(rng, 7, 2.0), raw(rng, 5, 2.0)
-    records = placed(*train, agent)
-    held = PROBLEM.prepare(*validation, clip.norm)
-    terms = PROBLEM.terms(x, y, z, records, held, clip)
-    assert terms.upper_grad_x is None
-    got = terms._asdict() | PROBLEM.matrices(x, y, matrix, records, clip, set(MATRICES))
-    for name in ALL:
-        rows = validation if name == "upper_grad_y" else train
-        each = list(one_by_one(name, *rows, agent, (x, y, z), matrix))
-        want = np.mean([v * min(1.0, bound_of(name, clip) / LENGTH[clip.norm](v)) for v in each], axis=0)
-        assert got[name].shape == want.shape
-        np.testing.assert_allclose(got[name], want, rtol=1e-11, atol=1e-15, err_msg=name)
 
 
 def test_losses_and_accuracy_agree_with_loops():
@@ -177,23 +131,6 @@ def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
         bad = problem.corrupted_groups[after.group]
         np.testing.assert_array_equal(after.label, np.where(bad, (before.label + 1) % 3, before.label))
     assert 0 < problem.corrupted_groups.sum() < problem.p
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"groups": 0}, "problem.groups"),
-        ({"agents": 0}, "problem.groups"),
-        ({"corrupt": 1.5}, "problem.corrupt"),
-        ({"corruption": "sorted"}, "problem.corruption"),
-        ({"ridge": 0.0}, "problem.ridge"),
-        ({"classes": (1.0,)}, "problem.classes"),
-    ],
-)
-def test_impossible_options_are_refused(options, sentence):
-    arguments = {"n_features": 2, "classes": (0.0, 1.0), "agents": 2, **options}
-    with pytest.raises(InputError, match=sentence):
-        HyperCleaning(**arguments)
 
 
 SMALL = {

@@ -1,18 +1,15 @@
-"""Losses of one's own that read other records than their own are refused, when they are given and when they are run."""
+"""Losses of one's own that read other records than their own are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.losses import from_losses
-from decentral_dp.simulation.jobs.build import build
 
 LEAST = {"records": 0}
 
@@ -110,26 +107,14 @@ def test_matrices_are_tried_too() -> None:
         made(loss, loss)
 
 
-@pytest.fixture
-def many(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Losses that mix records in batches of more than 30."""
+def test_losses_that_mix_records_in_large_batches_are_refused_where_these_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(LEAST, "records", 30)
-    return made(on(Centred.apply), on(Centred.apply))
-
-
-def test_a_certified_job_tries_as_many_records_as_it_holds(scenario: Any, many: Any) -> None:
-    with pytest.raises(InputError, match=r"lower_loss mixes records: of \d\d made-up ones"):
-        build(scenario(), problem=many)
-    # Nothing is certified without noise, and agents with few records never evaluate so many at once.
-    build(scenario(privacy={"guarantee": "none", "epsilon": None, "clip": {}}), problem=many)
-    build(scenario(topology={"agents": 40}), problem=many)
-
-
-def test_a_problem_whose_loss_was_exchanged_is_tried(scenario: Any) -> None:
-    problem = replace(made(squares, squares), lower_loss=on(Centred.apply))
-    for agents in (5, 100):
-        with pytest.raises(InputError, match="lower_loss mixes records"):
-            build(scenario(topology={"agents": agents}), problem=problem)
+    problem = made(on(Centred.apply), on(Centred.apply))
+    problem.check_rows_apart((20,))
+    with pytest.raises(InputError, match=r"lower_loss mixes records: of 40 made-up ones"):
+        problem.check_rows_apart((40,))
 
 
 def test_honest_losses_pass_at_every_size() -> None:
@@ -143,20 +128,3 @@ def test_honest_losses_pass_at_every_size() -> None:
         return torch.logsumexp(scores, 0) + solved @ scores + torch.exp(x).sum() * torch.tanh(scores).sum() - label
 
     made(loss, loss).check_rows_apart((1, 2, 3, 64, 511, 3000))
-
-
-def test_what_is_tried_is_made_up(monkeypatch: pytest.MonkeyPatch, scenario: Any) -> None:
-    """No private record is evaluated when a job is built."""
-    seen: list[Any] = []
-    problem = made(squares, squares)
-    original = type(problem)._chunks
-
-    def watched(self: Any, records: Any, width: int) -> Any:
-        seen.append(np.array(records.features))
-        return original(self, records, width)
-
-    monkeypatch.setattr(type(problem), "_chunks", watched)
-    job = build(scenario(), problem=problem)
-    assert max(map(len, seen)) == max(n.max() for n in job.counts.values())
-    evaluated = {row.tobytes() for batch in seen for row in batch}
-    assert not evaluated & {row.tobytes() for row in np.ascontiguousarray(job.shards.features)}

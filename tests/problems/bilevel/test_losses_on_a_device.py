@@ -55,9 +55,8 @@ def scores_of(y: Any, features: Any) -> Any:
 
 
 def made(loss: Any = network, device: str = "cpu") -> LossProblem:
-    return from_losses(
-        loss, loss, p=P, q=Q, n_features=D, classes=2, regulariser=penalty, predict=scores_of, device=device
-    )
+    problem = from_losses(loss, loss, p=P, q=Q, n_features=D, classes=2, regulariser=penalty, predict=scores_of)
+    return on_device(problem, device)
 
 
 def answers(problem: LossProblem, seed: int) -> dict[str, np.ndarray]:
@@ -149,7 +148,7 @@ def test_a_loss_that_asks_where_it_is_computed_is_refused() -> None:
         return loss if y.device.type == "cpu" else loss * x.exp().sum()
 
     with emulated_cuda(), pytest.raises(InputError, match="the losses depend on other arguments than on the processor"):
-        from_losses(asking, asking, p=1, q=2, n_features=2, device="cuda")
+        on_device(from_losses(asking, asking, p=1, q=2, n_features=2), "cuda")
 
 
 @pytest.mark.parametrize("kind", [k for k in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, k)])
@@ -247,7 +246,8 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
 
     sizes = {"p": 1, "q": 39, "n_features": 13, "classes": 3, "regulariser": lambda x, y: x.exp().sum() * (y @ y)}
     with emulated_cuda():
-        here, there = (from_losses(loss, loss, **sizes, device=device) for device in ("cpu", "cuda"))
+        here = from_losses(loss, loss, **sizes)
+        there = on_device(here, "cuda")
         for problem, device in ((here, "cuda"), (there, "cpu"), (there, "cuda")):
             job = build.build(load("own_losses", [f'run.device="{device}"']), problem=problem)
             assert job.problem.device == "cuda"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.lower_level import solve_lower
@@ -18,38 +17,11 @@ from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 D = 3
 PROBLEM = MeanEstimation(D, ridge=0.7)
-CLIPS = [Clip("l1", 1.0, 0.9, 0.5), Clip("l2", 1.0, 0.9, 0.5), Clip("l1"), Clip("l2"), Clip("l2", 1.0, np.inf, 0.5)]
 LENGTH: dict[str, Callable[[Any], float]] = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: math.hypot(*v)}
 
 
 def records(seed: int, n: int, scale: float = 1.0) -> Any:
     return PROBLEM.prepare(scale * np.random.default_rng(seed).normal(size=(n, D)), np.zeros(n), "l2")
-
-
-def clipped(v: list[float], norm: str, bound: float) -> list[float]:
-    size = LENGTH[norm](v)
-    if not math.isfinite(size):
-        return [0.0] * len(v)
-    return [u * min(1.0, bound / size if size > 0 else 1.0) for u in v]
-
-
-@pytest.mark.parametrize("clip", CLIPS, ids=repr)
-def test_terms_agree_with_a_loop_over_records(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, validation = records(1, 9), records(2, 7)
-    x, y, z = np.random.default_rng(3).normal(size=(3, D))
-    lower = np.mean([clipped([-v for v in a], clip.norm, clip.y) for a in train.features.tolist()], axis=0)
-    rows = validation.features.tolist()
-    upper = np.mean([clipped([u - v for u, v in zip(y, a, strict=True)], clip.norm, clip.z) for a in rows], axis=0)
-    for block in (linear_terms.BLOCK, 2 * D):
-        monkeypatch.setattr(linear_terms, "BLOCK", block)
-        got = PROBLEM.terms(x, y, z, train, validation, clip)
-        np.testing.assert_allclose(got.lower_grad_y, lower, rtol=1e-12)
-        np.testing.assert_allclose(got.upper_grad_y, upper, rtol=1e-12)
-    assert (got.lower_hvp, got.lower_jvp, got.upper_grad_x) == (None, None, None)
-    for term, wanted in (("lower_grad_y", lower), ("upper_grad_y", upper)):
-        alone = PROBLEM.terms(x, y, z, train, validation, clip, (term,))
-        np.testing.assert_allclose(getattr(alone, term), wanted, rtol=1e-12)
-        assert sum(part is not None for part in alone) == 1
 
 
 def test_the_lower_gradient_ignores_the_state_and_nothing_else_reads_train_records() -> None:

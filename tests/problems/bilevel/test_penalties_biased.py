@@ -5,16 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.lower_level import solve_lower
-from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.simulation.jobs.build import build
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
@@ -48,48 +45,6 @@ def raw_agents(name, seed, counts=((8, 5), (8, 5), (6, 9))):
 
 def prepared(problem, agents):
     return [tuple(problem.prepare(*part, "l1") for part in pair) for pair in agents]
-
-
-def value(name, a, b, y):
-    """Mean loss over records, in numpy, from the definition."""
-    if name == "ridge":
-        return np.mean((a @ y - b) ** 2) / 2
-    if name == "intercept":
-        a = np.concatenate([a, np.ones((len(a), 1))], axis=1)
-    if name == "softmax":
-        scores = a @ y.reshape(3, -1).T
-        return np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(b)), b.astype(int)])
-    return np.mean(np.log1p(np.exp(-(2 * b - 1) * (a @ y))))
-
-
-def penalty(name, x, y):
-    return 0.5 * np.sum(np.exp(x) * y**2) if name == "ridge" else 0.5 * RIDGE * np.sum((y - x) ** 2)
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_what_reads_records_is_the_models_and_ignores_x(name):
-    rng = np.random.default_rng([1, len(name)])
-    problem, model = PROBLEMS[name], MODELS[name]
-    train, held = raw(name, rng, 7), raw(name, rng, 5)
-    own = problem.prepare(*train, "l2"), problem.prepare(*held, "l2")
-    clip = Clip("l2", 1.0, 0.3, 0.2)
-    x, y, z = rng.normal(size=(3, problem.q))
-    matrix = rng.normal(size=(problem.q, problem.p))
-    got = problem.terms(x, y, z, *own, clip)
-    want = model.terms(np.zeros(model.p), y, z, *(model.prepare(*r, "l2") for r in (train, held)), clip)
-    for term in TERMS:
-        np.testing.assert_array_equal(getattr(got, term), getattr(want, term))
-    matrices = problem.matrices(x, y, matrix, own[0], clip, set(MATRICES))
-    assert set(matrices) == {"lower_hessian", "lower_hessian_product"}
-    assert matrices["lower_hessian_product"].shape == (problem.q, problem.p)
-    unclipped = problem.matrices(x, y, matrix, own[0], Clip(), set(MATRICES))
-    np.testing.assert_allclose(unclipped["lower_hessian"] @ matrix, unclipped["lower_hessian_product"], atol=1e-12)
-    weights = rng.dirichlet(np.ones(7))
-    for a in problem.losses(x[None], y[None], own[0], weights):
-        records = [value(name, f[None], b[None], y) for f, b in zip(*train, strict=True)]
-        assert a[0] == pytest.approx(np.dot(weights, records), rel=1e-12)
-    accuracy = problem.accuracy(x[None], y[None], own[0])
-    assert (accuracy is None) == (name == "ridge")
 
 
 def test_ridge_solutions_in_closed_form():
@@ -142,12 +97,6 @@ def test_penalty_constants_by_hand():
     np.testing.assert_allclose(twice, [[30, 10, 6], [6, 2, 0], [10, 0, 2]])
     assert Strengths().lipschitz({"y": 1.0, "z": 1.0}) is None
     assert Strengths().lipschitz({"x": 701.0, "y": 1.0, "z": 1.0}) is None
-
-
-@pytest.mark.parametrize("ridge", [0.0, -1.0, np.inf, np.nan])
-def test_a_ridge_that_is_not_positive_is_refused(ridge):
-    with pytest.raises(InputError, match=r"problem\.ridge"):
-        biased_regularisation(D, (0.0, 1.0), ridge)
 
 
 def test_the_registry_chooses_the_loss_by_the_number_of_classes(scenario):

@@ -14,17 +14,12 @@ from decentral_dp.simulation.jobs.build import build
 
 # A network of one hidden layer; x is the logarithm of its weight decay.
 NETWORK = """
+import numpy as np
 import torch
 
+import decentral_dp
+
 HIDDEN = 8
-
-
-def p(n_features, n_classes):
-    return 1
-
-
-def q(n_features, n_classes):
-    return HIDDEN * (n_features + 1) + n_classes * (HIDDEN + 1)
 
 
 def _scores(y, features):
@@ -47,22 +42,26 @@ def regulariser(x, y):
     return 0.5 * torch.exp(x[0]) * (y**2).sum()
 
 
-def predict(y, features):
-    return _scores(y, features)
+def problem(n_features, n_classes, seed):
+    q = HIDDEN * (n_features + 1) + n_classes * (HIDDEN + 1)
+    start = 0.5 * np.random.default_rng(seed).standard_normal(q)
+    return decentral_dp.from_losses(
+        upper_loss=upper_loss, lower_loss=lower_loss, p=1, q=q, n_features=n_features, classes=n_classes,
+        regulariser=regulariser, predict=_scores, start={"y": start},
+    )
 """
 
 
 @pytest.fixture
-def content(tmp_path: Path) -> dict[str, Any]:
+def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "network.py").write_text(NETWORK)
     return {
         "seed": 3,
         "problem": {
-            "kind": "from_losses",
-            "losses": str(tmp_path / "network.py"),
+            "kind": "network:problem",
             "data": "wine",
             "scale": "public_ranges",
-            "start": {"y": {"kind": "normal", "scale": 0.5}},
         },
         "topology": {"kind": "complete", "agents": 2},
         "algorithm": {
@@ -95,18 +94,6 @@ def test_the_public_seed_decides_alone(content: dict[str, Any]) -> None:
     assert not np.array_equal(usual["y"], build_start(content, seed=4)["y"])
     fixed = [build_start({**content, "problem": {**content["problem"], "seed": 9}}, seed=s)["y"] for s in (1, 2)]
     assert np.array_equal(*fixed)
-    assert usual["y"].std() == pytest.approx(0.5, rel=0.2)
-    both = build_start(content, start={v: {"kind": "uniform", "scale": 0.25} for v in "xy"})
-    assert max(np.abs(both[v]).max() for v in "xy") <= 0.25
-    assert both["x"][0] != both["y"][0]
-
-
-def test_a_start_costs_nothing(content: dict[str, Any]) -> None:
-    content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
-    content["algorithm"]["rounds"] = 3
-    problem = {k: v for k, v in content["problem"].items() if k != "start"}
-    started, without = build(content), build({**content, "problem": problem})
-    assert np.array_equal(started.budget.epsilon, without.budget.epsilon)
 
 
 def test_it_is_added_to_the_constant(content: dict[str, Any]) -> None:
@@ -114,28 +101,6 @@ def test_it_is_added_to_the_constant(content: dict[str, Any]) -> None:
     content["run"] = {"evaluate_every": 1}
     run = decentral_dp.run(content)
     assert np.array_equal(run.released["y"], np.tile(0.25 + run.simulation().problem.start["y"], (2, 1)))
-
-
-@pytest.mark.parametrize(
-    ("start", "sentence"),
-    [
-        ({"z": {"kind": "normal", "scale": 1.0}}, "problem.start"),
-        ({"y": {"kind": "normal"}}, "problem.start.y.scale"),
-        ({"y": {"kind": "normal", "scale": 0.0}}, "problem.start.y.scale"),
-        ({"y": {"kind": "cauchy", "scale": 1.0}}, "problem.start.y.kind"),
-    ],
-)
-def test_starts_that_are_none_are_refused(content: dict[str, Any], start: Any, sentence: str) -> None:
-    content["problem"]["start"] = start
-    with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
-        decentral_dp.load(content)
-
-
-def test_other_problems_take_no_start() -> None:
-    content = decentral_dp.load("quadratic").model_dump(exclude_unset=True)
-    content["problem"]["start"] = {"y": {"kind": "normal", "scale": 1.0}}
-    with pytest.raises(InputError, match=r"problem\.start: quadratic takes none, only from_losses"):
-        build(content)
 
 
 def test_in_python_a_start_is_a_vector() -> None:

@@ -12,7 +12,7 @@ import pytest
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
+from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Squared, TrainingLoss
 from decentral_dp.problems.training.problem import Examples, Training
 
 # Records have features times the gain of a model.
@@ -29,7 +29,7 @@ CASES = [
 NORMS: tuple[Norm, ...] = ("l1", "l2")
 
 
-def _case(widths: tuple[int, ...], loss: Loss, classes: int, seed: int = 0) -> tuple[Training, Array, Examples]:
+def _case(widths: tuple[int, ...], loss: TrainingLoss, classes: int, seed: int = 0) -> tuple[Training, Array, Examples]:
     draw = np.random.default_rng([seed, len(widths), classes])
     problem = Training("tried", DenseLayers(widths, gain=GAIN, seed=3), loss, D, classes, l2=0.1)
     labels = draw.integers(classes, size=(AGENTS, N)).astype(float) if classes else draw.normal(size=(AGENTS, N))
@@ -63,7 +63,9 @@ def _clipped_mean(
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
-def test_terms_are_means_of_clipped_gradients(widths: tuple[int, ...], loss: Loss, classes: int, norm: Norm) -> None:
+def test_terms_are_means_of_clipped_gradients(
+    widths: tuple[int, ...], loss: TrainingLoss, classes: int, norm: Norm
+) -> None:
     problem, y, records = _case(widths, loss, classes)
     z = np.zeros_like(y)
     for bound in (BOUND, 1e6):
@@ -100,7 +102,9 @@ def test_clipped_gradients_cancel_at_the_probability_that_weights_say(
 
 
 @pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
-def test_sums_do_not_depend_on_who_is_hosted_together(widths: tuple[int, ...], loss: Loss, classes: int) -> None:
+def test_sums_do_not_depend_on_who_is_hosted_together(
+    widths: tuple[int, ...], loss: TrainingLoss, classes: int
+) -> None:
     problem, y, records = _case(widths, loss, classes)
     clip, x = Clip("l2", y=BOUND), np.zeros((AGENTS, 0))
     together = problem.stacked_terms(x, y, y, records, clip, ("lower_grad_y",)).lower_grad_y
@@ -114,7 +118,7 @@ def test_sums_do_not_depend_on_who_is_hosted_together(widths: tuple[int, ...], l
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
 def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(
-    widths: tuple[int, ...], loss: Loss, classes: int, norm: Norm
+    widths: tuple[int, ...], loss: TrainingLoss, classes: int, norm: Norm
 ) -> None:
     """Searched from records of many sizes, those that overflow included; near the bound where slopes are opposite."""
     problem, y, records = _case(widths, loss, classes, seed=1)
@@ -139,7 +143,7 @@ def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(
 
 
 @pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
-def test_predictions_are_those_that_the_scores_count(widths: tuple[int, ...], loss: Loss, classes: int) -> None:
+def test_predictions_are_those_that_the_scores_count(widths: tuple[int, ...], loss: TrainingLoss, classes: int) -> None:
     problem, y, records = _case(widths, loss, classes)
     own = Examples(records.features[1], records.label[1])
     said, x = problem.predict(y, own.features / GAIN), np.zeros((AGENTS, 0))
@@ -170,7 +174,7 @@ def test_the_ridge_reads_no_record_and_is_exact() -> None:
 
 
 @pytest.mark.parametrize(("loss", "classes"), [(Logistic(), 2), (CrossEntropy(), 4), (Squared(), 0), (Huber(0.3), 0)])
-def test_slopes_and_curvatures_of_losses(loss: Loss, classes: int) -> None:
+def test_slopes_and_curvatures_of_losses(loss: TrainingLoss, classes: int) -> None:
     draw = np.random.default_rng(2)
     e, n, step = (classes if classes > 2 else 1), 200, 1e-5
     outputs = 3.0 * draw.normal(size=(n, e))
@@ -192,7 +196,7 @@ def test_slopes_and_curvatures_of_losses(loss: Loss, classes: int) -> None:
 
 
 def _centred(
-    loss: Loss, classes: int, outputs: int, norm: Norm, bound: float
+    loss: TrainingLoss, classes: int, outputs: int, norm: Norm, bound: float
 ) -> tuple[Training, Array, Array, Examples]:
     """A problem, its centres, weights and records; the last agent's centre lies far outside of all records."""
     problem, y, records = _case((D, outputs), loss, classes)
@@ -205,7 +209,9 @@ def _centred(
 @pytest.mark.parametrize(
     ("loss", "classes", "outputs"), [(Logistic(), 2, 1), (CrossEntropy(), 3, 3), (Squared(), 0, 1)]
 )
-def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes: int, outputs: int, norm: Norm) -> None:
+def test_a_centre_is_taken_off_before_gradients_are_clipped(
+    loss: TrainingLoss, classes: int, outputs: int, norm: Norm
+) -> None:
     """All that is said of records at a centre is what is said without one of records that were moved by it.
 
     Of one output the intercept is clipped by itself, to 0.37 of the clip.
@@ -265,7 +271,7 @@ def test_one_replaced_record_moves_a_mean_of_features_and_a_gradient_at_any_cent
     ("loss", "labels"), [(Logistic(), (0.0, 1.0)), (Squared(), (-1e3, 1e3)), (Huber(2.0), (-9, 9))]
 )
 def test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer(
-    loss: Loss, labels: tuple[float, float], norm: Norm
+    loss: TrainingLoss, labels: tuple[float, float], norm: Norm
 ) -> None:
     """Searched where both parts are cut: records whose output is next to 0, of opposite labels."""
     problem, x, y, _ = _centred(loss, 2 if isinstance(loss, Logistic) else 0, 1, norm, 0.02)

@@ -70,11 +70,12 @@ def rare() -> Table:
     rules = {
         "problem.partition": f'{{ kind = "column", name = "hospital", agents = {HOSPITALS.tolist()} }}',
         "problem.columns.drop": '["patient_id"]',
-        "problem.columns.categories": '{ sex = ["f"], ward = ["surgery", "medical", "maternity", "icu"] }',
+        "problem.columns.categories.sex": '["f"]',
+        "problem.columns.categories.ward": '["surgery", "medical", "maternity", "icu"]',
+        "problem.columns.categories.is_ventilated": "[1]",
         "problem.columns.log": '["crp"]',
         "problem.columns.fill": "{ crp = 7, lactate = 1.3 }",
         "problem.columns.date": '{ admitted = "2018-01-01:2023-12-31" }',
-        "problem.columns.binary": '["is_ventilated"]',
     }
     for key, value in rules.items():
         flags += ["--set", f"{key}={value}"]

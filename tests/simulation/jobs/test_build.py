@@ -86,7 +86,8 @@ def test_a_helper_of_a_losses_file_matters(tmp_path: Path, monkeypatch: pytest.M
     text = (SCENARIOS / "own_losses.py").read_text(encoding="utf-8")
     (tmp_path / "losses.py").write_text(f"{text}\nfrom weight_of_losses import WEIGHT\n", encoding="utf-8")
     (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 1.0\n", encoding="utf-8")
-    change = f"problem.losses={tmp_path / 'losses.py'}"
+    change = "problem.kind=losses:problem"
+    monkeypatch.chdir(tmp_path)
     first = digest("own_losses", change)
     assert digest("own_losses", change) == first
     (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 2.0\n", encoding="utf-8")

@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.problems import Facts as ProblemFacts
+from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training.problem import classification
 from decentral_dp.reporting.comparison import comparison_tables
@@ -190,13 +190,13 @@ def test_the_note_says_what_the_noise_of_the_job_does(across: str | None) -> Non
     ("epsilon", "model", "said"), [(1.0, "mlp", True), (100.0, "mlp", False), (1.0, "linear", False)]
 )
 def test_a_plan_says_where_noise_leaves_a_network_little(epsilon: float, model: str, said: bool) -> None:
-    chosen: Any = {"kind": "mlp", "widths": [40]} if model == "mlp" else model
+    chosen: Any = {"kind": "mlp", "hidden": [40]} if model == "mlp" else model
     tables = _scenario(problem={"data": "digits", "model": chosen}, privacy={"epsilon": epsilon})
     text = decentral_dp.build(tables).simulation().settings_text
     assert ("a linear model may learn more at this ε where it fits" in text) == said
 
 
-@pytest.mark.parametrize("model", [{"kind": "mlp", "widths": [40]}, {"kind": "cnn", "channels": [4]}])
+@pytest.mark.parametrize("model", [{"kind": "mlp", "hidden": [40]}, {"kind": "cnn", "channels": [4]}])
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(
     model: dict[str, Any], epsilon: float
@@ -212,7 +212,7 @@ def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(
 
 def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_largest_eigenvalue() -> None:
     """Where the last layer starts at 0, the Hessian of the mean loss is that of a linear model of the hidden units."""
-    model = {"kind": "mlp", "widths": [40]}
+    model = {"kind": "mlp", "hidden": [40]}
     job = decentral_dp.build(_scenario(problem={"model": model}, privacy={"guarantee": "none"})).simulation()
     draw, weights = np.random.default_rng(3), job.problem.start["y"][: 40 * 30].reshape(40, 30)
     units = np.maximum(draw.uniform(-1.0, 1.0, (4000, 30)) @ weights.T, 0.0)
@@ -224,7 +224,7 @@ def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_lar
 
 def test_steps_of_a_network_are_planned_without_noise_and_with_one_hidden_unit() -> None:
     for width in (1, 300):
-        model = {"kind": "mlp", "widths": [width]}
+        model = {"kind": "mlp", "hidden": [width]}
         job = decentral_dp.build(_scenario(problem={"model": model}, privacy={"guarantee": "none"})).simulation()
         assert job.algorithm.y.scale == pytest.approx(1.5 / job.problem.curvature, rel=0.01)
 
@@ -286,7 +286,7 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"privacy": {"unit": "agent"}}, False),
         ({"privacy": {"guarantee": "none"}}, True),
         ({"privacy": {"guarantee": "none", "share": {"y": 1.0}}}, False),
-        ({"problem": {"model": {"kind": "mlp", "widths": [8]}}}, False),
+        ({"problem": {"model": {"kind": "mlp", "hidden": [8]}}}, False),
         ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, True),
         ({"problem": {"stream": {"kind": "accumulate", "batch": 8}}}, False),
         ({"privacy": {"correlation": {"across": "pairwise", "ratio": 4.0}}}, True),
@@ -369,7 +369,7 @@ def test_refusals(tables: dict[str, Any], sentence: str) -> None:
 def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
     memory: float, mend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables: dict[str, Any] = {"problem": {"model": {"kind": "mlp", "widths": [150]}}}
+    tables: dict[str, Any] = {"problem": {"model": {"kind": "mlp", "hidden": [150]}}}
     many = {"average": 0.2}
     monkeypatch.setattr("decentral_dp.simulation.jobs.gossip_setup.machine_memory", lambda: memory)
     with pytest.raises(
@@ -383,7 +383,7 @@ def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
 
 def test_a_model_larger_than_memory_is_refused_before_its_first_weights_are_drawn() -> None:
     with pytest.raises(InputError, match="take fewer agents or a smaller model"):
-        decentral_dp.plan(_scenario(problem={"model": {"kind": "mlp", "widths": [10**10]}}))
+        decentral_dp.plan(_scenario(problem={"model": {"kind": "mlp", "hidden": [10**10]}}))
 
 
 # What is learnt, on tables that the rule was not chosen on.
@@ -457,7 +457,7 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model:
     return float(last[name]), float(roc_auc_score(labels[held], fitted.decision_function(features[held])))
 
 
-@pytest.mark.parametrize(("model", "gap"), [("linear", 0.03), ({"kind": "mlp", "widths": [16]}, 0.05)])
+@pytest.mark.parametrize(("model", "gap"), [("linear", 0.03), ({"kind": "mlp", "hidden": [16]}, 0.05)])
 def test_probabilities_of_a_class_in_the_minority_are_as_likely_as_they_say(model: Any, gap: float) -> None:
     """Under a clip that cuts nearly all records; by clipped gradients alone the log loss is 0.1 too large."""
     draw, n = np.random.default_rng(5), AGENTS * RECORDS
@@ -485,7 +485,7 @@ def test_a_network_with_planned_settings_learns_what_a_linear_model_cannot() -> 
     assert at_eight > 0.93
 
 
-_NETWORK = {"kind": "mlp", "widths": [64]}
+_NETWORK = {"kind": "mlp", "hidden": [64]}
 
 # How much worse it may be at ε = 8 and at ε = 1, where noise takes more of one label in sixteen than of others. With
 # half of what stands for 1 beside the features, "rare" loses 0.025 and 0.10, "columns of 0 and 1" 0.23 at ε = 1.

@@ -14,12 +14,13 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
 
 LOSSES = """
-p, q = 1, lambda n_features: n_features
+import decentral_dp
 
 def upper_loss(x, y, features, label):
     return (features @ y - label) ** 2 * x.exp().sum()
 
-lower_loss = upper_loss
+def problem(n_features):
+    return decentral_dp.from_losses(upper_loss, upper_loss, p=1, q=n_features, n_features=n_features)
 """
 LOSS = """
 import torch
@@ -46,7 +47,7 @@ MINIMAX: dict[str, Any] = {
     "privacy": {"epsilon": 2.0, "delta": 1e-5, "clip": {"x": 1.0, "y": 1.0}},
 }  # fmt: skip
 GOSSIP: dict[str, dict[str, Any]] = {
-    "losses": {"problem": {"kind": "from_losses", "losses": "losses.py"}},
+    "losses": {"problem": {"kind": "losses:problem"}},
     "partition": {"problem": {"partition": "deal:deal"}},
     "data": {"problem": {"data": "records:load", "classes": [0, 1], "scale": "none"}},
     "topology": {"topology": {"kind": "graph:ring", "agents": 5}},
@@ -69,7 +70,7 @@ def test_a_custom_component_of_agents_is_unverified(scenario: Any, folder: Path,
 
 
 def test_a_custom_model_of_a_coordinators_problem_is_unverified(folder: Path) -> None:
-    content = {**MINIMAX, "problem": MINIMAX["problem"] | {"model": {"kind": "torch", "file": "net.py"}}}
+    content = {**MINIMAX, "problem": MINIMAX["problem"] | {"model": "net:build"}}
     assert statement_of(build(load(content, folder=folder))).is_on_authors_word
 
 
