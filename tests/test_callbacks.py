@@ -220,5 +220,5 @@ def test_no_scenario_names_a_log_or_a_cluster(key: str) -> None:
 
 @pytest.mark.parametrize("callbacks", [print, 3])
 def test_callbacks_that_are_no_list_are_refused(scenario: Make, callbacks: object) -> None:
-    with pytest.raises(decentral_dp.InputError, match=r"callbacks: got \w+, expected a list of functions\. Fix: "):
+    with pytest.raises(decentral_dp.InputError, match=r"callbacks: .* Fix: "):
         decentral_dp.run(_given(scenario), callbacks=callbacks)
