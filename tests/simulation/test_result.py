@@ -13,10 +13,10 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.statements import statement as written
-from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
 from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT, write_run
@@ -30,7 +30,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
-    job = build(load(*SETTINGS[setting]))
+    job = build_job(load(*SETTINGS[setting]))
     statement = statement_of(job)
     assert job.setting == statement.setting == setting
     written = statement.to_dict()
@@ -60,13 +60,13 @@ def test_a_statement_with_another_meaning_is_refused(field: str, value: str | No
 
 def test_infinite_prices_are_written_as_they_are() -> None:
     scenario = decentral_dp.load(scenario_file("grid_walk"))
-    written = statement_of(build(scenario)).to_dict()
+    written = statement_of(build_job(scenario)).to_dict()
     assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
     assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
 
 
 def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
-    job = build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
+    job = build_job("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)
     written = statement.to_dict()
     assert statement.is_on_authors_word
