@@ -140,7 +140,8 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
     Raises:
         InputError: it is no list of functions.
     """
-    listed = [None] if callable(callbacks) or not isinstance(callbacks, Iterable) else list(callbacks)
+    is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
+    listed: list[Any] = list(callbacks) if is_list else [None]
     if not all(map(callable, listed)):
         raise InputError("callbacks: got no list of functions of a Progress. Fix: callbacks=[function].")
     if len(listed) == 1 and isinstance(listed[0], Callbacks):
