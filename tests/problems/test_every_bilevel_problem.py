@@ -270,6 +270,6 @@ def test_the_hypergradient_is_the_slope_of_the_upper_loss_at_the_lower_solution(
         y = solve_lower(problem, at, agents, 1e-12)[None]
         return float(np.mean([problem.losses(at[None], y, v, np.full(8, 1 / 8))[1][0] for _, v in agents]))
 
-    direction, h = rng.normal(size=problem.p) / np.sqrt(problem.p), 1e-4
+    direction, h = rng.normal(size=problem.p) / np.sqrt(problem.p), 1e-5
     slope = (upper(x + h * direction) - upper(x - h * direction)) / (2 * h)
     assert true_hypergradient(problem, x, agents, 1e-12) @ direction == pytest.approx(slope, rel=1e-5, abs=1e-7)
