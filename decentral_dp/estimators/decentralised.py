@@ -19,7 +19,7 @@ from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
@@ -101,7 +101,7 @@ class _Decentralised(shared.Private):
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
         scenario = self._with_default_parts(scenario, data, drawn)
-        planned = build(scenario, data=data, topology=drawn)
+        planned = build_job(scenario, data=data, topology=drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -311,7 +311,10 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
                 shared.PrivacyWarning,
                 stacklevel=2,
             )
-        low, high = _parse_limits("label_range", limits)
+        try:
+            low, high = (float(end) for end in limits)
+        except (TypeError, ValueError):
+            raise InputError(f"label_range: got {limits!r}; wanted public (low, high).") from None
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(problem, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
@@ -377,15 +380,6 @@ def _range(data_range: Any, d: int) -> tuple[Array, Array]:
             f"data_range: wanted public (low, high), each a number or one for each of {d} features, and low < high."
         )
     return low, high
-
-
-def _parse_limits(name: str, limits: Any) -> list[float]:
-    """Raises InputError for what is no (low, high)."""
-    try:
-        low, high = (float(end) for end in limits)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: got {limits!r}; wanted public (low, high).") from None
-    return [low, high]
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:

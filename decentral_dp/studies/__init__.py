@@ -7,7 +7,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     scenario = "ring_breast_cancer"     # a shipped name, or a file beside the study
     kind = "run"                        # or "plan": priced only, nothing is run
     seeds = 5                           # 1 … 5, or a list such as [3, 8]; a seed also deals records and draws graphs
-    confidence = 0.95                   # of the intervals over the seeds
     rounds = "last"                     # or "all", or a list: at which rounds curves are kept
     measure = ["test_accuracy"]         # names to keep; left out: all
     unset = ["run.evaluate_every"]      # keys to take out of the scenario before others are set

@@ -30,25 +30,27 @@ from decentral_dp.studies.measures import is_epsilon, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Claim, Gain, Label, Pair, Side, Study
 
+# Level of the intervals over seeds.
+CONFIDENCE = 0.95
 
-def interval(values: Array | Sequence[float], confidence: float) -> Interval:
-    """Compute mean and confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
+
+def interval(values: Array | Sequence[float]) -> Interval:
+    """Compute mean and 95 % confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
 
     Args:
         values: (n,).
-        confidence: level, such as 0.95.
 
     Limits:
         The ends are NaN for a single value. Where a value is infinite the mean is too, without an interval.
 
     Example:
-        >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0], confidence=0.95)]
+        >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0])]
         [2.0, -0.484, 4.484]
     """
     v = np.asarray(values, dtype=np.float64)
     # Sums of values that diverged may overflow, and infinities of both signs have no mean.
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, low, high = over_seeds(v, confidence) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
+        mean, low, high = over_seeds(v, CONFIDENCE) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
     return Interval(mean, low, high) if math.isfinite(high - low) else Interval(mean, math.nan, math.nan)
 
 
@@ -164,7 +166,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 
     Args:
         claim: of the study.
-        study: its kind, seeds and confidence.
+        study: its kind and seeds.
         counted: the values that means are of, of `tables.rows_of_means`.
         axes: what varied.
     """
@@ -194,7 +196,7 @@ def _compare(
     """Compare two sides by the seeds that both have. at: names the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
-    means = [interval(list(values.values()), study.confidence) for values in (left, other) if values]
+    means = [interval(list(values.values())) for values in (left, other) if values]
     if len(means) < 2 or any(math.isnan(mean) for mean, *_ in means):
         return ComparedPair(MISSING, f"nothing was compared{at}", math.nan)
     lacking = len(study.seed_list) - len(seeds)
@@ -240,7 +242,7 @@ def _margin(left: np.ndarray[Any, Any], bound: np.ndarray[Any, Any], sign: float
     # No seed enters a plan unless it draws the graph; of a run one seed has no interval.
     if (margins == first).all() and (margins.size > 1 or study.kind == "plan"):
         return Interval(first, first, first)
-    return interval(margins, study.confidence)
+    return interval(margins)
 
 
 def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Values:
@@ -314,7 +316,7 @@ def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: 
             part["gain"].dropna(),
             part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max(),
         )
-        mean, low, high = interval(each.to_numpy(), study.confidence)
+        mean, low, high = interval(each.to_numpy())
         row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(gain.axes, level, strict=True))}
         row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
         row |= {"mean": mean, "low": low, "high": high, **spent}

@@ -96,7 +96,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
     marked = any(line.get_gid() == FAILED_MARK for ax in each for line in ax.lines)
     handles, heading = _legend_entries(plot, axes, lines, cells, marked)
-    notes = [_means_text(points, plot.x == "round"), intervals_text(points, study.confidence)]
+    notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
     notes += [f"Do not compare ε: its {column} differs (see the table)." for column in different_threat_models(cells)]
@@ -368,7 +368,7 @@ def _draw_diagram(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFr
         ax.grid(False)
     figure.colorbar(image, ax=each, label=f"gain in {metric_stem(gain.measure)}")
     signs = ", ".join(words for verdict, words in _MEANINGS.items() if verdict in set(rows["verdict"]))
-    notes = [*_gain_notes(rows, study.confidence), f"{signs}."]
+    notes = [*_gain_notes(rows), f"{signs}."]
     _finish(figure, study, gain.title, notes, (axis_label(gain.x, cells), axis_label(y, cells)), [], "")
     return figure
 
@@ -397,18 +397,18 @@ def _draw_lines(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFram
                 ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
     _name_ticks(ax, values, figure.get_figwidth())
     notes, labels = (
-        _gain_notes(rows, study.confidence),
+        _gain_notes(rows),
         (axis_label(gain.x, cells), f"gain in {metric_stem(gain.measure)}"),
     )
     _finish(figure, study, gain.title, notes, labels, handles, "")
     return figure
 
 
-def _gain_notes(rows: pd.DataFrame, confidence: float) -> list[str]:
+def _gain_notes(rows: pd.DataFrame) -> list[str]:
     """Say what the differences are over, and how many pairs failed."""
     least, most = rows["n"].min(), rows["n"].max()
     n = f"{least}" if least == most else f"{least} to {most}"
-    notes = [f"Means of n = {n} differences, seed by seed, at equal ε.", intervals_text(rows, confidence)]
+    notes = [f"Means of n = {n} differences, seed by seed, at equal ε.", intervals_text(rows)]
     failed = int(rows["failed"].sum())
     return [*notes, f"{failed} of {int(rows['pairs'].sum())} pairs failed."] if failed else notes
 

@@ -100,7 +100,12 @@ def study_page(
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    pictures = [(path.read_bytes(), title or name) for name, title in named if (path := plots / f"{name}.png").exists()]
+    pictures = []
+    for name, title in named:
+        if (path := plots / f"{name}.png").exists():
+            png = path.read_bytes()
+            wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
+            pictures.append((png, title or name, wide > _WIDE_RATIO * high))
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         THREAT_MODEL[column]: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
@@ -119,11 +124,6 @@ def study_page(
         simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
         # As the study names its files, and not where its author keeps them.
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
-        pictures=[(*picture, _is_wide(picture[0])) for picture in pictures],
+        pictures=pictures,
         toml=to_toml(study),
     )
-
-
-def _is_wide(png: bytes) -> bool:
-    wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
-    return wide > _WIDE_RATIO * high

@@ -23,7 +23,7 @@ from decentral_dp.config.loading import (
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
-from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table
+from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Table
 from decentral_dp.reporting.plots.style import Format
 
 Label: TypeAlias = "str | int | float | bool"
@@ -182,9 +182,6 @@ class Study(Table):
 
     seeds: Count | list[Seed] = 1
     """Number of seeds (1, 2, …), or their list."""
-
-    confidence: Share = 0.95
-    """Level of the confidence intervals over seeds."""
 
     rounds: Literal["last", "all"] | list[Count] = "last"
     """Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a round.

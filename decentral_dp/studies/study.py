@@ -234,7 +234,7 @@ def _write(
     names = [axis.name for axis in varied]
     values = results(listed, keys, records, study.rounds, named_measures(study))
     table = cell_table(listed, keys, records)
-    means = summary(values, names, study.confidence, table)
+    means = summary(values, names, table)
     counted = rows_of_means(values, table)
     verdicts = [decide_claim(claim, study, counted, varied) for claim in study.claims]
     measured = Measured(study, varied, means, table)

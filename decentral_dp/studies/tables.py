@@ -20,7 +20,7 @@ from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.studies import measures
-from decentral_dp.studies.comparisons import interval, spread_text
+from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Axis, Cell, Study
 from decentral_dp.tasks.outcomes import number
@@ -71,7 +71,7 @@ def results(
     return frame.astype({"round": np.int64, "last": bool, "value": np.float64})
 
 
-def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: pd.DataFrame) -> pd.DataFrame:
+def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd.DataFrame:
     """Tabulate means with intervals over the seeds of each combination.
 
     What was measured at the end is taken together even where runs ended at different rounds; `round` is the latest.
@@ -80,7 +80,6 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
     Args:
         frame: of `results`.
         axes: names of the axes.
-        confidence: level of the intervals.
         cells: of `cell_table`.
 
     Returns:
@@ -96,7 +95,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         for named, group in part.groupby(by, sort=False):
             at: dict[str, Any] = dict(zip(by, named, strict=True))
             total, failed = counts[tuple(at[a] for a in axes)]
-            mean, low, high = interval(group["value"].to_numpy(), confidence)
+            mean, low, high = interval(group["value"].to_numpy())
             entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
             entry |= {"failed": failed, "mean": mean, "low": low, "high": high}
             rows.append({**at, **entry})
@@ -252,18 +251,18 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text += "; prices and facts also over those that diverged"
     # The algorithms of which more is on than their name says.
     methods = "; ".join(method for method in dict.fromkeys(cells.get("method", ())) if " + " in method)
-    sentences = [f"{text}.", intervals_text(means, study.confidence), failures_text(cells)]
+    sentences = [f"{text}.", intervals_text(means), failures_text(cells)]
     return " ".join(filter(None, [*sentences, f"Algorithms: {methods}." if methods else ""]))
 
 
-def intervals_text(means: pd.DataFrame, confidence: float) -> str:
+def intervals_text(means: pd.DataFrame) -> str:
     """Say which intervals means have; "" where none has one.
 
     Example:
-        >>> intervals_text(pd.DataFrame({"low": [0.1]}), 0.95), intervals_text(pd.DataFrame({"low": [math.nan]}), 0.95)
+        >>> intervals_text(pd.DataFrame({"low": [0.1]})), intervals_text(pd.DataFrame({"low": [math.nan]}))
         ("95 % intervals: Student's t.", '')
     """
-    return f"{100 * confidence:g} % intervals: Student's t." if means["low"].notna().any() else ""
+    return f"{100 * CONFIDENCE:g} % intervals: Student's t." if means["low"].notna().any() else ""
 
 
 def failures_text(cells: pd.DataFrame) -> str:

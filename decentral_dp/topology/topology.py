@@ -473,7 +473,6 @@ def _topology(
         graphs.require_connected(graph, "topology")
     result = weigh(graph, weights, connected)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
-    used = result.graph
     unread: tuple[str, ...] = ()
     if graph.n_weighted and result.rule != "file":
         unread = (f'{result.rule} weights do not use the weights that {graph.n_weighted} links have; "file" would',)
@@ -482,11 +481,11 @@ def _topology(
         name,
         result.rule,
         result.mixing,
-        used.edges,
+        graph.edges,
         labels,
-        used.positions,
+        graph.positions,
         result.delta2,
         result.delta_max,
-        (*([numbered] if numbered else []), *used.notes, *unread),
+        (*([numbered] if numbered else []), *graph.notes, *unread),
         directed=graph.directed,
     )

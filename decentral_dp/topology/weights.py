@@ -35,7 +35,7 @@ class WeightRule(NamedTuple):
     Args:
         name: its key in `WEIGHTS`.
         summary: one line about it.
-        make: (graph, …) → (E,) weights ≥ 0, by parameters that are keys; a link with weight 0 is left out.
+        make: (graph, …) → (E,) weights above 0, by parameters that are keys.
         example: parameters of a small instance.
         directed: whether it weighs arcs, or None where it weighs both arcs and links; default False.
 
@@ -62,25 +62,23 @@ class WeightRule(NamedTuple):
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
 
-class WeightedGraph(NamedTuple):
-    """A graph with its weights.
+class Weighting(NamedTuple):
+    """The weights of a graph.
 
     Args:
-        graph: the links in use.
         rule: the rule with its parameters, in words.
         mixing: W, (m, m) CSR array.
         delta2: λ₂ of −W.
         delta_max: λ_m of −W.
     """
 
-    graph: Graph
     rule: str
     mixing: Any
     delta2: float
     delta_max: float
 
 
-def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> WeightedGraph:
+def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> Weighting:
     """Weigh a connected graph by a registered rule.
 
     Args:
@@ -111,11 +109,6 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
             "set topology.directed = true."
         )
     each = rule.make(graph, **values)
-    used = each > 0.0
-    if not used.all():
-        note = f"{rule.name} weights leave {int((~used).sum())} of {used.size} links unused"
-        graph = graph._replace(edges=graph.edges[used], spectrum=None, file_weights=None, notes=(*graph.notes, note))
-        each = each[used]
     mixing = mixing_matrix(graph, each)
     shares = 1.0 + mixing.diagonal()
     worst = int(np.argmin(shares))
@@ -128,9 +121,9 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # Where own values have no negative weight no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
-        return WeightedGraph(graph, label, mixing, 0.0, 1.0)
+        return Weighting(label, mixing, 0.0, 1.0)
     if graph.directed:
-        return WeightedGraph(graph, label, mixing, *directed_spectrum(mixing))
+        return Weighting(label, mixing, *directed_spectrum(mixing))
     error = 1e-13
     if not each.size and graph.agents > 1:
         delta2 = delta_max = 0.0
@@ -148,7 +141,7 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
             f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
             f'ρ < 1. Fix: use "metropolis", or {fix}.'
         )
-    return WeightedGraph(graph, label, mixing, delta2, delta_max)
+    return Weighting(label, mixing, delta2, delta_max)
 
 
 def mixing_matrix(graph: Graph, weights: Array) -> Any:

@@ -171,23 +171,17 @@ def test_networks_are_trained_with_planned_settings() -> None:
     [
         {"epsilon": -1.0},
         {"epsilon": None},
-        {"delta": 2.0},
         {"delta": 0},
-        {"rounds": 0},
         {"agents": 0},
         {"agents": 700},
         {"topology": "no_such"},
         {"topology": "isolated"},
         {"algorithm": "no_such"},
         {"model": "no_such"},
-        {"l2": -1.0},
-        {"clip": -1.0},
         {"data_range": (1, -1)},
-        {"data_range": 3},
         {"data_range": ([0, 0], [1, 1])},
         {"random_state": -3},
         {"classes": ("no",)},
-        {"classes": ("no", "no")},
         {"classes": ("a", "b")},
     ],
 )
@@ -224,10 +218,6 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     [
         ({}, "D-SGD + momentum 0.9, centred features, tail average"),
         ({"topology": "torus", "agents": 16}, "D-SGD + centred features, tail average"),
-        (
-            {"topology": nx.convert_node_labels_to_integers(nx.hypercube_graph(3))},
-            "D-SGD + centred features, tail average",
-        ),
         (
             {"algorithm": {"kind": "dp_dsgd", "heavy_ball": 0.5, "centring": False}},
             "D-SGD + momentum 0.5, tail average",

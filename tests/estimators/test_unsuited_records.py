@@ -96,25 +96,6 @@ def test_a_regression_refuses_words_and_a_single_class_is_not_quoted() -> None:
     assert "777" not in str(refused.value)
 
 
-def test_numpy_scalars_are_numbers() -> None:
-    integer, number = np.int64, np.float64
-    by_python, by_numpy = (
-        DecentralisedClassifier(
-            **{
-                "agents": whole(2),
-                "rounds": whole(3),
-                "random_state": whole(1),
-                "epsilon": real(2),
-                "delta": real(1e-5),
-            },
-            **{"clip": real(0.5), "l2": real(0.1), "model": {"kind": "mlp", "hidden": [whole(3)]}, "classes": (0, 1)},
-        ).fit(X, Y)
-        for whole, real in ((int, float), (integer, number))
-    )
-    assert by_python.epsilon_ == by_numpy.epsilon_
-    assert np.array_equal(by_python.predict_proba(X), by_numpy.predict_proba(X))
-
-
 def test_tune_refuses_masked_arrays() -> None:
     masked = np.ma.masked_array(X, mask=X > 2)
     with pytest.raises(InputError, match="masked array"):

@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 # A network of one hidden layer; x is the logarithm of its weight decay.
 NETWORK = """
