@@ -115,16 +115,13 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
                 f"{where}: the module changes {name!r} when it is used, which remembers records from batch to batch; "
                 "take layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm."
             )
-    if not isinstance(together, Tensor) or together.shape != (_TRIED_RECORDS, outputs):
-        got = f"shape {tuple(together.shape)}" if isinstance(together, Tensor) else type(together).__name__
+    wanted = (_TRIED_RECORDS, outputs)
+    if not isinstance(together, Tensor) or together.shape != wanted or together.dtype != torch.float64:
+        got = type(together).__name__
+        if isinstance(together, Tensor):
+            got = f"shape {tuple(together.shape)} of {together.dtype}"
         raise InputError(
-            f"{where}: the module returned {got} for {_TRIED_RECORDS} records; return {outputs} numbers for each, "
-            f"({_TRIED_RECORDS}, {outputs})."
-        )
-    if together.dtype != torch.float64:
-        raise InputError(
-            f"{where}: the module returned {together.dtype}, but clipping and sums need torch.float64; cast nothing "
-            "down."
+            f"{where}: the module returned {got} for {_TRIED_RECORDS} records, expected {wanted} of torch.float64."
         )
     model = as_model(module, n_features, "cpu", where)
     # Raises what would otherwise pass for a bad record.
