@@ -76,7 +76,7 @@ REFUSED: dict[Change, str] = {
         "could not convert string to float: np.str_('a')"
     ),
     ("my_problem.py", "return self.ridge * (y - x),", "return np.nan * (y - x),"): (
-        "regulariser, or its value, is not finite at a made-up point"
+        "regulariser, or its value, is not finite"
     ),
     ("my_problem.py", "self.ridge * z, -self.ridge * z", "self.ridge * z"): (
         "regulariser gives shapes [(30,), (30,)]"
