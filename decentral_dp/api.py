@@ -93,7 +93,7 @@ class Job:
 
     __slots__ = ("_named", "simulation")
 
-    def __init__(self, planned: jobs.Job, named: Components | None = None) -> None:
+    def __init__(self, planned: jobs.PlannedJob, named: Components | None = None) -> None:
         self.simulation = Secret("the records and the noise of a job", planned)
         self._named = Secret("the records of a job", named or planned.components)
 
@@ -250,7 +250,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """
     text, objects = _split(options)
     named = components_of(scenario, text, **objects)
-    return Job(building.build(named), named)
+    return Job(building.build_job(named), named)
 
 
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
@@ -276,7 +276,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
         _require_nothing("plan", options)
         return scenario.plan()
     text, objects = _split(options)
-    return plans.plan(scenario, text, **objects)
+    return plans.plan_scenario(scenario, text, **objects)
 
 
 def run(

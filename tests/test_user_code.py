@@ -16,7 +16,8 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.user_code import component, run_file
 
 BLOCKS = dict(

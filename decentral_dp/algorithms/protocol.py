@@ -227,8 +227,8 @@ class Claiming(Protocol):
         """Return sentences that belong beside these numbers."""
         ...
 
-    def endless_stream(self, job: Any, agents: NDArray[np.int64]) -> float | None:
-        """Bound ε of the worst of these agents on an endless stream of records; None where no bound is known."""
+    def endless_stream(self, job: Any) -> float | None:
+        """Bound ε of the worst agent on an endless stream of records; None where no bound is known."""
         ...
 
 

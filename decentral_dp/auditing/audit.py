@@ -43,9 +43,9 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import RESULT, mode_of, plain, read_result, refuse_damaged, seal, text_of
-from decentral_dp.simulation.statements.of_job import claim_of, statement_of
+from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
@@ -254,7 +254,7 @@ def play_game(
     plan: AuditPlan,
     out: Path | None = None,
     progress: Callback | None = None,
-    null: Callable[[Neighbours], Job] = lambda neighbours: neighbours.first,
+    null: Callable[[Neighbours], PlannedJob] = lambda neighbours: neighbours.first,
     workers: Workers = HERE,
     ends: Ends = NO_ENDS,
 ) -> AuditResult:

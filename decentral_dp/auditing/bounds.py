@@ -67,7 +67,7 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.saddle import Attackable
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 
 
@@ -304,7 +304,7 @@ class Shown(NamedTuple):
     plain: float
 
 
-def shown_in_one_run(job: Job, number: int, root: bytes, risk: float) -> Shown:
+def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> Shown:
     """Show an ε by guessing the coins of canaries from one run.
 
     Args:
@@ -332,7 +332,7 @@ def shown_in_one_run(job: Job, number: int, root: bytes, risk: float) -> Shown:
     )
 
 
-def plant(job: Job, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
+def plant(job: PlannedJob, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
     """Invent canaries for a job, and toss their coins.
 
     Args:
@@ -424,7 +424,7 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
     return best
 
 
-def gaussian_throughout(job: Job) -> bool:
+def gaussian_throughout(job: PlannedJob) -> bool:
     """Say whether all that is released of records is their queries under Gaussian noise, without secret samples."""
     charged = job.ledger.charged_channels
     return bool(charged) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)

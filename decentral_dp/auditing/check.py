@@ -32,12 +32,12 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import TRIES, deal_trial, made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, comparisons, require_planned
-from decentral_dp.simulation.probing.transcript import Transcript, on_records, went_wrong
+from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
+from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
+from decentral_dp.simulation.probing.transcript import WatchedRun, on_records, went_wrong
 from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
@@ -117,13 +117,13 @@ def check(
     )
 
 
-def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckRow, Transcript | None, bool]:
+def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckRow, WatchedRun | None, bool]:
     """Whether it releases what it plans; what leaves, None where it does not build or run; whether it does so again."""
     what = "builds, runs, releases what it plans, and the same again on the same records"
     try:
         job = _job_of_rounds(target, _fitting(target, pairs) if rounds is None else rounds)
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
-        transcript = Transcript(job)
+        transcript = WatchedRun(job)
         recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _tried("conformance", what, _fault(error, "build")), None, True
@@ -155,7 +155,7 @@ def _fitting(target: Target, pairs: int) -> int:
     if target.rounds <= ROUNDS:
         return target.rounds
     job = _job_of_rounds(target)
-    runs, build, one = 2 * pairs + 8, math.inf, math.inf
+    runs, building, one = 2 * pairs + 8, math.inf, math.inf
     # The first of them imports and compiles.
     for _ in range(3):
         started = time.perf_counter()
@@ -163,27 +163,27 @@ def _fitting(target: Target, pairs: int) -> int:
         on_records(job, shards, 0)
         built = time.perf_counter()
         try:
-            Transcript(job).record(shards)
+            WatchedRun(job).record(shards)
         except InputError:
             return ROUNDS  # What is wrong is said where it is tried.
-        build = min(build, built - started)
-        one = min(one, (time.perf_counter() - built - build) / max(1, job.rounds))
-    return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - build) / max(one, 1e-9))))
+        building = min(building, built - started)
+        one = min(one, (time.perf_counter() - built - building) / max(1, job.rounds))
+    return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - building) / max(one, 1e-9))))
 
 
-def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
+def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return build(resolve(target.with_rounds(rounds, **tables)))
+        return build_job(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
             return _job_of_rounds(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
-        return build(resolve(target.with_tables()))
+        return build_job(resolve(target.with_tables()))
 
 
-def _row_locality(job: Job) -> CheckRow:
+def _row_locality(job: PlannedJob) -> CheckRow:
     what = "another record in a batch moves no row but its own"
     try:
         parts = check_rows(job)
@@ -195,12 +195,12 @@ def _row_locality(job: Job) -> CheckRow:
     return _tried("row locality", what)
 
 
-def _neighbours(transcript: Transcript, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
+def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
     """The rows "neighbours" and "search"."""
     free, far = "", None
     tried, searched, worst, bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
-    for shown in comparisons(transcript, pairs, seed):
+    for shown in tried_pairs(transcript, pairs, seed):
         tried += 1
         free = free or shown.refusal_text
         change = shown.worst_change
@@ -245,9 +245,9 @@ def _network(
         return CheckRow(name, what, 0, "not tried", why=str(error))
     certified, tried, why = job.scenario.privacy.guarantee == "certified", 0, ""
     try:
-        transcript = Transcript(job)
+        transcript = WatchedRun(job)
         transcript.record(made_up_shards(job.shards, 0))
-        for shown in comparisons(transcript, pairs // 4, seed):
+        for shown in tried_pairs(transcript, pairs // 4, seed):
             tried += 1
             why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
     except USER_ERRORS as error:
@@ -267,13 +267,14 @@ def _mechanism(c: Components) -> list[CheckRow]:
     return [_tried("mechanism", what, why)]
 
 
-def _partition(job: Job, c: Components) -> list[CheckRow]:
+def _partition(job: PlannedJob, c: Components) -> list[CheckRow]:
     """A row for a partition from outside."""
     if not c.partition.is_outside:
         return []
-    trial = deal_trial(c.partition.make(), job.shards)
-    what = f"one agent for every record, the same again; {TRIES} replaced labels"
-    return [replace(_tried("partition", what, trial.complaint), why=trial.complaint or trial.description)]
+    problem, reads_labels = deal_trial(c.partition.make(), job.shards)
+    reads = "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
+    row = _tried("partition", "one agent for every record, and the same again", problem)
+    return [replace(row, why=problem or reads)]
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:

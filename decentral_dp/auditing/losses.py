@@ -32,7 +32,7 @@ from decentral_dp.auditing.transcripts import Key, Law, Made, Membership, Neighb
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 # Cells of the grid that the sum of losses lies on.
 _CELLS = 2**18
@@ -411,12 +411,12 @@ class Replays(NamedTuple):
     without_record: Replay
 
 
-def is_amplified(job: Job) -> bool:
+def is_amplified(job: PlannedJob) -> bool:
     """Whether the price counts on an observer who does not see who was drawn."""
     return any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
 
 
-def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] | None:
+def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, float] | None:
     """Find the rates at which releases sample one agent's records of a kind.
 
     Args:

@@ -40,12 +40,12 @@ from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.agent_records import require_records
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statements.of_job import claim_of, statement_of
+from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.tasks.outcomes import write_json
 
@@ -120,7 +120,7 @@ class AttackScores(NamedTuple):
     auc: Mapping[str, float]
 
 
-def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
+def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     """Score every member and every other record by what a run of the job published.
 
     Args:
@@ -179,7 +179,7 @@ def _sample(members: Any, others: Any) -> tuple[Any, Any]:
     return take(members, chosen[0]), take(others, chosen[1])
 
 
-def require_attackable(job: Job) -> None:
+def require_attackable(job: PlannedJob) -> None:
     """Refuse what cannot be attacked, or attacked fairly.
 
     Args:
@@ -225,7 +225,7 @@ def require_attackable(job: Job) -> None:
         )
 
 
-def _dealt_at_random(job: Job) -> bool:
+def _dealt_at_random(job: PlannedJob) -> bool:
     """Whether agents got their records whatever those are: owners that a file names are no draw."""
     table = job.scenario.problem
     if job.components.partition.is_outside:
@@ -236,12 +236,12 @@ def _dealt_at_random(job: Job) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _classifies(job: Job) -> bool:
+def _classifies(job: PlannedJob) -> bool:
     problem = job.problem
     return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
 
 
-def _class_only_text(job: Job) -> str:
+def _class_only_text(job: PlannedJob) -> str:
     """How well classes alone tell the groups apart, where there are classes."""
     shards = job.shards
     if not shards.classes:
@@ -346,7 +346,7 @@ class Inference:
         }
 
 
-def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
+def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
     """Return the job of a run folder, with all records, and its published values.
 
     Raises:
@@ -354,7 +354,7 @@ def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
     """
     require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
     with refuse_damaged(folder, "audit"):
-        job = build(load(folder / "scenario.toml"))
+        job = build_job(load(folder / "scenario.toml"))
     return job, published_values(folder, "audit")
 
 
@@ -393,7 +393,7 @@ def infer_membership(
         scores = [attack_run(job, published)]
     report(1, runs)
     while len(scores) < runs:
-        done = run_job(build(repetition(job.scenario, len(scores))))
+        done = run_job(build_job(repetition(job.scenario, len(scores))))
         scores.append(attack_run(done.simulation(), done.published))
         report(len(scores), runs)
     inference = judge_attacks(job, scores)
@@ -403,7 +403,7 @@ def infer_membership(
     return inference
 
 
-def judge_attacks(job: Job, each: Sequence[AttackScores]) -> Inference:
+def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
     """Compare the AUCs of every attack with what the job's budget, and the claim, allow.
 
     Args:

@@ -31,7 +31,7 @@ from decentral_dp.auditing.transcripts import Membership, Neighbours, Transcript
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 # Queries of all candidates are held at once: at most so many numbers.
 _MOST_QUERY_NUMBERS = 30_000_000
@@ -55,7 +55,7 @@ def among_copies(neighbours: Neighbours) -> Neighbours:
     return neighbours._replace(first=crowd.with_record(*place, one), second=crowd, copies=True)
 
 
-def farthest(job: Job, seed_root: bytes) -> Neighbours:
+def farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
     """Find the pair of data sets whose queries are farthest apart on a transcript of the job.
 
     Args:
@@ -150,7 +150,7 @@ def _unit(v: Array) -> Array:
     return np.asarray(v / max(float(np.linalg.norm(v)), 1e-300))
 
 
-def worst_neighbours(job: Job, root: bytes) -> Neighbours:
+def worst_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
     """Find neighbours that are far apart, among the agent's own records, or among copies of one where that shows more.
 
     Args:

@@ -57,7 +57,7 @@ from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 
@@ -445,7 +445,7 @@ class Unpriced:
     price_classes: which of its pairs have one price.
     """
 
-    job: Job
+    job: PlannedJob
     observers: tuple[tuple[int, ...], ...]
     system: Mapping[str, Any]
     nu: Array
@@ -527,7 +527,7 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     return out
 
 
-def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
+def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     job, algorithm, problem = _priceable(planned)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
@@ -587,7 +587,7 @@ def _rounding(
     return network.rounding(sent, observers)
 
 
-def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
+def _priceable(job: PlannedJob) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
     """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
     linear = LdpSingleLevel | DpDsgd

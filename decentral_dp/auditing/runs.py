@@ -37,8 +37,8 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.jobs.agent_records import require_records
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 from decentral_dp.tasks.outcomes import number, refuse_foreign
 from decentral_dp.tasks.parallel import Workers, in_parallel
@@ -75,7 +75,7 @@ class AuditPlan:
     scenario was read from, if any.
     """
 
-    job: Job
+    job: PlannedJob
     vantage: str
     runs: int
     confidence: float
@@ -110,7 +110,7 @@ class AuditPlan:
 
 
 def plan_audit(
-    scenario: str | Path | Mapping[str, Any] | Scenario | Job,
+    scenario: str | Path | Mapping[str, Any] | Scenario | PlannedJob,
     runs: int,
     vantage: str,
     confidence: float = 0.95,
@@ -152,7 +152,7 @@ def plan_audit(
     if isinstance(scenario, str | Path | Mapping | Scenario):
         with reading:
             loaded = load(scenario, overrides)
-            job = build(loaded)
+            job = build_job(loaded)
         source = loaded.model_dump(exclude_unset=True), loaded.folder
     else:
         job = scenario
@@ -178,7 +178,7 @@ def plan_audit(
     return AuditPlan(job, vantage, runs, confidence, seed, None, curve, source, file)
 
 
-def _check_unit(job: Job, canaries: int | None) -> None:
+def _check_unit(job: PlannedJob, canaries: int | None) -> None:
     """Refuse units whose data sets cannot be made. Raises InputError."""
     unit = job.unit
     # Samples of a trusted coordinator are its algorithm's, and its stream reads all records.
@@ -422,7 +422,7 @@ class Game(NamedTuple):
 
     plan: AuditPlan
     neighbours: Neighbours
-    null: Job
+    null: PlannedJob
     score: Score
 
 
@@ -444,7 +444,7 @@ def check_workers(plan: AuditPlan, workers: Workers) -> None:
         )
 
 
-def game_of(plan: AuditPlan, neighbours: Neighbours, null: Job, lawful: bool) -> Game:
+def game_of(plan: AuditPlan, neighbours: Neighbours, null: PlannedJob, lawful: bool) -> Game:
     """Choose the score of a game between two data sets.
 
     Args:

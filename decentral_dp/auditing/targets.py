@@ -21,7 +21,7 @@ from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.probing.probe import ROUNDS
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import component, in_module
@@ -81,7 +81,7 @@ class Target:
     def builds(self) -> bool:
         """Whether two rounds of it are a job."""
         try:
-            return build(resolve(self.with_rounds())).rounds > 0
+            return build_job(resolve(self.with_rounds())).rounds > 0
         except InputError:
             return False
 

@@ -27,10 +27,10 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.folder.layout import check_writable, require_new
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import title_of, topology_summary
 from decentral_dp.tasks.parallel import HERE, Workers, cores
 
@@ -320,7 +320,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    job = build(load(scenario, overrides))
+    job = build_job(load(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
@@ -333,7 +333,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out)]
-    print_view(view, title_of(job), graph_line(topology_summary(job)))
+    print_view(view, title_of(job.scenario), graph_line(topology_summary(job)))
     console().print(Text(f"Every message: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))

@@ -47,7 +47,7 @@ from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noi
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 
 @dataclass(frozen=True)
@@ -525,12 +525,12 @@ class Neighbours(NamedTuple):
     copies: whether the agent's other records of this kind are copies of the second data set's.
     """
 
-    first: Job
-    second: Job
+    first: PlannedJob
+    second: PlannedJob
     victim: int
     split: Split
     copies: bool = False
 
-    def observe(self, job: Job, root: bytes) -> Transcript:
+    def observe(self, job: PlannedJob, root: bytes) -> Transcript:
         """What is seen of a run of one of them. root: of its coins."""
         return observe(job.with_root(root), self.victim)

@@ -32,7 +32,7 @@ from decentral_dp.estimators.shared import (
     validate_records,
 )
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.run import run_job
 
 # A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
@@ -288,7 +288,7 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build(scenario, data=data))
+        done = run_job(build_job(scenario, data=data))
         if not np.isfinite(done.published["x"]).all():
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.

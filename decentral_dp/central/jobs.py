@@ -24,7 +24,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, read_shards
-from decentral_dp.simulation.jobs.job import Job, minimax_evaluator, unmeasured_reason
+from decentral_dp.simulation.jobs.job import PlannedJob, minimax_evaluator, unmeasured_reason
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statements.statement import Setting
 
@@ -84,7 +84,7 @@ def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere, label_
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class _Coordinated(Job, Protocol):
+class _Coordinated(PlannedJob, Protocol):
     """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
 
     algorithm: Coordinated

@@ -23,7 +23,6 @@ from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.job import statement
 from decentral_dp.simulation.statements.statement import (
     HANDS_RECORDS,
-    Horizon,
     PaperClaim,
     PrivacyStatement,
     ReleasePrice,
@@ -64,7 +63,6 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     return statement(
         job,
         job.ledger,
-        [None] * job.n_agents,
         notes(job),
         trusted=True,
         claimed=coordinator_claim(job),
@@ -78,14 +76,6 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         clip=clip(job),
         at_infinity=None,
     )
-
-
-def coordinator_horizon(job: CoordinatorJob) -> Horizon:
-    """The limit for T → ∞, where every plan has an end: known only if it is 0 or infinite from the start."""
-    epsilon = job.budget.epsilon
-    if (epsilon == 0.0).all():
-        return Horizon(0.0, None)
-    return Horizon(np.inf if job.mechanism == NO_NOISE or np.isinf(epsilon).any() else None, None)
 
 
 def observers(job: CoordinatorJob) -> list[str]:
@@ -229,7 +219,6 @@ def _published_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
 BILEVEL = Setting(
     partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
     privacy_statement,
-    coordinator_horizon,
     coordinator_claim,
     settings,
 )

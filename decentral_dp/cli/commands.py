@@ -135,10 +135,10 @@ def _upload(folder: Path | None, store: Any) -> None:
 def _require_scenario(folder: Path, asked: Scenario) -> None:
     """Refuse a folder with a run of another scenario. Raises InputError."""
     from decentral_dp.config.loading import load, read_toml
-    from decentral_dp.simulation.jobs.build import build, run_digest
+    from decentral_dp.simulation.jobs.build import build_job, run_digest
 
     there = load(read_toml(folder / "scenario.toml"), folder=folder.resolve())
-    if run_digest(build(there)) != run_digest(build(asked)):
+    if run_digest(build_job(there)) != run_digest(build_job(asked)):
         raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
 
 
@@ -235,7 +235,7 @@ def plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or []))
+    plans.print_privacy_plan(plans.plan_scenario(scenario, override or []))
 
 
 @app.command()

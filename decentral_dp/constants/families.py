@@ -38,7 +38,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, SoftmaxProblem
 from decentral_dp.problems.protocol import Problem
 
 # Where f is of y alone.
@@ -370,7 +370,7 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
     if isinstance(problem, MeanLowerBound):
         return Linear(problem, radius)
     if isinstance(problem, HyperCleaning):
-        return Weighed(problem, loss_of(problem.model, radius, label_bound))
+        return Weighed(problem, loss_of(problem, radius, label_bound))
     loss = loss_of(problem, radius, label_bound)
     match problem.penalty if isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic) else None:
         case Strengths(_, scale):
@@ -388,7 +388,7 @@ def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
     """
     if isinstance(model, LogisticHyperparameter):
         return logistic_loss(_norm_with_intercept(radius, model.intercept))
-    if isinstance(model, SoftmaxHyperparameter):
+    if isinstance(model, SoftmaxProblem):
         return softmax_loss(_norm_with_intercept(radius, model.intercept), len(model.classes))
     if isinstance(model, Quadratic):
         _check_bound("label_bound", label_bound)

@@ -19,7 +19,7 @@ from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
@@ -101,7 +101,7 @@ class _Decentralised(shared.Private):
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
         scenario = self._with_default_parts(scenario, data, drawn)
-        planned = build(scenario, data=data, topology=drawn)
+        planned = build_job(scenario, data=data, topology=drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "

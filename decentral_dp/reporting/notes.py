@@ -54,5 +54,5 @@ def score_notes(result: RunResult) -> list[tuple[str, str]]:
         )
         more = f" and fewer of {len(features) - 5} other features" if len(features) > 5 else ""
         texts.append(f"Values outside problem.scale were cut: {listed}{more}.")
-    texts += [*result.clip_advice, result.unmeasured, *result.failed_callbacks]
+    texts += [result.unmeasured, *result.failed_callbacks]
     return [("", text) for text in texts if text] + [("What to change", advice) for advice in result.learning]

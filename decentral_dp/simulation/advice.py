@@ -1,20 +1,9 @@
-"""Advice after a run: it learned little, or clips cut many records.
+"""Advice after a run: it learned little, a loss still fell or rose, and the records that a clip cuts.
 
-Which share of records a clip cuts, at the values where a run ended: in the simulator's view, from private data.
+All of it reads private data, in the non-private evaluation. None of it says whether noise is the cause: only the same
+run without noise shows that, on public or synthetic records.
 
-A record is cut on a channel where a term that feeds it, unclipped, is longer than the clip. A clip that cuts nearly all
-leaves of every record its direction alone, which is what happens to features that were never scaled.
-
-Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
-
-Three signs:
-
-    score   the interval of the test accuracy holds that of always the commonest class, or R² is next to that of always
-            the mean label, or below it
-    loss    it still fell in the last rounds, so that steps were too short or rounds too few
-    rise    a loss ended above its start, so that steps were too long for it, or for the noise
-
-None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
+A record is clipped on a channel if a term that feeds the channel, unclipped, is longer than the clip.
 """
 
 from __future__ import annotations
@@ -34,7 +23,7 @@ from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
 from decentral_dp.problems.training.problem import Training
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 from decentral_dp.simulation.summary import baselines
@@ -42,9 +31,8 @@ from decentral_dp.user_code import USER_ERRORS
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
 _STILL_FALLING_SHARE = 0.08
-# Evaluations below which nothing is said of the course of a loss.
-_FEWEST = 10
-_FEWEST_OF_A_RISE = 3
+# Evaluations from which on a rise of a loss is seen, and that it still falls.
+_FEWEST_OF_A_RISE, _FEWEST = 3, 10
 # R² less that of always the mean label, up to which little is explained.
 _LEAST_R2_GAIN = 0.05
 # A loss rose where the mean of its last fifth is above its start by more than this share of it.
@@ -53,14 +41,14 @@ _LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
 
-def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
+def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
     if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
         # What is clipped is all steps of an agent together, and no record.
         return {}
-    values, table = outcome.last_snapshot.published, job.scenario.problem
+    values = outcome.last_snapshot.published
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
         return {}
     try:
@@ -68,10 +56,12 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     except USER_ERRORS:
         # No certified run ends because of what its records are.
         return {}
-    return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
+    return {"clipped": shares}
 
 
-def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]) -> list[str]:
+def learning(
+    job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]
+) -> list[str]:
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return []
@@ -79,8 +69,7 @@ def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], en
     step = "algorithm.y.scale" if job.sends_steps else "the steps"
     if job.components.one_level:
         metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
-    rising = rise_sentence(metrics, step) if score else ""
-    return [text for text in (score, loss_sentence(metrics, step), rising) if text]
+    return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]
 
 
 def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:
@@ -118,71 +107,46 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
                 f"over {records} held-out records) is not above {guess:.3f}, that of always the commonest class."
             )
     guess = known.get("test_r2", math.nan)
-    if math.isfinite(explained) and math.isfinite(guess) and explained - guess < _LEAST_R2_GAIN:
-        place = "next to" if explained - guess > -_LEAST_R2_GAIN else "below"
+    if explained - guess < _LEAST_R2_GAIN:
         return (
-            f"The run learned little: its R² of {_decimals(explained)} on held-out records is {place} "
-            f"{_decimals(guess)}, that of always the mean label."
+            f"The run learned little: its R² of {explained:.3g} on held-out records is not above {guess:.3g}, that of "
+            f"always the mean label, by {_LEAST_R2_GAIN:g}."
         )
     return ""
 
 
-def loss_sentence(metrics: Columns, steps: str) -> str:
-    """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
+def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) -> str:
+    """Say that a loss still fell in the last fifth of the rounds, or ended above its start; "" of other courses.
 
     Args:
         metrics: columns round, agent, name, value.
-        steps: the key of the step to enlarge.
+        steps: the key of the step to change.
+        learned_little: whether the score is next to that of a guess; only then a rise is said.
     """
-    name, rounds, values = _loss_curve(metrics, _FEWEST)
-    if not values.size:
-        return ""
-    end = rounds[-1]
-    last, before = values[rounds > 0.8 * end], values[(rounds > 0.6 * end) & (rounds <= 0.8 * end)]
-    whole = float(values[0] - last.mean())
-    # Means over rounds, for under noise two single values may differ by chance.
-    fell = float(before.mean() - last.mean()) if before.size else 0.0
-    if _STILL_FALLING_SHARE * whole <= fell <= whole and fell > 0.0:
-        return (
-            f"The {name} still fell in the last rounds: {fell:.2g} of {whole:.2g} came in the last fifth. Enlarge "
-            f"{steps} or algorithm.rounds."
-        )
-    return ""
-
-
-def rise_sentence(metrics: Columns, steps: str) -> str:
-    """Say that a loss ended above its start; "" where it did not.
-
-    Args:
-        metrics: columns round, agent, name, value.
-        steps: the key of the step to make smaller.
-    """
-    name, rounds, values = _loss_curve(metrics, _FEWEST_OF_A_RISE)
-    if not values.size:
-        return ""
-    last = float(values[rounds > 0.8 * rounds[-1]].mean())
-    if last <= values[0] + _RISEN_SHARE * abs(values[0]):
-        return ""
-    return (
-        f"The {name} rose, from {values[0]:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
-        f"Make {steps} smaller."
-    )
-
-
-def _loss_curve(metrics: Columns, fewest: int) -> tuple[str, Array, Array]:
-    """The first loss that was measured often enough: its name in words, the rounds, and its mean at each."""
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
         rows = np.flatnonzero((agents == "mean") & (names == name))
         rounds, values = (np.asarray(metrics[column], dtype=np.float64)[rows] for column in ("round", "value"))
-        if values.size >= fewest and np.isfinite(values).all():
-            return name.replace("_", " ").replace(" unreleased", ""), rounds, values
-    return "", np.empty(0), np.empty(0)
-
-
-def _decimals(value: float) -> str:
-    """Two decimals, and no 0 with a sign; fewer of what is large."""
-    return f"{value:.3g}" if abs(value) >= 10.0 else f"{round(value, 2) + 0.0:.2f}"
+        if values.size >= _FEWEST_OF_A_RISE and np.isfinite(values).all():
+            break
+    else:
+        return ""
+    loss = name.replace("_", " ").replace(" unreleased", "")
+    first, late, end = float(values[0]), (rounds > 0.6 * rounds[-1]), rounds > 0.8 * rounds[-1]
+    last = float(values[end].mean())
+    if learned_little and last > first + _RISEN_SHARE * abs(first):
+        return (
+            f"The {loss} rose, from {first:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
+            f"Make {steps} smaller."
+        )
+    # Means over rounds, for under noise two single values may differ by chance.
+    fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
+    if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
+        return (
+            f"The {loss} still fell in the last rounds: {fell:.2g} of {first - last:.2g} came in the last fifth. "
+            f"Enlarge {steps} or algorithm.rounds."
+        )
+    return ""
 
 
 def _last_value(ends: Mapping[str, float], stem: str) -> float:
@@ -191,8 +155,6 @@ def _last_value(ends: Mapping[str, float], stem: str) -> float:
 
 # Records of each kind that are tried, of so many agents.
 MOST_RECORDS, _AGENTS = 32, 8
-# From this share on a sentence says how to mend it: of records that were scaled, and of others.
-_NEARLY_ALL, _MANY = 0.9, 0.25
 
 
 def clipped_shares(
@@ -249,25 +211,3 @@ def _lengths(
 
 def _is_cut(term: str, clip: Clip, has_z: bool) -> bool:
     return math.isfinite(clip.bound(CLIP_OF_TERM[term])) and (has_z or term not in ("lower_hvp", "lower_jvp"))
-
-
-def clip_advice(shares: Mapping[str, float], scaled: bool) -> list[str]:
-    """Say which clips cut nearly every record, and what mends it.
-
-    Args:
-        shares: of `clipped_shares`.
-        scaled: whether the features were scaled or normalised.
-    """
-    tight = [channel for channel, share in shares.items() if share >= (_NEARLY_ALL if scaled else _MANY)]
-    if not tight:
-        return []
-    named = ", ".join(tight)
-    if not scaled:
-        return [
-            f"The features are neither scaled nor normalised, and the clips of {named} cut many records to their "
-            'direction alone: set problem.scale and problem.normalise, for example problem.normalise = "l2".'
-        ]
-    return [
-        f"The clips of {named} cut nearly every record to its direction alone. A larger privacy.clip.{tight[0]} keeps "
-        "more of it, with more noise at the same ε."
-    ]

@@ -15,11 +15,11 @@ from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 
-def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
+def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
     """Plan the runs that a run is judged by.
 
     Args:
@@ -50,10 +50,10 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
             scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
         scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: build(resolve(scenario)) for name, scenario in scenarios.items()}
+    return {name: build_job(resolve(scenario)) for name, scenario in scenarios.items()}
 
 
-def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenario:
+def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:
     """The scenario without a graph, at the ε of the run whatever its noise was given by."""
     privacy = s.privacy
     if privacy.guarantee == "certified" and privacy.epsilon is None:

@@ -22,8 +22,8 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan_releases
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.topology.graphs import IntArray
 from decentral_dp.topology.over_time import off_diagonal, row_indices
@@ -39,7 +39,7 @@ _MOST_ROWS = 2 * 10**7
 _MOST_COUNTED_ROUNDS = 10_000
 
 
-def communication(job: Job, rounds: int | None = None) -> Communication | None:
+def communication(job: PlannedJob, rounds: int | None = None) -> Communication | None:
     """Count what a run sends; None of a trusted coordinator, whose agents hand over records or answers.
 
     Args:
@@ -75,7 +75,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
     )
 
 
-def count_sent(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
+def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]:
     """Count what an agent has sent after so many rounds, in the mean over agents.
 
     Args:
@@ -96,7 +96,7 @@ def count_sent(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     return {"messages": [count * each for count in messages], "bits": bits}
 
 
-def tabulate_sent(job: Job, by: By = "link") -> pd.DataFrame:
+def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
     """Tabulate what is sent, by who sends it, along which link, or in which round; from public facts alone.
 
     Args:
@@ -194,7 +194,7 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
         yield ends
 
 
-def compression_summary(job: Job) -> dict[str, Any] | None:
+def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
     """Say what of each message travels, and what that saves; None where all of it does.
 
     Args:
@@ -235,7 +235,7 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
     facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
-    two = plan(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
+    two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
     each = two.releases_per_round
     # What a server says follows from answers that the agents have.
     channels = [c for c in two.channels if c.sensitivity or not job.central]

@@ -24,7 +24,6 @@ from decentral_dp.formatting import (
     epsilon_text,
     graph_text,
     over_time_text,
-    price_text,
     ratio_text,
     schedule_text,
     sentence,
@@ -33,11 +32,11 @@ from decentral_dp.formatting import (
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
-from decentral_dp.simulation.statements.of_job import settings_of, statement_of
-from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
+from decentral_dp.simulation.setting import settled_parameters, statement_of
+from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
 from decentral_dp.simulation.summary import method_name, title_of, topology_summary
 from decentral_dp.topology import GENERATORS
 
@@ -90,10 +89,10 @@ class Plan:
     communication: Communication | None = None
 
     @classmethod
-    def from_job(cls, job: Job) -> Plan:
+    def from_job(cls, job: PlannedJob) -> Plan:
         """The plan of a job."""
         return cls(
-            title=title_of(job),
+            title=title_of(job.scenario),
             setting=job.setting,
             rounds=job.rounds,
             status=job.status,
@@ -105,7 +104,7 @@ class Plan:
             method=method_name(job),
             settings_text=job.settings_text,
             stability_text=job.stability_text,
-            settings=settings_of(job),
+            settings=settled_parameters(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
             communication=communication(job),
@@ -135,11 +134,11 @@ class Plan:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        print_plan(self, console(text, _WIDTH))
+        print_privacy_plan(self, console(text, _WIDTH))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
+def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
     """Price every release of a scenario, without running anything.
 
     Args:
@@ -154,7 +153,7 @@ def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Obje
         InputError: one sentence about whatever does not fit.
 
     Example:
-        >>> priced = plan("quadratic", ["algorithm.rounds=2"])
+        >>> priced = plan_scenario("quadratic", ["algorithm.rounds=2"])
         >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
@@ -162,7 +161,7 @@ def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Obje
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = components_of(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(build(c.without_records()))
+    return Plan.from_job(build_job(c.without_records()))
 
 
 # Above so many different lines a table lists only the most expensive agents.
@@ -171,12 +170,12 @@ _MOST_ROWS = 12
 _WIDEST_NAMES = 30
 
 
-def print_plan(plan: Plan, out: Console | None = None) -> None:
-    """Print budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release.
+def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
+    """Print a plan: the guarantee, ε of each agent and channel, and the public facts that they follow from.
 
     Args:
-        plan: what is printed.
-        out: where to; by default the terminal.
+        plan: the plan.
+        out: a console; by default the terminal.
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
     agents = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
@@ -194,26 +193,19 @@ def print_plan(plan: Plan, out: Console | None = None) -> None:
     items += [("Algorithm", f"{plan.method}.")] if plan.method else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     items += [("Step", plan.stability_text)] if plan.stability_text else []
-    print_items(out, items + [line for line in privacy.lines if line[0] not in ("Note", "Seen")])
+    print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
         for table in _budgets(privacy, out.width, agent_names(graph["labels"])):
             out.print(table, soft_wrap=True)
-        if privacy.prices:
-            out.print()
-            out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
-            out.print(_prices(privacy.prices), soft_wrap=True)
         out.print()
-        print_items(out, _facts(privacy))
-    if plan.settings is not None:
-        values = plan.settings["settled"]
-        named = ", ".join(f"{name} = {_setting_text(values[name])}" for name in plan.settings["left_out"])
-        settled = f"{named} (left out: defaults, or what follows from public facts)."
-        seen = zip(("Seen", *[""] * len(privacy.seen)), privacy.seen, strict=False)
-        print_items(out, [*([("Settled", settled)] if named else []), *seen])
-    if plan.unmeasured:
-        print_items(out, [("Scores", plan.unmeasured)])
+    values = {} if plan.settings is None else plan.settings["settled"]
+    defaults = [] if plan.settings is None else plan.settings["left_out"]
+    named = ", ".join(f"{name} = {_setting_text(values[name])}" for name in defaults)
+    last = [("Defaults", f"{named}.")] if named else []
+    last += [("Scores", plan.unmeasured)] if plan.unmeasured else []
+    print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
@@ -237,19 +229,14 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
 
     names: of the agents, where they have others than their numbers.
     """
-    agents, claimed, limit = privacy.agents, privacy.claimed, privacy.at_infinity
+    agents, claimed = privacy.agents, privacy.claimed
     channels = list(agents[0].channels)
     kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents.different)] or list(SPLITS)
-    heads = ["all", "pure ε", *(f"{c} alone" for c in channels), *kinds, *(["T → ∞"] if limit is not None else [])]
-    heads += ["claimed"] if claimed is not None else []
+    heads = ["all", *(f"{c} only" for c in channels), *kinds, *([] if claimed is None else ["claimed"])]
     lines: dict[tuple[str, ...], list[int]] = {}
     for row, members in zip(agents.different, agents.members(), strict=True):
-        values = [row.epsilon, row.epsilon_pure, *(row.channels[c].epsilon for c in channels)]
-        values += [row.records.get(k) for k in kinds]
+        values = [row.epsilon, *(row.channels[c].epsilon for c in channels), *(row.records.get(k) for k in kinds)]
         shown = list(map(epsilon_text, values))
-        if limit is not None:
-            finite = (row.at_infinity or limit).finite_data
-            shown.append("unknown" if finite is None else epsilon_text(finite))
         if claimed is None:
             lines.setdefault(tuple(shown), []).extend(members)
             continue
@@ -278,51 +265,26 @@ def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
     return text if len(text) <= _WIDEST_NAMES else f"{words[0]}, … ({len(members)} agents)"
 
 
-def _prices(listed: Sequence[ReleasePrice]) -> Table:
-    """A table of what every release of a channel may cost one record of a kind."""
-    sampled = any(entry.rate for entry in listed)
-    kinds = [k for k in SPLITS if any(k in entry.price for entry in listed)]
-    rows = [("channel", "releases", "numbers each", *kinds, *(["sample"] if sampled else []))]
-    for entry in listed:
-        cells = [price_text(entry.price.get(split), entry.unit) for split in kinds]
-        share = max(entry.rate.values(), default=1.0)
-        rates = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
-        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *rates))
-    return terminal(list(zip(*rows, strict=True)))
-
-
-def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     """Free channels, the signal-to-noise ratio, the limit for T → ∞, and notes."""
     free: dict[str, list[str]] = {}
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
     if privacy.signal:
-        one = ", ".join(f"{c} {ratio_text(s.one_release)}" for c, s in privacy.signal.items())
-        every = ", ".join(f"{c} {ratio_text(s.all_releases)}" for c, s in privacy.signal.items())
-        over = "over all rounds" if privacy.is_trusted else "over all rounds and agents"
-        text = f"at most so many times the noise, if all records agree: {one} in a release; {every} {over}."
-        facts.append(("Signal", text))
+        ratios = ", ".join(f"{c} {ratio_text(s.all_releases)}" for c, s in privacy.signal.items())
+        agents = "" if privacy.is_trusted else " and agents"
+        facts.append(("Signal", f"signal-to-noise ratio over all rounds{agents}, at most: {ratios}."))
     if (limit := privacy.at_infinity) is not None:
-        finite = "unknown on these data."
-        if limit.finite_data is not None:
-            finite = f"ε = {epsilon_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
-        facts.append(("T → ∞", finite))
+        finite = "no bound is known" if limit.finite_data is None else f"ε = {epsilon_text(limit.finite_data)}"
+        text = f"{finite} on these data"
         if limit.endless_stream is not None:
             kind = "pure ε" if privacy.mechanisms == ("laplace",) else "ε"
-            endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
-            facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
+            text += f", {kind} = {epsilon_text(limit.endless_stream)} on an endless stream of records"
+        facts.append(("T → ∞", f"{text}."))
     for head, under in privacy.grouped_notes:
         facts += [("Note", head), *(("", f"· {text}") for text in under)]
     return facts
-
-
-def _by_channel(limit: Horizon, which: str) -> str:
-    """ " (y alone 2.00, z alone ∞)": the limits of single channels, where they are known."""
-    channels = limit.channels or {}
-    known = {c: value for c, single in channels.items() if (value := getattr(single, which)) is not None}
-    listed = ", ".join(f"{c} alone {epsilon_text(v)}" for c, v in known.items())
-    return f" ({listed})" if len(known) > 1 else ""
 
 
 def _setting_text(value: Any) -> str:

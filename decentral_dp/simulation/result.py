@@ -70,7 +70,6 @@ class RunResult(Mapping[str, Any]):
         labels_cut: share of the labels that lie outside problem.label_range, and were cut. features_cut: feature →
             share of its values that lie outside problem.scale; those with none are left out.
         clipped: channel → share of the records that its clip cuts at the last values; empty where it was not tried.
-            clip_advice: what to do where a clip cuts nearly all records.
         failed_callbacks: a sentence for each callback that failed; empty where none did.
         learning: what says that the run learned little, and what to change; empty where nothing does.
         algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
@@ -104,7 +103,6 @@ class RunResult(Mapping[str, Any]):
     labels_cut: float = 0.0
     features_cut: Mapping[str, float] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)
-    clip_advice: tuple[str, ...] = ()
     failed_callbacks: tuple[str, ...] = ()
     learning: tuple[str, ...] = ()
     algorithm: Mapping[str, Any] = field(default_factory=dict)

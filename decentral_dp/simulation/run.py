@@ -50,8 +50,8 @@ from decentral_dp.simulation.folder.journal import (
     unwritable_error,
 )
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
-from decentral_dp.simulation.jobs.build import build, with_blocks
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job, with_blocks
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
@@ -64,7 +64,7 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
-from decentral_dp.simulation.statements.of_job import settings_of, statement_of
+from decentral_dp.simulation.setting import settled_parameters, statement_of
 from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
@@ -106,7 +106,7 @@ class Run:
     """
 
     scenario: Scenario
-    simulation: Secret[Job]
+    simulation: Secret[PlannedJob]
     measured: Mapping[str, NDArray[Any]]
     records: Ledger
     released: Mapping[str, Array]
@@ -145,7 +145,7 @@ class Run:
         interruption, lock = open_interrupted(folder)
         try:
             # Wherever the text lies, it names files from the folder of the run.
-            job = build(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
+            job = build_job(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
@@ -283,7 +283,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
+def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
@@ -292,7 +292,7 @@ def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, floa
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
+def _unmeasured_text(job: PlannedJob, ends: Mapping[str, float]) -> str:
     """What was left out, and what was asked for and is not among the last metrics; "" for nothing."""
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
     none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
@@ -300,7 +300,7 @@ def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
 
 
 def result_of(
-    job: Job,
+    job: PlannedJob,
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
     seconds: float,
@@ -333,10 +333,10 @@ def result_of(
     evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
-    statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
+    statement, settled, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
-        "title": title_of(job),
+        "title": title_of(job.scenario),
         "status": status,
         "reason": reason,
         "method": method_name(job),
@@ -443,7 +443,7 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def run_job(planned: Job, out: str | Path | None = None, progress: Callback | None = None) -> Run:
+def run_job(planned: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
     """Run a planned job, and write its folder where one is asked for; nothing is drawn.
 
     Args:
@@ -468,7 +468,7 @@ def run_job(planned: Job, out: str | Path | None = None, progress: Callback | No
     return _run_in_folder(job, begin(folder, job), progress)
 
 
-def _load_libraries(job: Job) -> None:
+def _load_libraries(job: PlannedJob) -> None:
     """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
     import pyarrow.parquet  # noqa: F401
 
@@ -478,7 +478,7 @@ def _load_libraries(job: Job) -> None:
 
 
 def _run(
-    job: Job,
+    job: PlannedJob,
     progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
@@ -504,7 +504,7 @@ def _run(
 
 
 def _run_in_folder(
-    job: Job, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
+    job: PlannedJob, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
 ) -> Run:
     """Run with a folder that says at every moment what was released."""
     folder = journal.folder
@@ -535,7 +535,7 @@ def _run_in_folder(
 
 
 def _perform(
-    job: Job,
+    job: PlannedJob,
     progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
@@ -604,7 +604,7 @@ def _perform(
         return rows, job.start(engine, control)
 
 
-def released_ledger(job: Job, recorded: Ledger) -> Ledger:
+def released_ledger(job: PlannedJob, recorded: Ledger) -> Ledger:
     """Return the recorded ledger, once it is that of the plan.
 
     Args:

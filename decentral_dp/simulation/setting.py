@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from decentral_dp import annexes
 from decentral_dp.config.components import Components
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.statements.statement import Horizon, PaperClaim, PrivacyStatement
+from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.statements.statement import PaperClaim, PrivacyStatement
 
-SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.of_job:GOSSIP"} | dict(annexes.SETTINGS)
+SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.gossip:GOSSIP"} | dict(annexes.SETTINGS)
 
 
 class Setting(NamedTuple):
@@ -18,13 +18,13 @@ class Setting(NamedTuple):
 
     Args:
         build: what a scenario names → the job, planned and priced, whose noise has no root yet.
-        statement: job → its guarantee and price. horizon: the limit of its budget for T → ∞. claim: a paper's budget.
-        settings: job → hyper-parameters as they run; None where the scenario has them all.
+        statement: job → its guarantee and privacy cost.
+        claim: job → ε that a paper claims, for comparison.
+        settings: job → hyper-parameters as they run; None if the scenario has them all.
     """
 
-    build: Callable[[Components], Job]
+    build: Callable[[Components], PlannedJob]
     statement: Callable[[Any], PrivacyStatement]
-    horizon: Callable[[Any], Horizon]
     claim: Callable[[Any], PaperClaim | None]
     settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
 
@@ -33,3 +33,24 @@ def setting_of(name: str) -> Setting:
     """Return a setting by its name, imported now. Raises KeyError for a name that is none."""
     setting: Setting = annexes.load(SETTINGS[name])
     return setting
+
+
+def statement_of(job: PlannedJob) -> PrivacyStatement:
+    """State the guarantee of a job and its privacy cost, from public facts only.
+
+    Example:
+        >>> from decentral_dp.simulation.jobs.build import build_job
+        >>> statement_of(build_job("quadratic")).guarantee
+        'none'
+    """
+    return setting_of(job.setting).statement(job)
+
+
+def claim_of(job: PlannedJob) -> PaperClaim | None:
+    """Return the ε that a paper claims: for comparison, never a certificate."""
+    return setting_of(job.setting).claim(job)
+
+
+def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
+    """Return the hyper-parameters as they run; None if the scenario has them all."""
+    return setting_of(job.setting).settings(job)

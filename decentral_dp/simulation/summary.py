@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,13 @@ import numpy as np
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
-from decentral_dp.formatting import article, topology_name
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.topology import GENERATORS, Topology
-from decentral_dp.topology.over_time import OverTime
+from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.topology import GENERATORS
 
 
-def baselines(job: Job) -> dict[str, float]:
+def baselines(job: PlannedJob) -> dict[str, float]:
     """Scores of who knows nothing of a record but its kind.
 
     Returns:
@@ -44,29 +41,12 @@ def baselines(job: Job) -> dict[str, float]:
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
-def title_of(job: Job) -> str:
-    """The scenario's title, with the graph where it is another."""
-    return title_here(job.scenario, job.topology, served=job.central)
-
-
-def title_here(s: Scenario, topology: Topology, served: bool) -> str:
-    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
-
-    served: whether agents answer a server, and no link matters.
-    """
+def title_of(s: Scenario) -> str:
+    """Return the scenario's title, with the tables that were replaced since it was given."""
     replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
-    m = topology.n_agents
-    named = s.topology.file is not None
-    graph = (
-        f"the network {topology.name}, {m} agents"
-        if named
-        else article(topology_name({"kind": topology.name, "agents": m}))
-    )
-    others = [s.algorithm.kind] if "algorithm" in replaced else []
-    if "topology" in replaced:
-        agents = "one agent" if m == 1 else f"{m} agents"
-        others.append("a server with all records" if s.topology.pooled else agents if served or m == 1 else graph)
-    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
+    changed = [s.algorithm.kind] if "algorithm" in replaced else []
+    changed += ["another network"] if "topology" in replaced else []
+    return f"{s.title} (here {', '.join(changed)})" if s.title and changed else s.title
 
 
 # A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
@@ -84,7 +64,7 @@ _METHODS = {
 }
 
 
-def method_name(job: Job) -> str:
+def method_name(job: PlannedJob) -> str:
     """Name the algorithm of a job, and what is on beside it.
 
     Example:
@@ -107,9 +87,11 @@ def method_name(job: Job) -> str:
     return f"{name} + {', '.join(parts)}" if parts else name
 
 
-def topology_summary(job: Job) -> dict[str, Any]:
+def topology_summary(job: PlannedJob) -> dict[str, Any]:
     """The graph and its numbers."""
-    t = job.topology
+    t, changes = job.topology, job.topology.over_time
+    over_time = {key: getattr(changes, key, None) for key in ("kind", "rate", "period")}
+    over_time |= {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key, None))}
     return {
         "kind": t.name,
         "agents": t.n_agents,
@@ -124,21 +106,12 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "notes": list(t.notes),
         "central": job.central,
         **({"directed": True} if t.directed else {}),
-        **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
+        **({} if t.over_time is None else {"over_time": over_time}),
         **({} if (made := compression_summary(job)) is None else {"compression": made}),
     }
 
 
-def _over_time(changes: OverTime) -> dict[str, Any]:
-    return {
-        "kind": changes.kind,
-        "rate": changes.rate,
-        "period": changes.period,
-        **{key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))},
-    }
-
-
-def problem_summary(job: Job) -> dict[str, Any]:
+def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
@@ -156,7 +129,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _reading_facts(job: Job) -> dict[str, Any]:
+def _reading_facts(job: PlannedJob) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
     if not isinstance(job.posed_problem, Predictor):
         return {}
@@ -178,15 +151,11 @@ def _data_name(c: Components) -> str:
 
 # Problems of which x has a coordinate for each feature.
 _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
-# Names that say no more than a number: of features that have none.
-_NUMBERED_NAME = re.compile(r"(x|feature_?|pixel_?)\d+")
 
 
-def _names_of_x(job: Job) -> list[str]:
+def _names_of_x(job: PlannedJob) -> list[str]:
     """What the coordinates of x stand for; empty where nothing names them."""
     names, p = list(job.shards.feature_names), job.problem.p
     if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
         return []
-    if not 0 <= p - len(names) <= 1 or all(_NUMBERED_NAME.fullmatch(name) for name in names):
-        return []
-    return [*names, "intercept"][:p]
+    return [*names, "intercept"][:p] if 0 <= p - len(names) <= 1 else []

@@ -26,12 +26,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.communication import count_sent
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
-from decentral_dp.simulation.statements.statement import AUTHORS_WORD, PrivacyStatement
+from decentral_dp.simulation.setting import claim_of, statement_of
+from decentral_dp.simulation.statements.statement import AUTHORS_WORD, Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
@@ -149,7 +149,7 @@ def lost_cell(reason: str) -> Record:
 
 def _run(scenario: Scenario, task: Task) -> Record:
     # Before it is run: what cannot be priced is refused.
-    job = build(scenario)
+    job = build_job(scenario)
     if scenario.run.measures is None:
         job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
     pairs = _pairs(job) if task.network else {}
@@ -174,10 +174,11 @@ def _run(scenario: Scenario, task: Task) -> Record:
 
 
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
-    job = build(scenario)
-    budget, whole, limits = job.budget, claim_of(job), horizon_of(job)
+    job = build_job(scenario)
+    privacy = statement_of(job)
+    budget, whole, limits = job.budget, claim_of(job), privacy.at_infinity or Horizon()
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    stated = [claim_of(cast(Job, replace(cast(Any, job), rounds=cut))) for cut in cuts]
+    stated = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
     claims = [None if claim is None else claim.epsilon_max for claim in stated]
     curves = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
@@ -195,11 +196,11 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     }
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     record["method"] = method_name(job)
-    return _with_facts(record, job, statement_of(job), cuts, curves, finals | (_pairs(job) if network else {}))
+    return _with_facts(record, job, privacy, cuts, curves, finals | (_pairs(job) if network else {}))
 
 
 def _with_facts(
-    record: Record, job: Job, privacy: PrivacyStatement, rounds: list[int], curves: Record, finals: Record
+    record: Record, job: PlannedJob, privacy: PrivacyStatement, rounds: list[int], curves: Record, finals: Record
 ) -> Record:
     """The record with its values, and with the messages, the network and the threat model of its job."""
     sent = count_sent(job, rounds)
@@ -229,7 +230,7 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
     return [r for r in steps if r <= last]
 
 
-def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
     """What the agent that has spent most at the end has spent before."""
     worst = np.array([int(np.argmax(budget))])
     spent = spending(job.ledger.select(worst), delta, cuts)
@@ -237,7 +238,7 @@ def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, An
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
 
 
-def _pairs(job: Job) -> dict[str, float]:
+def _pairs(job: PlannedJob) -> dict[str, float]:
     """Certified ε of what one agent learns of another's record, by what is taken of the pairs. Raises InputError."""
     try:
         view = annex("prepare")(job).view()

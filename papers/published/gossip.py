@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip import (
@@ -23,7 +21,7 @@ from decentral_dp.algorithms.gossip import (
     spdb,
     vrdsbo,
 )
-from decentral_dp.bounded import LipschitzConstants, transpose
+from decentral_dp.bounded import transpose
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -211,40 +209,23 @@ class PublishedLdpDsbo(dp.Algorithm):
             "there are losses whose exact ε exceeds it.",
         ]
 
-    def endless_stream(self, job: GossipJob, agents: NDArray[np.int64]) -> float | None:
+    def endless_stream(self, job: GossipJob) -> float | None:
         """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
         if job.constants is None or job.stream.kind != "accumulate":
             return None
         rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
-        noise, t = smallest_noise(job, agents), np.arange(1.0, rounds + 1.0)
+        noise, t = smallest_noise(job), np.arange(1.0, rounds + 1.0)
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
-        weights = tuple(np.unique(job.topology.neighbour_weight[agents]).tolist())
-        worst = 0.0
+        weights, worst = np.unique(job.topology.neighbour_weight), 0.0
+        counts = dict.fromkeys(dp.SPLITS, job.stream.warm_start + batch * t)
         for split in dp.SPLITS:
-            facts = (weights, rounds, batch, job.stream.warm_start, split)
-            sensitivity = _state_on_a_stream(job.constants, tuple(steps.values()), *facts)
+            sensitivity = private_state(job.constants, steps, weights, counts, rounds, split)
             spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
             for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
-                left = endless_remainder(job.constants, steps, weight, last, rounds, batch, noise, split)
+                left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
                 worst = max(worst, float(paid) + left)
         return worst
-
-
-@lru_cache(maxsize=8)
-def _state_on_a_stream(
-    constants: LipschitzConstants,
-    step_sizes: tuple[dp.StepSize, ...],
-    weights: tuple[float, ...],
-    rounds: int,
-    batch: int,
-    warm_start: int,
-    split: dp.Split,
-) -> dp.Array:
-    """How far a record moves the private states of agents with these neighbours' weights, who mostly share it."""
-    steps = dict(zip(dp.CHANNELS, step_sizes, strict=True))
-    counts = dict.fromkeys(dp.SPLITS, warm_start + batch * np.arange(1.0, rounds + 1.0))
-    return private_state(constants, steps, np.array(weights), counts, rounds, split)
 
 
 # Whatever private states meet sooner or later.

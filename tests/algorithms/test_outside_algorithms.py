@@ -17,7 +17,8 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.describe import print_entry
 from decentral_dp.config.loading import load
-from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import UserCodeError, run_file

@@ -13,8 +13,9 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build, run_digest
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.build import run_digest
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import run_file

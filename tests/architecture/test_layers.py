@@ -83,7 +83,7 @@ FORBIDDEN = {
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip")],
+    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
 }
 TOP_LEVEL = {
     "__init__",

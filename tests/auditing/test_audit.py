@@ -25,7 +25,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.tasks.parallel import Workers
 from tests.support.audits import audit
 from tests.support.commands import Command

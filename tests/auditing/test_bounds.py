@@ -14,7 +14,7 @@ from decentral_dp.auditing.bounds import chance, one_run_bound, plant, trade_off
 from decentral_dp.auditing.plots import write_curve
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 from tests.support.commands import Command
 

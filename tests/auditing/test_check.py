@@ -20,7 +20,7 @@ from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.auditing.check import CheckResult, check
 from decentral_dp.cli.main import app, main
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.probing.pairs import searched_pairs
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,7 +13,7 @@ from decentral_dp.auditing.losses import Shifts, _coordinate, _line, drawn_noise
 from decentral_dp.auditing.neighbours import among_copies, farthest
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 
 ONE = ["algorithm.rounds=1", "run.average=1"]

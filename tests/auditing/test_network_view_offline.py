@@ -14,7 +14,7 @@ from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED
 from decentral_dp.exchange import Bundle
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 RECORDS, CLIP, STEP, NOISE = 20, 0.01, 0.05, 1e-4
 ONCE = [[0, 1.0], [1, 0.0]]

@@ -28,7 +28,7 @@ from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 ROUNDS = 4
 TRAIN = np.array([[3, 5], [4, 5], [5, 5], [5, 5]], dtype=float)

@@ -15,7 +15,7 @@ from decentral_dp.cli import commands
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.tasks.parallel import Workers
 from tests.support.audits import audit
 

@@ -38,7 +38,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 
 SAMPLED = ["algorithm.rounds=2", "algorithm.rate=0.3"]

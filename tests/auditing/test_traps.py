@@ -32,7 +32,7 @@ from decentral_dp.privacy.recorder import Recorder, assemble
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.gossip import PublishedLdpDsbo
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import realised_change, replay

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.benchmarks.rings import ring_job
 from tests.benchmarks.timing import fastest, report
 

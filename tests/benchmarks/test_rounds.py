@@ -22,8 +22,8 @@ from torch import nn
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.benchmarks.rings import arithmetic, ring_job, seconds_of
 from tests.benchmarks.timing import fastest, one_thread, report
 

@@ -13,7 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.data import Dataset, load_dataset, make_shards
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 SMALL = {"records": 3, "test_records": 2, "steps": 12}
 

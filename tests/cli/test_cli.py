@@ -26,8 +26,8 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
 from tests.support.published import scenario_file
@@ -701,7 +701,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.simulation.jobs.build import build
+    from decentral_dp.simulation.jobs.build import build_job as build
 
     assert statement_of(build(load(scenario_file("paper_synthetic")))).to_dict()["numerical_slack"] is None
     slack = statement_of(build(load("ring_breast_cancer"))).to_dict()["numerical_slack"]
@@ -711,7 +711,7 @@ def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
 
 def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
     from decentral_dp.errors import InputError
-    from decentral_dp.simulation.jobs.build import build
+    from decentral_dp.simulation.jobs.build import build_job as build
 
     with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
         build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -16,8 +16,7 @@ from decentral_dp.cli.new import parse_classes, parse_ranges, write_template
 from decentral_dp.config.loading import load, toml_value
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import shipped_folder
-from decentral_dp.simulation.jobs.build import build
-from tests.support.published import scenario_file
+from decentral_dp.simulation.jobs.build import build_job as build
 
 SHIPPED = shipped_folder("scenarios")
 RECORDS = SHIPPED / "own_records.csv"
@@ -174,6 +173,3 @@ def test_the_figure_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
     (axes,) = run.plot("upper_variable").figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
-    # Features of synthetic data have numbers for names.
-    synthetic = load(scenario_file("paper_synthetic"), ["algorithm.rounds=2"])
-    assert "x_names" not in decentral_dp.run(synthetic).result.problem

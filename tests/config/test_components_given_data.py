@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import shipped_folder
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 RECORDS = shipped_folder("scenarios") / "own_records.csv"
 FEW = ["algorithm.rounds=2"]

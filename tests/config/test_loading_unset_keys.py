@@ -111,11 +111,11 @@ def test_a_title_says_which_graph_is_run(
     scenario: Callable[..., dict[str, Any]], tmp_path: Path, undrawn: None
 ) -> None:
     plan = decentral_dp.plan(RING, set={"topology.kind": "star", "topology.agents": 12, **SHORT})
-    assert plan.title.endswith("(here a star of 12 agents)")
+    assert plan.title.endswith("(here another network)")
     assert decentral_dp.plan(RING, set={"topology.agents": 10, **SHORT}).title == decentral_dp.load(RING).title
     wanted = {**scenario(), "title": "Five agents on a ring"}
     run = decentral_dp.run(wanted, topology=nx.path_graph(5), out=tmp_path / "run")
-    assert run.result.title.startswith("Five agents on a ring (here a")
+    assert run.result.title.startswith("Five agents on a ring (here another network")
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     assert again.result.title == run.result.title
 

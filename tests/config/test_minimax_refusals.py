@@ -18,7 +18,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
@@ -50,7 +50,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 def refusal(made: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
-        build.build(load(made))
+        build.build_job(load(made))
     said = str(caught.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -116,12 +116,12 @@ def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None
 
 def test_the_spy_sees_a_read(unread: None) -> None:
     with pytest.raises(pytest.fail.Exception, match="records were read"):
-        build.build(load(content()))
+        build.build_job(load(content()))
 
 
 def test_what_is_taken_is_taken() -> None:
     """The scenario that all these are changes of is sound."""
-    job = build.build(load(content()))
+    job = build.build_job(load(content()))
     assert (job.status, {c.sampling for c in job.ledger.channels}) == ("ok", {"poisson"})
 
 
@@ -149,11 +149,11 @@ def test_a_declared_class_without_a_record_is_refused_unless_certified(
     data = own(tmp_path, np.full(60, labels))
     assert "every record has one label" in refusal(unprotected(owned(data)))
     # Which classes have records is private, and refusing would tell.
-    assert build.build(load(owned(data))).status == "ok"
+    assert build.build_job(load(owned(data))).status == "ok"
     one = np.full(60, labels)
     one[::2] = absent
     for made in (owned(own(tmp_path, one)), unprotected(owned(own(tmp_path, one)))):
-        assert build.build(load(made)).status == "ok"
+        assert build.build_job(load(made)).status == "ok"
 
 
 def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     three["problem"]["construction"] = {"positive": [3]}
     assert "got [3], expected different classes of" in refusal(three)
     three["problem"]["construction"] = {"positive": [2]}
-    assert build.build(load(three)).shards.classes == (0, 1)
+    assert build.build_job(load(three)).shards.classes == (0, 1)
     numbers = owned(data, **{"problem.classes": []})
     assert "needs exactly 2 classes, and the data have numbers" in refusal(numbers)
     numbers["problem"]["construction"] = {"positive": [2]}
@@ -225,15 +225,15 @@ def test_a_sample_that_mostly_holds_nobody_is_refused_and_the_named_rate_is_not(
     said = refusal(content(**{"algorithm.rate": 1e-4}))
     assert said.startswith("algorithm.rate: got 0.0001")
     least = float(said.split("at least ")[1].rstrip("."))
-    assert build.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
+    assert build.build_job(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
 
 
 def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given() -> None:
     thinned = {"problem.data": "digits", "problem.scale": "none"}
     thinned["problem.construction"] = {"positive": [5, 6, 7, 8, 9], "share": 0.2}
-    alone = build.build(load(content(**thinned, **{"problem.positive_share": None})))
+    alone = build.build_job(load(content(**thinned, **{"problem.positive_share": None})))
     assert alone.problem.objective.share == 0.2
-    both = build.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
+    both = build.build_job(load(content(**thinned, **{"problem.positive_share": 0.3})))
     assert both.problem.objective.share == 0.3
 
 

@@ -12,7 +12,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import assign, find, load, parse_change, read_toml, shipped_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 LOGISTIC = {"kind": "logistic_hyperparameter", "data": "synthetic_classification"}
 STEPS = {key: {"scale": 0.1} for key in "xyz"}

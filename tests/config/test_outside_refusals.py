@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.user_code import UserCodeError
 
 DOCS = Path(__file__).parents[2] / "docs"

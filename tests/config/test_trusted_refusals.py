@@ -23,7 +23,7 @@ SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
 
 def refusal(kind: str, **changes: Any) -> str:
     with pytest.raises(InputError) as caught:
-        build.build(load(content(kind, **changes)))
+        build.build_job(load(content(kind, **changes)))
     said = str(caught.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -74,7 +74,7 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
     if value is not None:
         made[table][key] = value
     with pytest.raises(InputError, match=words) as caught:
-        build.build(load(made))
+        build.build_job(load(made))
     assert str(caught.value).startswith(place)
     assert "\n" not in str(caught.value)
 
@@ -103,7 +103,7 @@ def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: 
 def test_draws_that_need_no_range_of_losses_take_declared_constants(kind: str, guarantee: str) -> None:
     declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
     changes = {"privacy.constants": declared, "privacy.guarantee": guarantee, "algorithm.rounds": 1}
-    epsilon = build.build(load(content(kind, **changes))).budget.epsilon.max()
+    epsilon = build.build_job(load(content(kind, **changes))).budget.epsilon.max()
     assert epsilon > 0.0
     assert np.isfinite(epsilon) == (guarantee == "certified")
 
@@ -121,7 +121,7 @@ def test_what_single_programs_refuse_is_refused_before_a_record_is_read() -> Non
 
 def test_the_spy_sees_a_read(unread: None) -> None:
     with pytest.raises(pytest.fail.Exception, match="records were read"):
-        build.build(load(content("pp_ift")))
+        build.build_job(load(content("pp_ift")))
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
 
 def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
     with pytest.raises(InputError, match=r"problem\.label_bound"):
-        build.build(load(scenario(problem={"label_bound": 2.0})))
+        build.build_job(load(scenario(problem={"label_bound": 2.0})))
     with pytest.raises(InputError, match=r"privacy\.constants"):
-        build.build(load(scenario(privacy={"constants": {"radius": 2.0}})))
+        build.build_job(load(scenario(privacy={"constants": {"radius": 2.0}})))
 
 
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
 def test_labels_of_classes_lie_within_the_bound_that_is_certified(data: str) -> None:
     """Classes are numbered from 0 on, and a regression reads their numbers."""
     made = content("second_order_dp_bilevel", **{"problem.kind": "ridge_regularisation", "problem.data": data})
-    built = build.build(load(made))
+    built = build.build_job(load(made))
     assert built.context is not None
     largest = max(float(np.abs(records[1]).max()) for kind in built.records.values() for records in kind)
     assert built.context.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
@@ -175,6 +175,6 @@ def test_every_claim_belongs_to_a_program_with_a_calibration() -> None:
     for kind in (name for name, e in ALGORITHMS.items() if e.trusts_coordinator and e.solves == "bilevel"):
         changes = {"privacy.guarantee": "as_published", **own.get(kind, {})}
         if kind in FORMS:
-            assert build.build(load(content(kind, **changes))).budget.epsilon.shape == (5,)
+            assert build.build_job(load(content(kind, **changes))).budget.epsilon.shape == (5,)
         else:
             assert refusal(kind, **changes).startswith("privacy.guarantee")

@@ -14,7 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load
 from decentral_dp.problems import MINIMAX
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published import FORMS
 from tests.support.published import as_published
 

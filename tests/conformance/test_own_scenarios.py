@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.data.loaders import DATASETS
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 FILE = Path(__file__).with_name("gains.json")
 

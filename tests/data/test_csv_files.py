@@ -22,7 +22,7 @@ from decentral_dp.data import Dataset, load_dataset
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 SCENARIO: dict[str, Any] = {
     "problem": {"kind": "classification", "label": "out", "classes": ["no", "yes"], "scale": {"*": [18, 90]}},

@@ -239,7 +239,7 @@ def content(**problem: Any) -> dict[str, Any]:
 def test_the_last_of_a_class_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     offer_images(monkeypatch, "CIFAR_10", np.arange(240) % 10, own_test=40)
     st_rule = {"positive": [5, 6, 7, 8, 9], "keep": {str(k): 3 for k in range(5)}}
-    made = build.build(load(content(data="openml:CIFAR_10", construction=st_rule)))
+    made = build.build_job(load(content(data="openml:CIFAR_10", construction=st_rule)))
     kept = np.concatenate(made.shards.train)
     assert kept.size == 5 * 3 + 5 * 20
     few = np.sort(kept[made.shards.labels[kept] == 0])
@@ -251,10 +251,10 @@ def test_the_last_of_a_class_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_construction_is_another_input() -> None:
     tables: tuple[dict[str, Any], ...] = ({}, {"share": 0.05}, {"tail": 0.5}, {"keep": {"1": 20}})
     made = [content(data="digits", construction={"positive": [1], **table}) | {"seed": 5} for table in tables]
-    digests = {build.run_digest(build.build(load(one))) for one in made}
+    digests = {build.run_digest(build.build_job(load(one))) for one in made}
     assert len(digests) == 4
     # A secret seed settles no public draw.
-    first, second = (build.build(load(content())) for _ in range(2))
+    first, second = (build.build_job(load(content())) for _ in range(2))
     assert first.root != second.root
     assert all(np.array_equal(a, b) for a, b in zip(first.shards.train, second.shards.train, strict=True))
 

@@ -11,7 +11,7 @@ import pytest
 from decentral_dp.engines import host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.hosted import released_by_actors
 
 Make = Callable[..., dict[str, Any]]

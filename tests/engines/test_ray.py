@@ -36,7 +36,8 @@ from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build, with_blocks
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.build import with_blocks
 from tests.support.ray_processes import descendants, ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]

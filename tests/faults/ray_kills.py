@@ -24,7 +24,7 @@ import decentral_dp
 from decentral_dp.engines import protocol
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.reporting import page
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.ray_processes import descendants, ray_processes
 
 from .kills import SCENARIO, Tally, unequal

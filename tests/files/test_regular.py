@@ -18,7 +18,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.data.tables import DeclaredColumns, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology.graph_files import read_graph
 
 Make = Callable[..., dict[str, Any]]

@@ -25,7 +25,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 from .cases import SCENARIOS, is_planned_only, plan_overrides, ray_overrides, run_overrides
 
@@ -104,7 +104,7 @@ def plan(name: str) -> dict[str, Any]:
 def planned(name: str) -> decentral_dp.Job:
     """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        return build(load(str(SCENARIOS[name]), plan_overrides(name)))
+        return build_job(load(str(SCENARIOS[name]), plan_overrides(name)))
 
 
 def seeded(name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 from . import measure, record
 from .compare import ELSEWHERE, EXACT, array_differences, differences
@@ -27,7 +27,7 @@ def test_a_changed_epsilon_is_seen() -> None:
 
 @pytest.mark.parametrize("column", ["scale", "sensitivity", "reason", "round"])
 def test_a_changed_ledger_is_seen(column: str) -> None:
-    frame = build(decentral_dp.load(NAME)).ledger.to_frame()
+    frame = build_job(decentral_dp.load(NAME)).ledger.to_frame()
     before = measure.ledger(frame)
     changed = frame.copy()
     if column == "reason":

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from decentral_dp.models import module as rows_of
-from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable_weights
 from decentral_dp.models.networks import network_model, residual_network
@@ -158,16 +157,3 @@ def test_an_emulated_device_gives_the_same_sums_and_nothing_is_computed_elsewher
         elsewhere.clear()
         same_sums(wanted, sums_of(there, d))
         assert set(elsewhere) <= {"aten.lift_fresh.default", "aten.detach.default"}
-
-
-def test_models_by_name():
-    image = (8, 8, 3)
-    assert build_model(None, 5, 2, None, 0, "cpu").p == 12
-    assert build_model(ModelTable(**{"kind": "linear"}), 5, 2, None, 0, "cpu").p == 12
-    assert build_model(ModelTable(kind="mlp", hidden=[4, 3]), 5, 2, None, 0, "cpu").p == 24 + 15 + 8
-    small, wide = (
-        build_model(ModelTable(**{"kind": "resnet", **more}), 192, 2, image, 0, "cpu")
-        for more in ({}, {"width": 32, "depth": 2})
-    )
-    assert small.p < 80_000 < 300_000 < wide.p
-    assert small.forward(small.start, np.zeros((3, 192)))[0].shape == (3, 2)

@@ -15,7 +15,8 @@ from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.user_code import component
 from tests.support.emulated_device import emulated_cuda
 

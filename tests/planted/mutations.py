@@ -172,7 +172,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "components that are tried on dense records only",
         "simulation/probing/probe.py",
-        "    for pair in sparse_pairs(job.shards):\n        yield compare(job, pair)\n",
+        "    for pair in sparse_pairs(job.shards):\n        yield compare_pair(job, pair)\n",
         "",
         ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
     ),
@@ -518,7 +518,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run of another scenario that is taken for the one asked for",
         "cli/commands.py",
-        "    if run_digest(build(there)) != run_digest(build(asked)):",
+        "    if run_digest(build_job(there)) != run_digest(build_job(asked)):",
         "    if False:",
         ("tests/cli/test_or_resume.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
     ),

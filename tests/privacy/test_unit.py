@@ -30,7 +30,7 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.conformance.gossip import GossipConformance
 from tests.support.published import scenario_file

@@ -41,7 +41,6 @@ DIAGNOSTICS = {
     "labels_cut": 0.125,
     "features_cut": {"age": 0.25},
     "clipped": {"y": 0.5},
-    "clip_advice": ["The clips of y cut nearly every record."],
     "unmeasured": "The hypergradient is not measured.",
     "learning": ["The run learned little.", "Enlarge algorithm.rounds."],
 }

@@ -20,10 +20,10 @@ from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.plan import Plan, print_plan
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from decentral_dp.simulation.plan import Plan
+from decentral_dp.simulation.setting import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 
@@ -138,14 +138,14 @@ def test_who_sees_what_is_what_the_program_does() -> None:
     assert "protects nobody" in off
 
 
-def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_declared_constants_are_never_shown_as_proven(made: Made) -> None:
     assert statement_of(job_of(SECOND)).to_dict()["constants"] == "analytic"
     given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
     privacy = statement_of(job_of(SECOND, **given)).to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    print_plan(Plan.from_job(job_of(SECOND, **given)))
-    assert "certified if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(str(Plan.from_job(job_of(SECOND, **given))).split())
+    assert "certified if the declared constants are true: ε = 4.00" in said
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
     assert "Certified ε per agent" not in page.text
@@ -188,22 +188,6 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
     said = " ".join(capsys.readouterr().out.split())
     assert "Scores of the published x and y, in the simulator's view:" in said
     assert f"test_loss {released.result['metrics']['test_loss']:.4f}" in said
-
-
-def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    job = job_of("pp_ift", **CLIP)
-    print_plan(Plan.from_job(job))
-    said = capsys.readouterr().out
-    assert "T → ∞" not in said
-    assert all(len(line) <= 80 for line in said.splitlines())
-    rows = {line.split()[0]: line.split() for line in said.splitlines() if re.match(r"(y|gx) ", line)}
-    for entry in statement_of(job).to_dict()["prices"]:
-        row = rows[entry["channel"]]
-        assert row[1:3] == [str(entry["releases"]), str(entry["width"])]
-        assert row[4] == epsilon_text(entry["price"]["train"][1])
-    assert "Settled" in said
-    assert "more rounds are another" in said
 
 
 def test_prices_are_rounded_up() -> None:

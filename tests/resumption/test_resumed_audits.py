@@ -22,7 +22,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.tasks import outcomes
 from tests.support.killed import killed
 from tests.support.published import scenario_file

@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
@@ -57,7 +57,7 @@ def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, 
 
 def noise_over_scale(content: dict[str, Any], index: int) -> np.ndarray:
     """What the releaser of all agents draws for channel y at this index, in standard deviations, (m, 4)."""
-    job = build(content)
+    job = build_job(content)
     (node,) = job.nodes([job.n_agents])
     releaser = node.make_releaser()
     zeros = np.zeros((job.n_agents, 4))
@@ -91,7 +91,7 @@ def test_noise_is_paired_over_graphs_and_algorithms(mechanism: str, index: int) 
 
 
 def test_records_and_starts_are_paired() -> None:
-    jobs = [build(training(algorithm, graph)) for algorithm in GOSSIP for graph in GRAPHS]
+    jobs = [build_job(training(algorithm, graph)) for algorithm in GOSSIP for graph in GRAPHS]
     first = jobs[0]
     for other in jobs[1:]:
         assert other.shards.digest == first.shards.digest
@@ -118,13 +118,13 @@ def test_a_seed_settles_the_draws_and_nothing_else_does(change: dict[str, Any]) 
     base = training("ldp_single_level", "ring")
     changed = {k: v | change.get(k, {}) if isinstance(v, dict) else v for k, v in base.items()}
     np.testing.assert_allclose(noise_over_scale(changed, 1), noise_over_scale(base, 1), atol=1e-4)
-    assert build(changed).root == build(base).root != build({**changed, "seed": 4}).root
+    assert build_job(changed).root == build_job(base).root != build_job({**changed, "seed": 4}).root
 
 
 def test_secret_jobs_share_no_noise() -> None:
     content = training("ldp_single_level", "ring")
     del content["seed"]
-    jobs = [build(content) for _ in range(3)]
+    jobs = [build_job(content) for _ in range(3)]
     assert all(isinstance(job.root, SecretRoot) for job in jobs)
     assert len({job.root.key for job in jobs if isinstance(job.root, SecretRoot)}) == 3
     first, second = noise_over_scale(content, 1), noise_over_scale(content, 1)

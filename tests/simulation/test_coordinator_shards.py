@@ -20,7 +20,7 @@ from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 ROOT = b"r" * 32
 WHOLE = ("dp_bilevel_breast_cancer", ["algorithm.rounds=4", "topology.agents=4", "run.evaluate_every=2"])
@@ -60,8 +60,8 @@ def assert_same_values(mine: Any, theirs: Any) -> None:
 def test_values_and_budget_are_those_of_the_whole_data_set(name: str, overrides: list[str], tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=3", *overrides])
     write_shards(given, tmp_path / "shards")
-    whole = build(given).with_root(ROOT)
-    ours = build(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).with_root(ROOT)
+    whole = build_job(given).with_root(ROOT)
+    ours = build_job(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).with_root(ROOT)
     assert_same_values(
         ours.start(LocalEngine()).last_snapshot.released, whole.start(LocalEngine()).last_snapshot.released
     )
@@ -90,8 +90,8 @@ def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
     }
     content["topology"]["agents"] = 3
     write_shards(content, tmp_path / "shards")
-    whole = build(load(content)).with_root(ROOT)
-    ours = build(load(tmp_path / "shards" / "scenario.toml")).with_root(ROOT)
+    whole = build_job(load(content)).with_root(ROOT)
+    ours = build_job(load(tmp_path / "shards" / "scenario.toml")).with_root(ROOT)
     assert float(whole.shards.labels.max()) == 1.5
     assert_same_values(
         ours.start(LocalEngine()).last_snapshot.released, whole.start(LocalEngine()).last_snapshot.released
@@ -113,7 +113,7 @@ def test_the_driver_opens_no_shard_and_scores_nothing(
         raise AssertionError("a shard was opened")
 
     monkeypatch.setattr(agent_shards, "load", opened)
-    job = build(load(shards / "scenario.toml"))
+    job = build_job(load(shards / "scenario.toml"))
     assert np.isfinite(job.budget.epsilon).all()
     node: Any = job
     for block in node.coordinator_node().client_blocks:
@@ -155,7 +155,7 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
 def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: str, tmp_path: Path) -> None:
     write_shards(name, tmp_path / "shards")
     with pytest.raises(InputError) as refused:
-        build(load(tmp_path / "shards" / "scenario.toml", [override] if override else []))
+        build_job(load(tmp_path / "shards" / "scenario.toml", [override] if override else []))
     assert str(refused.value).startswith(said)
 
 

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines import host
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"x": -2.95, "y": 0.2}
@@ -49,7 +49,7 @@ def test_a_plain_loop_of_projected_gossip_gives_the_same(scenario: Make, weights
     for key in ("x", "z"):
         given["algorithm"].pop(key)
     given["privacy"] = {"guarantee": "none", "box": {"y": 0.05}}
-    job = build(given)
+    job = build_job(given)
     done = decentral_dp.run(given)
     mixing, steps = np.eye(job.n_agents) + job.topology.mixing.toarray(), given["algorithm"]["y"]
     y = np.full(done.released["y"].shape, 0.3)

@@ -15,7 +15,7 @@ from decentral_dp.data.shards import make_shards
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import ridge_hyperparameter, ridge_regularisation
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 RANGE = (-50.0, 150.0)
 
@@ -129,13 +129,13 @@ def test_a_replaced_label_changes_no_other_scaled_label() -> None:
 def test_a_coordinator_takes_the_range_for_its_bound() -> None:
     content = decentral_dp.load("exponential_mechanism").model_dump(exclude_unset=True)
     own = {"kind": "ridge_regularisation", "classes": [], "normalise": "l2", "data": "breast_cancer", "scale": "none"}
-    ranged = build({**content, "problem": {**own, "label_range": list(RANGE)}}, data=records())
+    ranged = build_job({**content, "problem": {**own, "label_range": list(RANGE)}}, data=records())
     assert ranged.context.family.loss.label_bound == 1.0
     with pytest.raises(InputError, match=r"label_bound: missing.*label_range"):
-        build({**content, "problem": own}, data=records())
+        build_job({**content, "problem": own}, data=records())
     both = {**own, "label_range": list(RANGE), "label_bound": 2.0}
     with pytest.raises(InputError, match="Leave one of them out"):
-        build({**content, "problem": both}, data=records())
+        build_job({**content, "problem": both}, data=records())
 
 
 @pytest.mark.parametrize("make", [ridge_hyperparameter, ridge_regularisation, lambda n, i: Quadratic(n, 0.1, i)])

@@ -18,7 +18,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.exchange import Gossip
 from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from tests.support.run_folders import figure_of, read_page
 
 ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}, "init": {"x": -3.0}}
@@ -104,7 +104,7 @@ def test_what_an_algorithm_from_outside_declares_decides(base: dict[str, Any], u
     run = decentral_dp.run(scenario, algorithm=Averaged(StepSize(0.1)))
     assert not run.result.tunes_x
     assert not unsolved
-    job = build(
+    job = build_job(
         {**scenario, "privacy": {**scenario["privacy"], "clip": {"x": 1.0, "y": 1.0}}},
         algorithm=Tuned(StepSize(0.1)),
     )
@@ -244,8 +244,8 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
         "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}},
         "privacy": {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5, "clip": {"y": 1.0}},
     }
-    small = build(load(content), data=data)
-    whole = build(load(content | {"run": {"blocks": 1}}), data=data)
+    small = build_job(load(content), data=data)
+    whole = build_job(load(content | {"run": {"blocks": 1}}), data=data)
     assert (small.sizes(), whole.sizes()) == ([25, 5], [30])
     runs = [decentral_dp.run(c, data=data) for c in (content, content | {"run": {"blocks": 1}})]
     assert runs[0].released["y"].tobytes() == runs[1].released["y"].tobytes()

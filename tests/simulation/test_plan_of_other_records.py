@@ -16,8 +16,8 @@ from decentral_dp.config.loading import load
 from decentral_dp.data import Dataset, Shards
 from decentral_dp.data.partition import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.plan import Plan
 from tests.golden.cases import SCENARIOS, SHIPPED, plan_overrides, scenario_names
 from tests.support.leaves import differing, leaves
@@ -77,7 +77,7 @@ class World:
         return labels_of(data.labels, len(data.classes), self.number)
 
 
-def facts(job: Job) -> dict[str, Any]:
+def facts(job: PlannedJob) -> dict[str, Any]:
     """All that is settled before a run."""
     plan = Plan.from_job(job)
     ledger = plan.ledger
@@ -90,7 +90,7 @@ def facts(job: Job) -> dict[str, Any]:
     }
 
 
-def require_equal(one: Job, other: Job) -> None:
+def require_equal(one: PlannedJob, other: PlannedJob) -> None:
     """All records of two jobs differ, and nothing else."""
     assert (np.abs(one.shards.features - other.shards.features).max(axis=1) > 0.0).all()
     assert (one.shards.labels != other.shards.labels).all()
@@ -109,10 +109,10 @@ def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind])
 
-    def job(number: int) -> Job:
+    def job(number: int) -> PlannedJob:
         with pytest.MonkeyPatch.context() as patch:
             world = World(number, patch)
-            made: Job = build(load(str(SCENARIOS[name]), plan_overrides(name)))
+            made: PlannedJob = build_job(load(str(SCENARIOS[name]), plan_overrides(name)))
         assert world.was_loaded
         return made
 
@@ -124,7 +124,7 @@ def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) 
     """All that a file says of owners and splits stays, and every other cell is another."""
     table, file = pd.read_csv(SHIPPED / "own_records.csv"), tmp_path / "records.csv"
 
-    def job(number: int) -> Job:
+    def job(number: int) -> PlannedJob:
         changed = table.copy()
         for column in ("age", "weight", "pressure", "pulse"):
             changed[column] = np.linspace(90, 91, len(table)) if number else 0
@@ -139,7 +139,7 @@ def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) 
             changed.assign(split=table["split"].replace("validation", "train")).to_csv(file, index=False)
             content["algorithm"] = {"kind": "dp_dsgd", "rounds": 40}
             content["privacy"] = {"mechanism": "gaussian", "epsilon": 6.0}
-        made: Job = build(content)
+        made: PlannedJob = build_job(content)
         return made
 
     require_equal(job(0), job(1))

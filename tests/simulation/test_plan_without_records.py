@@ -11,7 +11,7 @@ import decentral_dp
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import Plan
 from tests.support.published import scenario_file
 
@@ -35,7 +35,7 @@ def made_up() -> list[str]:
 
 @pytest.mark.parametrize("name", made_up())
 def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
-    drawn, plan = Plan.from_job(build(name)), decentral_dp.plan(name)
+    drawn, plan = Plan.from_job(build_job(name)), decentral_dp.plan(name)
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
     assert plan.privacy == drawn.privacy
@@ -48,11 +48,11 @@ def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> 
     scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
     plan = decentral_dp.plan(scenario)
     with pytest.raises(AssertionError, match="were drawn"):
-        build(scenario)
+        build_job(scenario)
     with pytest.MonkeyPatch.context() as patch:
         for name, draw in DRAWN.items():
             patch.setattr(synthetic, name, draw)
-        drawn = Plan.from_job(build(scenario))
+        drawn = Plan.from_job(build_job(scenario))
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
 

@@ -13,10 +13,10 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.statements import statement as written
-from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
 from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT, write_run
@@ -30,7 +30,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
-    job = build(load(*SETTINGS[setting]))
+    job = build_job(load(*SETTINGS[setting]))
     statement = statement_of(job)
     assert job.setting == statement.setting == setting
     written = statement.to_dict()
@@ -60,13 +60,13 @@ def test_a_statement_with_another_meaning_is_refused(field: str, value: str | No
 
 def test_infinite_prices_are_written_as_they_are() -> None:
     scenario = decentral_dp.load(scenario_file("grid_walk"))
-    written = statement_of(build(scenario)).to_dict()
+    written = statement_of(build_job(scenario)).to_dict()
     assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
     assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
 
 
 def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
-    job = build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
+    job = build_job("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)
     written = statement.to_dict()
     assert statement.is_on_authors_word
@@ -102,13 +102,6 @@ def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str,
         read_result(tmp_path / "run")
 
 
-def test_a_result_of_a_refused_statement_is_refused() -> None:
-    content = statement_of(build(load(*SETTINGS["gossip"]))).to_dict()
-    for key in ("epsilon_max", "delta", "guarantee", "agents"):
-        with pytest.raises(ValueError, match=key):
-            PrivacyStatement.from_dict({k: v for k, v in content.items() if k != key})
-
-
 def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = [AgentBudget(k, epsilon, math.inf, {"y": Cost(epsilon)}) for k, epsilon in ((0, 2.0), (2, 1.0), (3, 4.0))]
     budgets = AgentBudgets(tuple(costs), np.array([0, 0, 1, 2, 2, 0, 1]))
@@ -126,19 +119,10 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
             AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])
 
 
-def test_a_plan_prints_what_the_command_prints() -> None:
+def test_a_plan_holds_the_statement_of_its_job() -> None:
     plan = decentral_dp.plan("regularisation_tuner")
     assert plan.setting == "coordinator_bilevel"
     assert max(plan.epsilon) == plan.privacy.epsilon_max <= 1.0
     assert plan.privacy.pools_records
-    assert "Price of each release" in str(plan)
     assert plan.delta == 1e-6
     assert plan.ledger["round"].max() == 15
-
-
-def test_build_takes_what_run_takes() -> None:
-    name, overrides = SETTINGS["gossip"]
-    loaded = load(name, overrides)
-    content = loaded.model_dump(exclude_unset=True)
-    budgets = [build(given).budget.epsilon.max() for given in (loaded, content)]
-    assert budgets[0] == budgets[1]

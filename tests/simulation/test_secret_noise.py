@@ -14,7 +14,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.privacy import randomness
 from decentral_dp.privacy.randomness import Keystreams, Philox, SecretRoot, Streams
 from decentral_dp.simulation import run as runner
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 Make = Callable[..., dict[str, Any]]
 ROOT = SecretRoot(bytes(range(32)))
@@ -99,7 +99,7 @@ def test_the_tuner_without_a_seed_draws_from_keystreams_alone(monkeypatch: pytes
 
 
 def _performed(given: dict[str, Any]) -> tuple[Any, Any]:
-    return runner._perform(build(given).with_root(ROOT), None)
+    return runner._perform(build_job(given).with_root(ROOT), None)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

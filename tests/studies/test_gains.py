@@ -14,7 +14,7 @@ import tomli_w
 
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import (
     COSTS,

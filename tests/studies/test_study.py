@@ -33,7 +33,7 @@ from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import figures
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.checks import check_study

@@ -14,7 +14,7 @@ from decentral_dp.engines.protocol import Outcome, RunControl
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 
 Say = Callable[[int, str, np.ndarray, np.ndarray], np.ndarray]
 SCALE = 0.07

@@ -13,8 +13,8 @@ import numpy as np
 import decentral_dp
 from decentral_dp.bounded import Bounded
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Say, Scripted, scripted
 from tests.support.published import as_published, certified_kind
 

@@ -23,9 +23,10 @@ from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import gossip_plan
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise
+from decentral_dp.simulation.jobs.gossip_plan import plan_releases as plan
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.published import as_published
 from tests.support.replay import (
     CROSSED,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, scripted
 
 

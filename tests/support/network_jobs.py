@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from decentral_dp.config.loading import load
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 
 LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
 

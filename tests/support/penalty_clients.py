@@ -9,7 +9,7 @@ import numpy as np
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 
 Records = dict[str, list[Any]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
 from tests.support.naive import CLIPS, squares
 

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 import decentral_dp
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import SCALE
 from tests.support.minimax_loop import Auc, Loop, content, cut, inside_x, inside_y
 

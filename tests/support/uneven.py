@@ -16,7 +16,7 @@ import numpy as np
 import decentral_dp
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
 from tests.support.naive import DataSet, Small, built
 

@@ -23,7 +23,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
 from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged
 from decentral_dp.problems.entry import ProblemEntry
-from decentral_dp.problems.protocol import StackedProblem, Terms, matrices_read
+from decentral_dp.problems.protocol import Terms, matrices_read
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -44,7 +44,7 @@ class CleaningRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HyperCleaning(Ridged, StackedProblem):
+class HyperCleaning(Ridged, softmax.SoftmaxProblem):
     """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
@@ -72,8 +72,6 @@ class HyperCleaning(Ridged, StackedProblem):
     name: ClassVar[str] = "hyper_cleaning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    n_features: int
-    classes: tuple[float, ...]
     agents: int
     groups: Annotated[Count, Doc("Groups of train records of each agent that share one weight; 1 if left out.")] = 1
     ridge: Ridge = 0.01
@@ -92,28 +90,9 @@ class HyperCleaning(Ridged, StackedProblem):
     seed: int = 0
     intercept: Intercept = False
 
-    @cached_property
-    def model(self) -> softmax.SoftmaxHyperparameter:
-        """The loss."""
-        return softmax.SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
-
-    @property
-    def description(self) -> str:
-        return self.model.description
-
-    def predict(self, y: Array, features: Array) -> Array:
-        return self.model.predict(y, features)
-
-    def named_weights(self, y: Array) -> dict[str, Array]:
-        return self.model.named_weights(y)
-
     @property
     def p(self) -> int:
         return self.agents * self.groups
-
-    @property
-    def q(self) -> int:
-        return self.model.q
 
     @cached_property
     def corrupted_groups(self) -> NDArray[np.bool_]:
@@ -128,14 +107,15 @@ class HyperCleaning(Ridged, StackedProblem):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        records = self.model.prepare(features, labels, norm)
-        return CleaningRecords(*records, np.full(len(records.label), NO_GROUP, dtype=np.int64))
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
+        label = linear.class_index(labels, self.classes)
+        return CleaningRecords(rows, label, *linear.feature_norms(rows), np.full(len(label), NO_GROUP, dtype=np.int64))
 
     def place_records(self, records: CleaningRecords, agent: int) -> CleaningRecords:
         """All train records of one agent, in their groups, with the labels of corrupted groups replaced."""
         n = len(records.label)
         group = agent * self.groups + np.arange(n) * self.groups // max(n, 1)
-        c = len(self.model.classes)
+        c = len(self.classes)
         if self.corruption == "shifted":
             wrong = (records.label + 1) % c
         else:
@@ -147,8 +127,8 @@ class HyperCleaning(Ridged, StackedProblem):
         self, x: Array, y: Array, z: Array, records: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         if "upper_grad_y" in wanted:
-            return self.model.stacked_terms(x, y, z, _plain(records), clip, wanted)
-        c, d, g, n = len(self.model.classes), self.model.width, len(y), max(records.label.shape[1], 1)
+            return super().stacked_terms(x, y, z, records, clip, wanted)
+        c, d, g, n = len(self.classes), self.width, len(y), max(records.label.shape[1], 1)
         both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
         norms, member = linear.norms_of(records, clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
@@ -175,7 +155,7 @@ class HyperCleaning(Ridged, StackedProblem):
         total, slope = np.zeros(self.p + 1), group_weights(x)[1]
         with np.errstate(all="ignore"):
             for part in linear.blocks(*train.features.shape):
-                here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
+                here, there = self.record_losses(np.stack([y, other]), train, part)
                 sensitivity = slope[train.group[part]] * (here - there)
                 np.add.at(
                     total, train.group[part], linear.clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x)
@@ -190,12 +170,10 @@ class HyperCleaning(Ridged, StackedProblem):
         As of `Problem.matrices`.
         """
         names, norms = matrices_read(wanted, READS_RECORDS), linear.norms_of(train, clip)
-        rows, (weight, slope) = y.reshape(len(self.model.classes), -1), group_weights(x)
+        rows, (weight, slope) = y.reshape(len(self.classes), -1), group_weights(x)
 
         def curvature(part: slice) -> Array:
-            return (
-                softmax.class_curvature(softmax.class_shares(rows @ train.features[part].T)) * weight[train.group[part]]
-            )
+            return self.curvature(y, train, part) * weight[train.group[part]]
 
         curved = [name for name in names if name != "lower_jacobian"]
         out = linear.curved_sums(train.features, norms, curvature, matrix, clip, curved)
@@ -216,21 +194,11 @@ class HyperCleaning(Ridged, StackedProblem):
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
         weight = np.concatenate([scipy.special.expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in linear.blocks(len(weights), max(self.model.width, y.size // self.model.width)):
-                loss = self.model.record_losses(y, _plain(records), part)
+            for part in linear.blocks(len(weights), max(self.width, y.size // self.width)):
+                loss = self.record_losses(y, records, part)
                 upper += loss @ weights[part]
                 lower += (loss * weight[:, records.group[part]]) @ weights[part]
         return lower, upper
-
-    def accuracy(self, x: Array, y: Array, records: CleaningRecords) -> Array:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
-
-        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
-        """
-        return self.model.accuracy(x, y, _plain(records))
-
-    def probabilities(self, x: Array, y: Array, records: CleaningRecords) -> list[tuple[Array, NDArray[np.int64]]]:
-        return self.model.probabilities(x, y, _plain(records))
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
@@ -252,10 +220,6 @@ def group_weights(x: Array) -> tuple[Array, Array]:
         last = np.ones((*x.shape[:-1], 1))
         slope = weight * scipy.special.expit(-x)
         return np.concatenate([weight, last], axis=-1), np.concatenate([slope, 0.0 * last], axis=-1)
-
-
-def _plain(records: CleaningRecords) -> softmax.SoftmaxRecords:
-    return softmax.SoftmaxRecords(*records[:-1])
 
 
 ENTRY = ProblemEntry(

@@ -32,7 +32,7 @@ class ScoreBounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LinearProblem(Penalised, StackedProblem, Protocol):
+class LinearProblem(StackedProblem, Protocol):
     """A problem whose loss is one of scores Y a in both levels. The first field of its records are their features."""
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
@@ -76,7 +76,7 @@ class LinearProblem(Penalised, StackedProblem, Protocol):
 
 
 @dataclass(frozen=True)
-class OneScore(LinearProblem, Protocol):
+class OneScore(Penalised, LinearProblem, Protocol):
     """A linear problem of one score, q = width."""
 
     @property
@@ -102,7 +102,7 @@ class OneScore(LinearProblem, Protocol):
 
 
 @dataclass(frozen=True)
-class LinearClassifier(LinearProblem, Protocol):
+class LinearClassifier(Penalised, LinearProblem, Protocol):
     """A linear problem of labels that are classes.
 
     Args:

@@ -50,11 +50,11 @@ from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remo
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, read_any_result, seal, text_of
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
@@ -86,7 +86,7 @@ class Interruption:
     releases: Digests
     machines: tuple[str, ...]
 
-    def state(self, job: Job) -> SavedState | None:
+    def state(self, job: PlannedJob) -> SavedState | None:
         """Return the state that the run resumes from; None for its start.
 
         Raises:
@@ -221,7 +221,7 @@ def _damaged(place: Path, error: Exception) -> InputError:
     )
 
 
-def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
+def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Root:
     """Return the noise key of a run that resumes.
 
     Raises:
@@ -244,7 +244,7 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
     return interruption.root
 
 
-def machine_of(job: Job) -> dict[str, str]:
+def machine_of(job: PlannedJob) -> dict[str, str]:
     """Return what the last bits of a job's values depend on, in this process."""
     return machine(getattr(job.problem, "device", job.scenario.run.device))
 
@@ -266,7 +266,9 @@ class RunInProgress:
         states: the name under which agents keep their states.
     """
 
-    def __init__(self, folder: Path, job: Job, lock: IO[bytes], interruption: Interruption | None = None) -> None:
+    def __init__(
+        self, folder: Path, job: PlannedJob, lock: IO[bytes], interruption: Interruption | None = None
+    ) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = module_of(job.algorithm)
@@ -410,7 +412,7 @@ class RunInProgress:
         self._lock.close()
 
 
-def begin(folder: Path, job: Job) -> RunInProgress:
+def begin(folder: Path, job: PlannedJob) -> RunInProgress:
     """Make the folder of a run.
 
     Args:
@@ -461,7 +463,7 @@ def unwritable_error(folder: Path, error: OSError) -> OSError:
     )
 
 
-def _mode(job: Job) -> int:
+def _mode(job: PlannedJob) -> int:
     """The mode of files that an adversary of secret noise must not read."""
     return OWNERS if job.scenario.seed is None else 0o666
 
@@ -481,7 +483,7 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
+def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
     """The text of result.json: the privacy cost of what is released after so many rounds."""
     spent: Any = job
     if released < job.rounds:
@@ -496,7 +498,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
     }
     content = {
         "format": RESULT_FORMAT,
-        "title": title_of(job),
+        "title": title_of(job.scenario),
         "status": status,
         "incomplete": reasons[status],
         "reason": reason,

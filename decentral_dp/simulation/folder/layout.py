@@ -29,7 +29,7 @@ from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
-from decentral_dp.simulation.summary import title_here
+from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 
 # What TensorBoard reads, in the folder of the run.
@@ -108,7 +108,7 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     name_inputs(content, c, folder)
     if topology is not None and folder is not None:
         # Whoever runs this again overrides nothing.
-        content["title"] = title_here(scenario, topology, not c.algorithm.rules.neighbours)
+        content["title"] = title_of(scenario)
     return tomli_w.dumps(content)
 
 

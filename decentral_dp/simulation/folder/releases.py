@@ -24,7 +24,7 @@ from decentral_dp.engines.protocol import ReleasedValues
 from decentral_dp.files.durable import OWNERS, digest, write_synced
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.folder.journal_lines import read_bound
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class KeptReleases:
         digests: of the parts that are there.
     """
 
-    def __init__(self, place: Path, job: Job, after: int, digests: Digests) -> None:
+    def __init__(self, place: Path, job: PlannedJob, after: int, digests: Digests) -> None:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
         self.digests = {part: digest for part, digest in digests.items() if part[1] <= self._next}
@@ -121,7 +121,7 @@ class KeptReleases:
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
-def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) -> None:
+def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: Path) -> None:
     """Put the parts together, without ever holding more than one of them and a row group.
 
     Args:

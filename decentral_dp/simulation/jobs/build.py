@@ -30,7 +30,7 @@ from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.setting import setting_of
 
 
@@ -51,7 +51,7 @@ def noise_root(seed: int | None) -> Root:
     return secret_root() if seed is None else seeded_root(seed, b"run")
 
 
-def run_digest(job: Job) -> str:
+def run_digest(job: PlannedJob) -> str:
     """Return a digest of all that decides what a job releases, by which an interrupted run is resumed on the same.
 
     Equal noise on other records or at other scales would cancel in a difference: the scenario as written, the files it
@@ -85,7 +85,7 @@ def run_digest(job: Job) -> str:
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=32).hexdigest()
 
 
-def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
+def build_job(scenario: Source | Components, **objects: Unpack[Objects]) -> PlannedJob:
     """Build everything that a scenario names, and plan and price its releases.
 
     Args:
@@ -102,7 +102,12 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     try:
         check_device(c)
         check_sizes(c)
-        of_classes = _taken_of_classes(c)
+        asked = c.scenario.run.measures
+        unknown = next((name for name in asked or () if name not in MEASURES and not c.problem.is_outside), None)
+        if unknown is not None:
+            raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
+        # One-level training has all measures of probabilities by default.
+        of_classes = tuple(CLASS_MEASURES) if asked is None and c.one_level else measures_of_classes(asked or ())
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
             job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
         _check_probabilities(job)
@@ -111,7 +116,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     return job.with_root(noise_root(c.scenario.seed))
 
 
-def with_blocks(job: Job) -> Job:
+def with_blocks(job: PlannedJob) -> PlannedJob:
     """Put a number in the place of `run.agents_per_actor = "auto"`.
 
     It is the least at which no core has two actors, ⌈m / cores⌉; 1 where agents have machines of their own
@@ -140,41 +145,21 @@ def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in CLASS_MEASURES if f"test_{name}" in text)
 
 
-def _taken_of_classes(c: Components) -> tuple[str, ...]:
-    """The measures of probabilities that are taken: at one level all by default, elsewhere those that are asked for.
-
-    Raises InputError for the name of a measure that nothing has; a problem of one's own may have any.
-    """
-    asked = c.scenario.run.measures
-    for name in asked or ():
-        if name not in MEASURES and not c.problem.is_outside:
-            raise InputError(f"run.measures: no measure {quoted(name)}{nearest_of(name, list(MEASURES))}.")
-    if asked is None:
-        return tuple(CLASS_MEASURES) if c.one_level else ()
-    return measures_of_classes(asked)
-
-
-def _check_probabilities(job: Job) -> None:
-    """Refuse measures of probabilities that are asked for where the problem has none; no record is read."""
+def _check_probabilities(job: PlannedJob) -> None:
+    """Refuse measures of probabilities that are asked for if the problem has none; no record is read."""
     if not job.of_classes or job.scenario.run.measures is None or job.solves != "bilevel":
         return
-    kind, problem, first = job.components.problem.name, job.problem, f"test_{job.of_classes[0]}"
-    if job.shards.is_elsewhere:
+    problem, classes = job.problem, 0
+    has_probabilities = isinstance(problem, Classifying)
+    if has_probabilities and not job.shards.is_elsewhere:
+        synthetic = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
+        tasks = problem.probabilities(np.zeros(problem.p), np.zeros(problem.q), synthetic)
+        classes = tasks[0][0].shape[1] if tasks else 0
+    missing = [name for name in job.of_classes if not classes or (classes > 2 and name in OF_TWO_CLASSES)]
+    if missing:
+        where = ", whose records are with their agents," if job.shards.is_elsewhere else ""
         raise InputError(
-            f'run.measures: the records are with their agents, who send sums at most, and "{first}" is none. Take '
-            '"test_accuracy" or "test_loss".'
-        )
-    made_up = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
-    x, y = np.zeros(problem.p), np.zeros(problem.q)
-    tasks = problem.probabilities(x, y, made_up) if isinstance(problem, Classifying) else ()
-    if not tasks:
-        also = "" if problem.accuracy(x[None], y[None], made_up) is None else ' or "test_accuracy"'
-        raise InputError(
-            f'run.measures: {kind} has no probabilities of classes, and no "{first}". Take "test_loss"{also}.'
-        )
-    several = next((name for name in OF_TWO_CLASSES if name in job.of_classes), None)
-    if several is not None and (classes := tasks[0][0].shape[1]) > 2:
-        raise InputError(
-            f'run.measures: "test_{several}" is of the second of two classes, and {kind} tells {classes} apart. Take '
-            '"test_balanced_accuracy" or "test_f1".'
+            f'run.measures: "test_{missing[0]}" needs probabilities of {"two " if classes else ""}classes, and '
+            f"{job.components.problem.name}{where} has {classes or 'none'}. Fix: take "
+            f'"test_{"balanced_accuracy" if classes else "loss"}".'
         )

@@ -9,7 +9,6 @@ from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario, TimeFactorTable
 from decentral_dp.data import Stream
-from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.participants.agents import Network
@@ -27,7 +26,7 @@ _LARGEST_RATIO = 4.0
 IN_TIME = "privacy.correlation.in_time"
 
 
-def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numbers: int) -> TimeFactor | None:
+def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts) -> TimeFactor | None:
     """The factor of noise that is correlated in time; None where none is wanted.
 
     Args:
@@ -35,10 +34,9 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
         stream: which records a round reads.
         unit: what two data sets differ in.
         counts: kind of records → (m,) how many each agent has.
-        numbers: that all agents release in a round.
 
     Raises:
-        InputError: the file is none of a factor, or there is no room for what noise goes on from.
+        InputError: the file holds no factor.
     """
     correlation, rounds = s.privacy.correlation, s.algorithm.rounds
     if correlation is None or correlation.in_time is None:
@@ -50,11 +48,6 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     if isinstance(given, str):
         given = TimeFactorTable(bands=gap)
     bands = given.bands if isinstance(given, TimeFactorTable) else None
-    if 8.0 * numbers * (bands or rounds) > machine_memory() / 4.0:
-        raise InputError(
-            f"{IN_TIME}: draws of {bands or rounds} rounds are kept, more than this machine has room for. Fix: take "
-            "fewer bands."
-        )
     if bands is not None:
         return banded_square_root(rounds, bands, apart=gap)
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants
@@ -31,10 +30,7 @@ from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.agent_records import records_of, test_records
-from decentral_dp.simulation.jobs.correlated_noise import (
-    IN_TIME,
-    time_factor_of,
-)
+from decentral_dp.simulation.jobs.correlated_noise import IN_TIME, time_factor_of
 from decentral_dp.simulation.jobs.gossip_setup import Resolved, averaged_noises, check_gossip, resolve_gossip
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob
 from decentral_dp.simulation.jobs.settings import settings_text
@@ -68,7 +64,7 @@ class PlannedNoise(NamedTuple):
     is_final: bool = True
 
 
-def plan(
+def plan_releases(
     algorithm: Algorithm,
     problem: Problem,
     counts: Counts,
@@ -156,7 +152,7 @@ def plan(
         channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
-    return Ledger(m, _share_memory(channels), per_round)
+    return Ledger(m, tuple(channels), per_round)
 
 
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
@@ -176,31 +172,6 @@ def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
     if stream.kind == "accumulate":
         return stream.averaged_counts(np.arange(rounds)[:, None], counts).astype(np.float64)
     return np.broadcast_to(stream.averaged_counts(0, counts).astype(np.float64), (rounds, counts.size))
-
-
-def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
-    """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
-    arrays: list[NDArray[Any]] = []
-
-    def shared_column(column: NDArray[Any]) -> Any:
-        same = next((k for k in arrays if k.dtype == column.dtype and np.array_equal(k, column)), None)
-        if same is None:
-            is_constant = len(column) > 0 and bool((column == column[:1]).all())
-            same = np.broadcast_to(column[0].copy(), column.shape) if is_constant else column
-            arrays.append(same)
-        return same
-
-    return tuple(
-        replace(
-            c,
-            rounds=shared_column(c.rounds),
-            scale=shared_column(c.scale),
-            sensitivity={k: shared_column(s) for k, s in c.sensitivity.items()},
-            rate={k: shared_column(r) for k, r in c.rate.items()},
-            shared={k: shared_column(v) for k, v in c.shared.items()},
-        )
-        for c in channels
-    )
 
 
 def _channel(
@@ -366,12 +337,11 @@ def gossip_job(c: Components) -> GossipJob:
     s, privacy, m = r.s, r.privacy, r.topology.n_agents
     is_published, rounds = privacy.guarantee == "as_published", s.algorithm.rounds
     constants = r.problem.constants(by_channel(privacy.box), r.shards.l1) if is_published else None
-    numbers = m * sum(channel.width for channel in r.channels.values())
-    factor = time_factor_of(s, r.stream, r.unit, r.counts, numbers) if r.correlation else None
+    factor = time_factor_of(s, r.stream, r.unit, r.counts) if r.correlation else None
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
         facts = (r.counts, r.stream, weight, r.clip, constants)
-        return plan(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
+        return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
     if r.mechanism != NO_NOISE:
@@ -395,7 +365,7 @@ def gossip_job(c: Components) -> GossipJob:
     # The text is about the sum of fresh noise.
     if factor is None:
         averaged = averaged_noises(r.topology)
-        text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.unit, r.pairs)
+        text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(s.algorithm.init))
     status, reason = "ok", None

@@ -25,8 +25,7 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.data.synthetic import machine_memory
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants.agents import Network
@@ -40,9 +39,6 @@ from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_F
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
-
-# Arrays of all agents' values that a round needs in addition to those that are averaged.
-_ARRAYS_OF_A_ROUND = 10
 
 
 @dataclass(frozen=True)
@@ -198,29 +194,27 @@ def resolve_gossip(c: Components) -> Resolved:
         merged = shards.pool()
         shards = replace(merged, notes=(*merged.notes, note))
     problem = local_problem_of(c, shards)
-    # Planned settings read synthetic records at the first weights, which have to fit as well.
-    _check_memory(s, topology.n_agents, problem)
     pairs = pair_noise_of(s, setup.network)
     averaged = averaged_noises(topology) * (1.0 if pairs is None else pairs.gain_of_average())
-    c, not_centred = with_settings(c, problem, shards, topology, averaged)
+    c, not_centred = with_settings(c, problem, shards, topology, averaged, setup.stream)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
-    problem = with_clip(problem, s, clip_of(s, norm))
+    declared = clip_of(s, norm)
+    problem = with_clip(problem, s, declared)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
-        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
+        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach, declared)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     if setup.unit != RECORD:
         algorithm = algorithm.for_unit(setup.unit)
+    clip = Clip(norm if setup.is_private else "l2")
     if s.privacy.guarantee == "certified":
-        clip = clip_of(s, norm)
+        clip = declared
         for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
             # Refuses bounds so small that float64 does not keep them.
             clip.at(t)
-    else:
-        clip = Clip(norm if setup.is_private else "l2")
     return Resolved(
         **{**vars(setup), "components": c},
         shards=shards,
@@ -252,20 +246,6 @@ def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[
 
 def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
     return [t for t in channel.terms if MATRICES.get(t, t) in problem.reads_records]
-
-
-def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
-    """Refuse a run whose values do not fit into this machine. Raises InputError."""
-    average, width, memory = min(s.tail_length, s.algorithm.rounds), problem.p + problem.q, machine_memory()
-    needed = 8.0 * n_agents * width * (average + _ARRAYS_OF_A_ROUND)
-    if s.run.engine == "local" and needed > memory:
-        fitting = int(memory / (8.0 * n_agents * width)) - _ARRAYS_OF_A_ROUND
-        fix = f"take run.average = {fitting}, or" if fitting > 0 else "take"
-        raise InputError(
-            f"run.average: {average} released values of {n_agents} agents with {width:,} numbers each, and the arrays "
-            f"of a round, take {needed / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB. Fix: {fix} fewer "
-            "agents or a smaller model."
-        )
 
 
 def _kinds_with(fact: str) -> str:
@@ -455,12 +435,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "leave out over_time, drop, offline and delay",
     ),
     Refusal(
-        lambda d: d.topology.over_time is not None and d.topology.over_time.delay >= d.s.algorithm.rounds,
-        "topology.delay",
-        "messages are {of.topology.over_time.delay} rounds late, and there are {of.s.algorithm.rounds} rounds",
-        "take a delay below algorithm.rounds",
-    ),
-    Refusal(
         lambda d: (
             d.pools
             and _first(
@@ -540,12 +514,6 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "{it}",
         "the agents of {of.kind} answer a server, and no message goes along a link",
         "leave it out",
-    ),
-    Refusal(
-        lambda r: r.algorithm.central and r.topology.n_agents > 1 and not r.topology.edges.size,
-        "topology.kind",
-        '"isolated" has agents learn alone, and those of {of.kind} answer a server',
-        'take a connected kind, or an algorithm of neighbours such as "dp_dsgd"',
     ),
     Refusal(
         lambda r: r.algorithm.conserves_mass and r.privacy.domain,
@@ -662,21 +630,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "add for example clip.{it} = 1.0",
     ),
     Refusal(
-        lambda r: (
-            r.privacy.epsilon is not None
-            and _first({f: table is not None and table.scale is not None for f, table in _noise_tables(r).items()})
+        lambda r: _first(
+            {
+                family: (table is None or table.scale is None) == (r.privacy.epsilon is None)
+                for family, table in _noise_tables(r).items()
+            }
         ),
         "privacy.{it}.scale",
-        "epsilon = {of.privacy.epsilon} already settles the noise",
-        "give one of the two",
-    ),
-    Refusal(
-        lambda r: (
-            r.privacy.epsilon is None
-            and _first({f: table is None or table.scale is None for f, table in _noise_tables(r).items()})
-        ),
-        "privacy.{it}.scale",
-        "missing. Every channel that reads records needs noise",
+        "a channel that reads records has noise by its scale or by epsilon, not by both (got epsilon = "
+        "{of.privacy.epsilon})",
         "give privacy.epsilon, or a noise scale for every such channel",
     ),
     Refusal(

@@ -54,7 +54,7 @@ LARGEST_PLAN = 3e7
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class Job(Protocol):
+class PlannedJob(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
@@ -229,7 +229,7 @@ _LARGE, _CACHED = 2**14, 2**19
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class GossipJob(Job):
+class GossipJob(PlannedJob):
     """A job of agents that trust nobody.
 
     noise: channel → schedule of all agents. pairs: noise that neighbours share, None where all of it is an agent's own.
@@ -270,7 +270,7 @@ class GossipJob(Job):
         run, weights = self.scenario.run, self.problem.q
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
             return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
-        return Job.sizes(self)
+        return PlannedJob.sizes(self)
 
     @property
     def states_are_elsewhere(self) -> bool:
@@ -405,7 +405,7 @@ class GossipJob(Job):
         return node._replace(dataset=dataset_of(records=self._records_of(agents)))
 
 
-def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored:
+def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:
     """The scores of what is released of a minimax problem, unless its records are with the agents."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()

@@ -50,17 +50,17 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRED_STREAMS, clip_of, stream_of
+from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import Scenario, by_channel
-from decentral_dp.data import Shards
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.data import Shards, Stream
+from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.unit import Unit, unit_of
+from decentral_dp.privacy.unit import unit_of
 from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 
@@ -71,13 +71,6 @@ TAIL_OF_LINEAR, TAIL_OF_NETWORK = 0.5, 0.2
 _OF_CURVATURE = 1.5
 # Noise of the features' mean that is aimed at, and borne, in lengths of a record; what of μ² is spent on it.
 _CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
-# Times the noise of all rounds from which agents whose whole data are protected learnt: two seeds had an AUC of 0.38
-# and 0.71 at 5 times, 0.72 and 0.80 at 10, 0.82 and 0.85 at 16, where 0.87 is possible.
-_LEARNS = 15.0
-# Times the noise of every other agent from which a plan says that one agent's is most of it.
-_FAR_LONGER = 2.0
-# Share of a network's steps without noise below which a plan says that a linear model may learn more.
-_LEAST_STEP_SHARE = 0.35
 
 
 class Rule(NamedTuple):
@@ -103,7 +96,7 @@ _NUMBERS, _TWO, _MORE = (
 _NETWORK_OF_NUMBERS, _NETWORK_OF_CLASSES = Rule(0.2, 0.1, 1.0, math.inf), Rule(1.4, 0.3, 1.0, math.inf)
 
 
-class Facts(NamedTuple):
+class TrainingFacts(NamedTuple):
     """Public numbers.
 
     classes: 0 where labels are numbers. records: the fewest train records of an agent. agents: m, whose noise is
@@ -126,7 +119,7 @@ class Facts(NamedTuple):
     start: float = 0.0
 
 
-class Settings(NamedTuple):
+class StepAndClip(NamedTuple):
     """step: λ. clip: C, infinite without noise. noise: D, 0 without noise."""
 
     step: float
@@ -134,7 +127,7 @@ class Settings(NamedTuple):
     noise: float
 
 
-def settings_of(facts: Facts) -> Settings:
+def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     """Follow the rule.
 
     Args:
@@ -144,7 +137,7 @@ def settings_of(facts: Facts) -> Settings:
         The step, the clip, and what noise does to every weight. What is given is as it was.
 
     Example:
-        >>> few = settings_of(Facts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
+        >>> few = default_hyperparameters(TrainingFacts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
         >>> round(few.step, 2), round(few.clip, 3), round(few.noise, 1)
         (3.0, 0.039, 6.0)
     """
@@ -155,17 +148,17 @@ def settings_of(facts: Facts) -> Settings:
     per_step = facts.rounds / (1.0 - facts.heavy_ball)
     most = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return Settings(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
+        return StepAndClip(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
     if facts.step is not None:
         time = facts.step * per_step
         clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
-        return Settings(facts.step, clip, clip * time * nu)
+        return StepAndClip(facts.step, clip, clip * time * nu)
     clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(most, rule.first_time)))
     time = min(most, allowed / clip)
-    return Settings(time / per_step, clip, clip * time * nu)
+    return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
 def stable_momentum(topology: Topology, kind: str) -> float:
@@ -185,56 +178,31 @@ def stable_momentum(topology: Topology, kind: str) -> float:
     return HEAVY_BALL if dies_out and topology.over_time is None else 0.0
 
 
-class Unplanned(NamedTuple):
-    """A scenario that leaves a step or a clip out. key: the first one. curvature: L."""
-
-    components: Components
-    key: str
-    curvature: float
-
-    @property
-    def noisy(self) -> bool:
-        return self.components.scenario.privacy.guarantee == "certified"
-
-    @property
-    def example(self) -> str:
-        """The keys that replace the plan, with values."""
-        if self.noisy:
-            return "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }"
-        return "algorithm.y, for example y = { scale = 0.5 }"
-
-
 def _has_target(c: Components) -> bool:
     """Whether the noise is Gaussian and follows from ε and δ."""
     privacy = c.scenario.privacy
     return privacy.epsilon is not None and privacy.delta > 0.0 and c.mechanism == GAUSSIAN
 
 
-# Scenarios of which the rule knows nothing.
-_UNPLANNED: tuple[Refusal[Unplanned], ...] = (
-    Refusal(
-        lambda u: u.components.scenario.privacy.unit == "agent" and u.components.keys.get("local_steps"),
-        "{of.key}",
-        "missing. It is planned for clipped records, and local steps of an agent are clipped as one",
-        "give {of.example}",
-    ),
-    Refusal(
-        lambda u: not math.isfinite(u.curvature),
-        "{of.key}",
-        "missing. It is planned if features have declared ranges",
-        'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"',
-    ),
-    Refusal(
-        lambda u: u.noisy and not _has_target(u.components),
-        "{of.key}",
-        "missing. It is planned for Gaussian noise and a target",
-        'set mechanism = "gaussian", epsilon and delta; or give algorithm.y and privacy.clip',
-    ),
-)
+def _require_defaults(c: Components, key: str, curvature: float) -> None:
+    """Refuse a scenario without this key for which the rule has no default. Raises InputError."""
+    is_noisy = c.scenario.privacy.guarantee == "certified"
+    fix = "give algorithm.y and privacy.clip" if is_noisy else "give algorithm.y"
+    if c.scenario.privacy.unit == "agent" and c.keys.get("local_steps"):
+        problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
+    elif not math.isfinite(curvature):
+        problem = "It is planned if features have declared ranges"
+        fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
+    elif is_noisy and not _has_target(c):
+        problem = "It is planned for Gaussian noise and a target"
+        fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
+    else:
+        return
+    raise InputError(f"{key}: missing. {problem}. Fix: {fix}.")
 
 
 def with_settings(
-    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float
+    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, stream: Stream
 ) -> tuple[Components, str]:
     """Settle the step, the clip and the share of centring that the scenario leaves to be planned.
 
@@ -252,7 +220,7 @@ def with_settings(
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        why = _no_centre(s, topology) if centring else "algorithm.centring is off"
+        why = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
         if why:
             raise InputError(
                 f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Fix: "
@@ -265,13 +233,13 @@ def with_settings(
         return c, ""
     known = problem.step_facts()
     if missing:
-        refuse(Unplanned(c, missing[0], known.curvature), _UNPLANNED)
+        _require_defaults(c, missing[0], known.curvature)
     has_target = _has_target(c)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, why = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, known)
+        why = _no_centre(s, topology, stream, known)
         if not why and unit.records is None:
             why = "its share of the budget is planned for records, and privacy.unit names all that an agent holds"
         if not why and noisy and not has_target:
@@ -281,8 +249,8 @@ def with_settings(
         why = "" if share else "noise would hide their mean at this ε"
     # Three digits, which a run folder keeps: the same run follows from them.
     if missing:
-        planned = settings_of(
-            Facts(
+        planned = default_hyperparameters(
+            TrainingFacts(
                 known.classes,
                 fewest,
                 averaged,
@@ -338,7 +306,14 @@ def share_of_centre(features: int, noise: float) -> float:
 
 
 def with_centring(
-    s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: float, reach: float
+    s: Scenario,
+    algorithm: Any,
+    problem: Any,
+    shards: Shards,
+    topology: Topology,
+    averaged: float,
+    reach: float,
+    clip: Clip,
 ) -> Any:
     """The algorithm that sends means of features for as many rounds as it takes agents to agree about their mean.
 
@@ -351,20 +326,20 @@ def with_centring(
         fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
-        change = clip_of(s, "l2").at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
+        change = clip.at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
     # A server has the mean of all answers at once.
     centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
 
 
-def _no_centre(s: Scenario, topology: Topology, known: StepFacts | None = None) -> str:
+def _no_centre(s: Scenario, topology: Topology, stream: Stream, known: StepFacts | None = None) -> str:
     """Say why features are not read from their mean; "" where they may be. known: of the model."""
     if known is not None and not known.features:
         return "the model is not linear"
     if s.privacy.share and "x" not in s.privacy.share:
         return "privacy.share has no x"
-    if stream_of(s).kind not in CENTRED_STREAMS:
+    if stream.kind not in CENTRED_STREAMS:
         return "records come in a public order"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"
@@ -380,67 +355,36 @@ def settings_text(
     clip: Clip,
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
-    unit: Unit,
     pairs: PairNoise | None,
 ) -> str:
-    """What the settings of training come to, planned or given, in sentences; "" of anything else."""
-    step_size = getattr(algorithm, "y", None)
-    if not isinstance(problem, PlannedTraining) or not isinstance(step_size, StepSize):
+    """State learning rate, clip and accumulated noise of one-level training in a sentence; "" of other problems."""
+    step = getattr(algorithm, "y", None)
+    if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
-    if not isinstance(algorithm, DpDsgd):
-        # What noise moves is not derived of them.
-        bound = f"clipped to {clip.y:g}" if noise and math.isfinite(clip.y) else "not clipped"
-        step = f"{step_size.scale:g}{schedule_text(step_size.to_dict())}"
-        return f"{rounds} rounds of step {step}; the gradient of a record is {bound}."
-    local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
-    step = f"{algorithm.y.scale:g}{schedule_text(algorithm.y.to_dict())}"
-    note = f"{rounds} rounds{local} of step {step}"
-    centred = ", with features less their mean, x, which agents release first" if algorithm.centring_rounds else ""
-    if not noise or not math.isfinite(clip.y):
-        return f"{note}, without a clip{centred}."
+    is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
+    text = f"{rounds} rounds"
+    if is_dsgd and algorithm.steps > 1:
+        text += f", {algorithm.steps} local steps each,"
+    text += f" of step {step.scale:g}{schedule_text(step.to_dict())}"
+    if is_clipped:
+        decreasing = dict(clip.shares).get("y")
+        decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
+        contribution = "change by local steps" if is_dsgd and algorithm.block else "gradient of a record"
+        text += f"; the {contribution} is clipped to {clip.y:g}{decay}"
+    else:
+        text += ", without a clip"
+    if not is_dsgd:
+        return f"{text}."
+    if algorithm.centring_rounds:
+        text += ", with features less their mean, x, which agents release first"
+    if not is_clipped:
+        return f"{text}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
     # Mean over agents of the squares of their own deviations, over those of the schedules.
     own_square = 1.0 if pairs is None else pairs.own_square()
-    at, repeated = np.arange(rounds), 1 if algorithm.block else algorithm.steps
-    squares = np.square(schedule.select(np.array([np.argmax(schedule.scale)])).deviations(at + 1)).sum()
+    repeated = 1 if algorithm.block else algorithm.steps
+    largest = schedule.select(np.array([np.argmax(schedule.scale)]))
+    squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
     change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
-    what = "the change by local steps" if algorithm.block else "the gradient of a record"
-    note += f"; {what} is clipped to {clip.y:g}"
-    if (falls := dict(clip.shares).get("y")) is not None:
-        note += schedule_text(falls.to_dict())
-    if centred:
-        note += f"{centred} with noise"
-    note += f". All noise together moves every weight by about {change:.2g}"
-    note += ", before steps are adapted." if algorithm.adaptive else "."
-    scales = np.sort(np.ravel(schedule.scale))
-    others, largest = scales[:-1], scales[-1]
-    if averaged > 1 and others.size and largest > max(_FAR_LONGER * others[-1], float(np.linalg.norm(others))):
-        note += (
-            f" Most of it is of the agent with the fewest records, whose noise is {largest / others[-1]:.2g} times as "
-            "long as that of any other. Leave that agent out, or join it with another one."
-        )
-    if unit.records is None:
-        # What clipped means of all rounds move the weights by, if all records of all agents agree.
-        steps = np.ones(rounds) if algorithm.block else algorithm.y.series(rounds)
-        together = float((clip.bounds("y", at) * steps).sum()) * repeated
-        share = together / (1.0 - algorithm.heavy_ball) / (change * math.sqrt(problem.q))
-        note += (
-            " Noise hides everything that an agent holds, however much that is: over all rounds records move the "
-            f"average of {averaged} agents by {share:.2g} times its noise at most."
-        )
-        if share < _LEARNS:
-            needed = math.ceil(averaged * (_LEARNS / share) ** 2)
-            note += (
-                f" Expect little to be learnt below {_LEARNS:g} times, for which this ε takes about "
-                f"{float(f'{needed:.2g}'):,.0f} agents."
-            )
-        return note
-    known = problem.step_facts()
-    # The step as a share of that without noise.
-    share = algorithm.y.scale * known.curvature / _OF_CURVATURE
-    if known.linear or not share < _LEAST_STEP_SHARE:
-        return note
-    return (
-        f"{note} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "
-        "learn more at this ε where it fits. Leave out problem.model to train one."
-    )
+    before = ", before steps are adapted," if algorithm.adaptive else ""
+    return f"{text}. Accumulated noise per weight{before} has the standard deviation {change:.2g}."

@@ -103,16 +103,9 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
             f"Momentum {algorithm.heavy_ball:g} grows by itself on this graph, whose weights have the eigenvalue "
             f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
         )
-    why = f"λ = {step:.3g} and L = {curvature:.4g} for records of the declared ranges"
-    if kind in _AT_OWN and topology.edges.size:
-        why += f": λ_min(W) − λL = {least - step * curvature:.3g}, below −1"
+    # Three digits, rounded down.
+    unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     return (
-        f"The step of {longest} may be unstable on this graph ({why}). The largest step that is stable for all such "
-        f"records is {_rounded_down(largest):g}."
+        f"The step of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for records of "
+        f"the declared ranges). The largest stable step is {float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
     )
-
-
-def _rounded_down(value: float) -> float:
-    """Three digits, none above the value."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.floor(value / unit) * unit:.3g}")

@@ -8,27 +8,25 @@ No real record is used, and nothing of a trial is kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import RowWise
-from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.pairs import ShardsPair, first_pairs, searched_pairs, sparse_pairs
-from decentral_dp.simulation.probing.transcript import Change, Transcript
+from decentral_dp.simulation.probing.transcript import Change, WatchedRun
 
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class PairFindings:
     """What a pair of data sets showed.
 
     refusal: why what leaves without noise differs; None where it does not. changes: of what is noised. transcript: of
@@ -38,7 +36,7 @@ class Comparison:
     pair: ShardsPair
     refusal: InputError | None
     changes: tuple[Change, ...]
-    transcript: Transcript
+    transcript: WatchedRun
 
     @property
     def refusal_text(self) -> str:
@@ -49,11 +47,6 @@ class Comparison:
     def worst_change(self) -> Change | None:
         """The value that was changed farthest beyond, or up to, its sensitivity; None where nothing was noised."""
         return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
-
-    @property
-    def releases(self) -> dict[str, Array]:
-        """ "participant/index/channel" → what the first run released, and the second was given. Each is (b, width)."""
-        return self.transcript.releases()
 
     def excess(self, change: Change) -> str:
         """A refusal of a change that is not within its sensitivity."""
@@ -76,7 +69,7 @@ class Comparison:
             raise self.refusal
 
 
-def check_rows(job: Job) -> int:
+def check_rows(job: PlannedJob) -> int:
     """Try rows of the user's own losses, formulas and modules, for as many records as the job will evaluate at once.
 
     Returns:
@@ -91,13 +84,13 @@ def check_rows(job: Job) -> int:
     counts = {min(sizes), max(sizes)} if sizes else set()
     if job.stream.kind == "minibatch" and job.stream.batch:
         counts.add(int(job.stream.batch))
-    parts = [part for _, part in components_of(job.problem) if isinstance(part, RowWise)]
+    parts = [part for _, part in nested_components(job.problem) if isinstance(part, RowWise)]
     for part in parts:
         part.check_rows_apart(counts)
     return len(parts)
 
 
-def require_planned(transcript: Transcript, recorded: Ledger) -> None:
+def require_planned(transcript: WatchedRun, recorded: Ledger) -> None:
     """Raise InputError where what was recorded is not what is planned, and priced."""
     job, foreign = transcript.job, bool(transcript.job.components.algorithm.custom)
     # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
@@ -112,7 +105,7 @@ def require_planned(transcript: Transcript, recorded: Ledger) -> None:
         )
 
 
-def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterator[Comparison]:
+def tried_pairs(transcript: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairFindings]:
     """What the few pairs show of a job, and then so many of a search.
 
     Args:
@@ -123,92 +116,68 @@ def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterat
     for pair in first_pairs(job.shards):
         yield _comparison(transcript, pair)
     for pair in sparse_pairs(job.shards):
-        yield compare(job, pair)
-    search, ratio = searched_pairs(job.shards, pairs, seed), None
-    while True:
-        try:
-            pair = search.send(ratio)
-        except StopIteration:
-            return
-        shown = compare(job, pair)
-        yield shown
-        ratio = 0.0 if shown.worst_change is None else shown.worst_change.ratio
+        yield compare_pair(job, pair)
+    for pair in searched_pairs(job.shards, pairs, seed):
+        yield compare_pair(job, pair)
 
 
-def compare(job: Job, pair: ShardsPair) -> Comparison:
+def compare_pair(job: PlannedJob, pair: ShardsPair) -> PairFindings:
     """Run both data sets, the second with the released values of the first."""
-    transcript = Transcript(job, pair.key)
+    transcript = WatchedRun(job, pair.key)
     try:
         transcript.record(pair.first)
     except InputError as error:
-        return Comparison(pair, error, (), transcript)
+        return PairFindings(pair, error, (), transcript)
     return _comparison(transcript, pair)
 
 
-def _comparison(transcript: Transcript, pair: ShardsPair) -> Comparison:
+def _comparison(transcript: WatchedRun, pair: ShardsPair) -> PairFindings:
     refusal = None
     try:
         transcript.compare(pair.second, pair.replacement)
     except InputError as error:
         refusal = error
-    return Comparison(pair, refusal, tuple(transcript.changes), transcript)
+    return PairFindings(pair, refusal, tuple(transcript.changes), transcript)
 
 
 def difference(recorded: Ledger, planned: Ledger) -> str:
-    """The first difference, in words."""
+    """Name the first difference between what was released and what is planned."""
     mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
-    for name in mine.keys() - theirs.keys():
-        return f"it releases {name}, and plans none"
-    for name in theirs.keys() - mine.keys():
-        return f"it plans to release {name}, and does not"
+    for name in sorted(mine.keys() ^ theirs.keys()):
+        return f"it releases {name}, and plans none" if name in mine else f"it plans {name}, and does not release it"
     for name, made in mine.items():
         plan = theirs[name]
-        if made.mechanism != plan.mechanism:
-            if not made.mechanism.charged:
-                return f"{name} is planned with {plan.mechanism.name} noise and leaves without, as a plain array"
-            return f"{name} is planned as {plan.mechanism.name} and released as {made.mechanism.name}"
-        if made.dimension != plan.dimension:
-            return f"{name} is planned with {plan.dimension} numbers and released with {made.dimension}"
-        if made.mechanism.charged and not np.array_equal(made.rounds, plan.rounds):
-            return f"{name} is planned at the indices {plan.rounds.tolist()} and released at {made.rounds.tolist()}"
+        for what, one, other in (
+            ("mechanism", made.mechanism.name, plan.mechanism.name),
+            ("coordinates", made.dimension, plan.dimension),
+            ("agents", made.group.size, plan.group.size),
+            ("rounds", made.rounds.tolist(), plan.rounds.tolist()),
+        ):
+            if one != other and (what != "rounds" or made.mechanism.charged):
+                return f"{what} of {name}: {one} as released, {other} as planned"
         for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
-            if differing := _other_sensitivity(made, plan, split, recorded):
-                return differing
-    return "rates, groups or prices of the same releases differ"
-
-
-def _other_sensitivity(made: ChannelLedger, plan: ChannelLedger, split: Split, recorded: Ledger) -> str:
-    """The first release that one record of this kind moves by another distance than is planned, in words; or ""."""
-    each = [
-        c.sensitivity[split][:, c.group] if split in c.sensitivity else np.zeros((c.rounds.size, c.group.size))
-        for c in (made, plan)
-    ]
-    if each[0].shape != each[1].shape:
-        return f"{made.channel} is planned for {each[1].shape[1]} agents and released by {each[0].shape[1]}"
-    differ = ~np.isclose(each[0], each[1], rtol=1e-9, atol=0.0)
-    if not differ.any():
-        return ""
-    row, agent = (int(k) for k in np.argwhere(differ)[0])
-    change, planned = float(each[0][row, agent]), float(each[1][row, agent])
-    t = -(-int(made.rounds[row]) // recorded.releases_per_round)
-    whose = "" if differ[row].all() else f"agent {agent}: "
-    if math.isinf(change):
-        return (
-            f"{whose}{made.channel} in round {t} carries a mean that was asked at a value that was not released, so "
-            f"that nothing bounds how far one {split} record moves it, and {planned:.6g} is planned; ask at what an "
-            "exchange gave back, such as own.y"
-        )
-    return (
-        f"{whose}one {split} record moves {made.channel} in round {t} by up to {change:.6g} as recorded, and "
-        f"{planned:.6g} is planned"
-    )
+            none = np.zeros((made.rounds.size, 1))
+            moved, stated = (
+                c.sensitivity.get(split, none)[:, c.group if split in c.sensitivity else 0 * c.group]
+                for c in (made, plan)
+            )
+            differ = ~np.isclose(moved, stated, rtol=1e-9, atol=0.0)
+            if differ.any():
+                row, agent = (int(k) for k in np.argwhere(differ)[0])
+                unreleased = "" if np.isfinite(moved[row, agent]) else "; a mean at an unreleased value has no bound"
+                return (
+                    f"one {split} record of agent {agent} moves {name} in round "
+                    f"{-(-int(made.rounds[row]) // recorded.releases_per_round)} by up to {moved[row, agent]:.6g} as "
+                    f"recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
+                )
+    return "rates or prices of the same releases differ"
 
 
 # How far objects are followed into each other.
 _DEPTH = 8
 
 
-def components_of(component: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+def nested_components(component: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Name → a problem and what it is made of: the values of its fields, and of theirs."""
     yield name, component
     if depth == 0 or isinstance(component, type):
@@ -220,4 +189,4 @@ def components_of(component: Any, name: str = "", depth: int = _DEPTH) -> Iterat
     else:
         return
     for inner in names:
-        yield from components_of(getattr(component, inner), inner, depth - 1)
+        yield from nested_components(getattr(component, inner), inner, depth - 1)

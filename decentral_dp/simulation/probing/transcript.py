@@ -14,7 +14,7 @@ real records have, is not seen.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,9 @@ from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -61,7 +60,7 @@ class Change(NamedTuple):
         return float(ratio) if ratio == ratio else np.inf
 
 
-class Transcript:
+class WatchedRun:
     """What leaves the participants of a job on made-up records: an engine, which notes it and compares later runs.
 
     Args:
@@ -73,7 +72,7 @@ class Transcript:
 
     name = "local"
 
-    def __init__(self, job: Job, key: int = 0) -> None:
+    def __init__(self, job: PlannedJob, key: int = 0) -> None:
         self.job = job
         self.component = component_name(job)
         self.changes: list[Change] = []
@@ -106,13 +105,6 @@ class Transcript:
             InputError: where something that leaves without noise is not what it was.
         """
         self._start(shards, "fails on some records", replacement)
-
-    def releases(self) -> dict[str, Array]:
-        """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others.
-
-        Each is (b, width).
-        """
-        return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run agents here."""
@@ -192,7 +184,7 @@ class _Event(NamedTuple):
 class _Log:
     """What left one participant. round: the one that runs."""
 
-    def __init__(self, transcript: Transcript, agents: Any, releases_per_round: int) -> None:
+    def __init__(self, transcript: WatchedRun, agents: Any, releases_per_round: int) -> None:
         self.round = 0
         self._transcript = transcript
         self._agents = agents
@@ -213,14 +205,6 @@ class _Log:
         for channel, value in now.values.items():
             self._compare(now, channel, before.values[channel], value)
         return before.reply
-
-    def releases(self, participant: str) -> Iterator[tuple[str, Array]]:
-        """Key and value of each release that was noted."""
-        for event in self._events:
-            if event.kind == "release":
-                bundle = event.reply.released if isinstance(event.reply, Released) else event.reply
-                for channel in event.values:
-                    yield f"{participant}/{event.number}/{channel}", np.asarray(bundle[channel])
 
     def close(self) -> None:
         """At the end of a run. Raises InputError where something is missing."""
@@ -380,13 +364,13 @@ class _WatchedProgram:
         return self._program.step(t, known, s)
 
 
-def on_records(job: Job, shards: Shards, key: int) -> Job:
+def on_records(job: PlannedJob, shards: Shards, key: int) -> PlannedJob:
     """The job on made-up records, with randomness that anyone can draw."""
     bounded = replace(shards, labels=bounded_labels(job.scenario, shards.labels))
     return replace(job, records=records_in(job.problem, bounded, job.clip.norm), root=seeded_root(key, b"check"))
 
 
-def component_name(job: Job) -> str:
+def component_name(job: PlannedJob) -> str:
     """The component that is tried, as a refusal begins."""
     c = job.components
     return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.custom else f"problem.kind: {c.problem.name}"

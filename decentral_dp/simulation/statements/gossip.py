@@ -16,18 +16,17 @@ from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Claiming, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Split
-from decentral_dp.formatting import delta_text, schedule_text
+from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
-from decentral_dp.privacy.accounting.accountants import epsilon_of
-from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD
+from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.simulation.statements.job import group_equal, statement
-from decentral_dp.simulation.statements.statement import Horizon, Number, PaperClaim, PrivacyStatement, SharedNoise
+from decentral_dp.simulation.setting import Setting
+from decentral_dp.simulation.statements.job import statement
+from decentral_dp.simulation.statements.statement import Horizon, NoiseCorrelation, PaperClaim, PrivacyStatement
 
 # The mean of features is released in round 0 alone, and limits are stated for decaying steps: this one is 1 in round 0,
 # and all its later rounds together add less than float64 can tell.
@@ -35,9 +34,6 @@ _MEAN_STEP = StepSize(1.0, decay=60.0)
 
 # Algorithms whose every release carries one clipped step of the round, by the formulas of `infinite_horizon`.
 OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
-
-# Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
-_MOST_LIMITS = 16
 
 PROTOCOLS = {
     "released": "released state (gradients at {gradients_at})",
@@ -51,62 +47,37 @@ CENTRAL_PROTOCOLS = {
 }
 
 
-def privacy_statement(job: GossipJob) -> PrivacyStatement:
-    """The statement of a job of agents that trust nobody."""
-    limits = _limits(job)
+def gossip_statement(job: GossipJob) -> PrivacyStatement:
+    """Return the privacy statement of a job without a trusted party."""
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement(
         job,
         # How far steps lead beside noise that takes itself back no ratio of one release says.
         job.ledger if job.factor is None else replace(job.ledger, channels=()),
-        _each_at_infinity(job),
-        _notes(job, limits.finite_data),
+        _notes(job),
         trusted=False,
         claimed=gossip_claim(job),
         pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
-        at_infinity=limits,
+        at_infinity=gossip_horizon(job),
         colluders=job.scenario.privacy.colluders,
-        shared=_shared(job),
+        shared=_noise_correlation(job),
     )
 
 
-# Numbers of colluders for which a price is told, beside the scenario's own and the largest; more take long to price.
-_FEW_COLLUDERS = 4
-
-
-def _shared(job: GossipJob) -> SharedNoise | None:
-    """The noise that neighbours share, and what it is worth against each number of colluders."""
+def _noise_correlation(job: GossipJob) -> NoiseCorrelation | None:
     if job.pairs is None:
         return None
-    pairs, delta = job.pairs, job.scenario.privacy.delta
+    pairs = job.pairs
     most = np.max(
         [pairs.degrees(t) for t in ((0,) if job.topology.over_time is None else range(job.rounds + 1))], axis=0
     )
-    epsilon: dict[str, Number] = {}
-    for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
-        ledger = job.ledger if q == pairs.colluders else _with_colluders(job.ledger, replace(pairs, colluders=q))
-        epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
     own, links = pairs.own_deviations(np.arange(job.n_agents)), pairs.links()
     correlation = job.scenario.privacy.correlation
     ratio = float(pairs.ratios(links).mean() / own.mean())
-    return SharedNoise(ratio, epsilon, int(most.min()), (correlation and correlation.across) or "")
-
-
-def _with_colluders(ledger: Ledger, pairs: PairNoise) -> Ledger:
-    """The same releases, charged as they are against so many colluders."""
-    everybody = np.arange(ledger.n_agents)
-
-    def charge_channel(c: ChannelLedger) -> ChannelLedger:
-        wide, rounds = c.columns(c.group, everybody), c.rounds // ledger.releases_per_round
-        own = wide.shared["own_scale"] / pairs.own_deviations(everybody)
-        scale = pairs.effective_scales(own, rounds, everybody)
-        # Who is away sends nothing, in noise without end.
-        return replace(wide, scale=np.where(np.isinf(wide.scale), np.inf, scale))
-
-    return replace(ledger, channels=tuple(charge_channel(c) if c.shared else c for c in ledger.channels))
+    return NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:
@@ -116,37 +87,29 @@ def _clip(job: GossipJob) -> dict[str, Any]:
     return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
 
 
-def gossip_horizon(job: GossipJob, agents: IntArray | None = None, channel: str | None = None) -> Horizon:
-    """Bound the budget for T → ∞, in exact arithmetic, for these finite data and for an endless stream of such records.
-
-    Args:
-        job: of agents that trust nobody.
-        agents: (k,) numbers of the agents whose worst is given; default all.
-        channel: one channel alone; default all together.
+def gossip_horizon(job: GossipJob) -> Horizon:
+    """Bound ε of the worst agent for T → ∞, in exact arithmetic.
 
     Returns:
-        The horizon. Its finite_data is ε at privacy.delta; +inf where that is proven to diverge, or already the planned
-        rounds have no finite ε; None where nothing is known. Its endless_stream is pure ε for Laplace, ε at
-        privacy.delta for Gaussian noise; None without a stream or a known bound.
+        `finite_data`: ε at privacy.delta on these records, +inf if that is proved to diverge or the planned rounds have
+        no finite ε already, None if nothing is known. `endless_stream`: the bound if the stream of records never ended,
+        pure ε for Laplace and ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
-    who = np.arange(job.n_agents) if agents is None else agents
-    spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]
-    finite, endless = None, None
-    if isinstance(job.algorithm, Claiming) and channel is None and job.mechanism != NO_NOISE and spent.any():
-        return Horizon(math.inf if np.isinf(spent).any() else None, job.algorithm.endless_stream(job, who))
-    if (spent == 0.0).all():
+    epsilon, finite, endless = job.budget.epsilon, None, None
+    if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
+        return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
+    has_other_sums = _has_other_sums(job)
+    if (epsilon == 0.0).all():
         finite = 0.0
-    elif job.mechanism == NO_NOISE or np.isinf(spent).any():
+    elif job.mechanism == NO_NOISE or np.isinf(epsilon).any():
         finite = math.inf
-    elif channel is not None and _is_released_once(job, channel):
-        finite = float(spent.max())
-    elif _has_other_sums(job):
+    elif has_other_sums:
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
-        finite = _finite_budget(job, job.algorithm, who, channel)
-    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not _has_other_sums(job)
+        finite = _finite_budget(job, job.algorithm)
+    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
-        endless = _endless_budget(job, job.algorithm, who, channel)
+        endless = _endless_budget(job, job.algorithm)
     return Horizon(finite, endless)
 
 
@@ -168,35 +131,12 @@ def _has_other_sums(job: GossipJob) -> bool:
     )
 
 
-def _is_released_once(job: GossipJob, channel: str) -> bool:
-    """Whether the channel carries the mean of features, whose ε does not depend on the number of rounds."""
-    releases = job.algorithm.releases(job.problem.p, job.problem.q)
-    return channel in releases and releases[channel].terms == ("feature_mean",)
-
-
 def _has_points(job: GossipJob) -> bool:
     """Whether a step size or the noise is given by factors at some rounds."""
     return any(getattr(part, "points", ()) for part in (*vars(job.algorithm).values(), *job.noise.values()))
 
 
-def _limits(job: GossipJob) -> Horizon:
-    """`gossip_horizon` of everything, and channel by channel."""
-    channels = {c: gossip_horizon(job, channel=c) for c in job.budget.channels}
-    return replace(gossip_horizon(job), channels=channels)
-
-
-def _each_at_infinity(job: GossipJob) -> list[Horizon | None]:
-    """`gossip_horizon` of each agent, once for equal counts, weights and noise. None if too many differ."""
-    facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
-    facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
-    first, group = group_equal(facts)
-    if first.size > _MOST_LIMITS:
-        return [None] * job.n_agents
-    limits = [gossip_horizon(job, np.array([i])) for i in first]
-    return [limits[g] for g in group]
-
-
-def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel: str | None) -> float:
+def _finite_budget(job: GossipJob, algorithm: OneStep) -> float:
     """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
@@ -204,11 +144,11 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel
     """
     stream, worst = job.stream, 0.0
     for split in SPLITS:
-        fewest = int(job.counts[split][agents].min())
+        fewest = int(job.counts[split].min())
         if not fewest:
             continue
         records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
-        queries, batch = _queries(job, algorithm, split, agents, channel), stream.batch or records
+        queries, batch = _queries(job, algorithm, split), stream.batch or records
         delta = job.scenario.privacy.delta
         if job.unit != RECORD:
             # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
@@ -219,31 +159,29 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel
     return worst
 
 
-def _endless_budget(job: GossipJob, algorithm: LdpDsbo, agents: IntArray, channel: str | None) -> float | None:
+def _endless_budget(job: GossipJob, algorithm: LdpDsbo) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
     delta = job.scenario.privacy.delta if not job.mechanism.pure else 0.0
     for split in SPLITS:
-        queries = _queries(job, algorithm, split, agents, channel)
+        queries = _queries(job, algorithm, split)
         cost = infinite_horizon.price_endless(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
 
-def smallest_noise(job: GossipJob, agents: IntArray) -> dict[str, StepSize]:
-    """Channel → the smallest scale and the largest decay of any of these agents."""
-    return {c: StepSize(float(s.scale[agents].min()), float(s.decay[agents].max())) for c, s in job.noise.items()}
+def smallest_noise(job: GossipJob) -> dict[str, StepSize]:
+    """Channel → the smallest scale and the largest decay of any agent."""
+    return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
 
 
-def _queries(
-    job: GossipJob, algorithm: OneStep, split: Split, agents: IntArray, channel: str | None
-) -> list[infinite_horizon.DecayingRelease]:
+def _queries(job: GossipJob, algorithm: OneStep, split: Split) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
-    noise = smallest_noise(job, agents)
+    noise = smallest_noise(job)
     sent = algorithm.releases(job.problem.p, job.problem.q)
-    fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
+    fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
     steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
     return [
         infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c)) for c, step in steps.items()
@@ -256,8 +194,7 @@ def gossip_claim(job: GossipJob) -> PaperClaim | None:
     return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
 
 
-def _notes(job: GossipJob, finite: float | None) -> list[str]:
-    """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
+def _notes(job: GossipJob) -> list[str]:
     out = _published_notes(job) if job.scenario.privacy.guarantee == "as_published" else []
     if job.factor is not None:
         out.append(
@@ -267,8 +204,6 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
     average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
     if isinstance(average, float) and job.scenario.tail_length == 1:
         out.append(f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged.")
-    if job.mechanism != NO_NOISE:
-        out.append(_limit(job, finite))
     return out
 
 
@@ -278,18 +213,4 @@ def _published_notes(job: GossipJob) -> list[str]:
     return job.algorithm.paper_notes(job)
 
 
-def _limit(job: GossipJob, finite: float | None) -> str:
-    """What becomes of the budget for T → ∞ on finite shards."""
-    if finite is None:
-        return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
-    if np.isinf(job.budget.epsilon).any():
-        return "No finite ε is known for T → ∞ on finite shards: the planned rounds have none."
-    if math.isinf(finite):
-        return "A finite shard is used up: with these steps and this noise its ε grows without bound as T → ∞."
-    if finite == 0.0:
-        return "Nothing that is released reads a record: ε = 0 for T → ∞, too."
-    delta = delta_text(job.scenario.privacy.delta)
-    return (
-        f"For T → ∞ the ε of these finite shards at δ = {delta} stays bounded in exact arithmetic, since the "
-        "steps decay fast enough beside the noise. What float64 adds grows with T."
-    )
+GOSSIP = Setting(gossip_job, gossip_statement, gossip_claim)

@@ -31,13 +31,12 @@ from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,
     AgentBudgets,
     Cost,
-    Horizon,
     PrivacyStatement,
     Signal,
 )
@@ -48,15 +47,12 @@ _LARGE_DELTA = 0.1
 _MOST_NAMED = 5
 
 
-def statement(
-    job: Job, planned: Ledger, limits: Sequence[Horizon | None], notes: Sequence[str], trusted: bool, **own: Any
-) -> PrivacyStatement:
+def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
     """State a job's guarantee and its price, as far as it is said alike in every setting.
 
     Args:
         job: planned and priced.
         planned: every release of a round once.
-        limits: of the budget for T → ∞, agent by agent.
         notes: of its setting, which come last.
         trusted: whether a coordinator releases one value for all.
         own: the other fields of `PrivacyStatement`, which a setting has of its own.
@@ -84,7 +80,7 @@ def statement(
         # "as_published" has a claim instead.
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
-        agents=_agent_budgets(budget, limits, absent),
+        agents=_agent_budgets(budget, absent),
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
         numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
@@ -99,7 +95,7 @@ def statement(
     )
 
 
-def delta_cautions(job: Job) -> list[str]:
+def delta_cautions(job: PlannedJob) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     together = job.unit.records
@@ -113,7 +109,7 @@ def delta_cautions(job: Job) -> list[str]:
     ]
 
 
-def authors_word(job: Job) -> list[str]:
+def authors_word(job: PlannedJob) -> list[str]:
     """What the ledger cannot know of components from outside, in sentences that follow `AUTHORS_WORD`."""
     c, entry, parts = job.components, job.components.algorithm, job.components.authors_word
     if job.mechanism == NO_NOISE:
@@ -141,14 +137,12 @@ def _mechanisms_word(mechanism: OutsideMechanism) -> str:
     )
 
 
-def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: frozenset[str]) -> AgentBudgets:
-    """The budget of each agent. limits: agent by agent, for T → ∞. absent: channels that nothing is sent on."""
+def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
+    """The budget of each agent. absent: channels that nothing is sent on."""
     sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
     columns += [column for cost in sent.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
-    known = {limit: k for k, limit in enumerate(dict.fromkeys(limits))}
-    columns.append(np.array([known[limit] for limit in limits], dtype=np.float64))
     firsts, which = group_equal(columns)
     different = tuple(
         AgentBudget(
@@ -157,7 +151,6 @@ def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: fro
             epsilon_pure=float(whole[1][i]),
             channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in sent.items()},
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
-            at_infinity=limits[i],
         )
         for i in firsts.tolist()
     )

@@ -49,12 +49,10 @@ class Horizon:
 
     finite_data: ε at δ of the records there are; +inf where it diverges, None where nothing is known.
     endless_stream: pure ε for Laplace, ε at δ for Gaussian noise, if new records never ended; None without a bound.
-    channels: the same of single channels, where they were computed.
     """
 
     finite_data: Number = None
     endless_stream: Number = None
-    channels: Mapping[str, Horizon] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,6 @@ class AgentBudget:
         epsilon_pure: the same at δ = 0.
         channels: channel → what its releases cost alone.
         records: "train" and "validation" → ε at δ of one replaced record of that kind.
-        at_infinity: the limit for T → ∞; None where a plan has an end.
     """
 
     agent: int
@@ -75,7 +72,6 @@ class AgentBudget:
     epsilon_pure: Number = None
     channels: Mapping[str, Cost] = field(default_factory=dict)
     records: Mapping[str, Number] = field(default_factory=dict)
-    at_infinity: Horizon | None = None
 
 
 # Of so many agents at most result.json has an entry each; of more those with equal budgets share one.
@@ -224,28 +220,28 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class SharedNoise:
-    """Noise that agents share.
+class NoiseCorrelation:
+    """Noise that is correlated between agents.
 
-    ratio: of its deviation to that of an agent's own, both averaged where they differ. epsilon: number of colluders, as
-    text → ε of the worst agent against them. worthless: the least number that may leave some agent its own noise alone.
-    across: the key of that name.
+    Args:
+        ratio: deviation of the shared noise, over that of an agent's own; both averaged if they differ.
+        collusion_threshold: the least number of colluding agents that may leave an agent its own noise only.
+        between_agents: "pairwise", "zero_sum" or "optimised".
     """
 
     ratio: float
-    epsilon: Mapping[str, Number]
-    worthless: int
-    across: str = "pairwise"
+    collusion_threshold: int
+    between_agents: str = "pairwise"
 
     @property
     def text(self) -> str:
-        """The noise that agents share, and ε against each number of colluders."""
-        telling = {"0": "no agent tells what it knows", "1": "one does"}
-        prices = ", ".join(f"{epsilon_text(e)} if {telling.get(q, f'{q} do')}" for q, e in self.epsilon.items())
-        who = "every two agents" if self.across == "zero_sum" else "each two neighbours"
-        size = f"{'on average ' if self.across == 'optimised' else ''}{self.ratio:.3g} times an agent's own"
-        text = f"{who} share noise that cancels, {size}. ε is {prices}."
-        return f"{text} Against {self.worthless} some agent may be left with its own noise alone."
+        """The sharing agents, the ratio, and the number of colluders against which sharing is worth nothing."""
+        who = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
+        mean = "on average " if self.between_agents == "optimised" else ""
+        return (
+            f"{who} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
+            f"{self.collusion_threshold} colluders an agent may be left with its own noise only."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -304,7 +300,7 @@ class PrivacyStatement:
     protected: str
     neighbours: Literal["replace", "zero_out"]
     colluders: int = 0
-    shared: SharedNoise | None = None
+    shared: NoiseCorrelation | None = None
     signal: Mapping[str, Signal] = field(default_factory=dict)
     authors_word: tuple[str, ...] = ()
     notes: tuple[str, ...]

@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import closed_form
 from tests.support.naive import (

@@ -17,7 +17,7 @@ from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded, Sensitivity, transpose, unproven
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedDsboJhip
 from tests.conformance.gossip import Shares, Told, halved
 from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice

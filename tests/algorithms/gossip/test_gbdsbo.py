@@ -14,7 +14,7 @@ from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedGbdsbo
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven

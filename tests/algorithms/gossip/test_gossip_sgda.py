@@ -20,8 +20,8 @@ from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.user_code import UserCodeError
 from tests.conformance.gossip import halved, with_fields_of
 from tests.support import minimax_loop as oracle

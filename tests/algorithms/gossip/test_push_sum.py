@@ -17,7 +17,7 @@ from decentral_dp.algorithms.gossip.push_sum import PushSum, State
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished

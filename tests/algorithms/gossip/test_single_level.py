@@ -13,7 +13,7 @@ from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest, with_fields_of
 from tests.support.naive import Loop, Vectors, finished, ledgers, made, misheard
 from tests.support.single_level import base, moments, only_y, table

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedVrdsbo, solve_unreleased
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import closed_form

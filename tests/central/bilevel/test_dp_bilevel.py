@@ -13,8 +13,8 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.sensitivities import penalty_bias
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without
 from tests.support.penalty_jobs import SOLVING, SPLITS, UNKNOWN, agree, content, groups, made, solved_by
 from tests.support.penalty_loop import Naive

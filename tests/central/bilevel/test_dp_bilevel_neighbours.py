@@ -18,7 +18,7 @@ from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.problems.protocol import CHANGE
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, performed, scripted, with_noise
 from tests.support.oracles import gaussian_delta
 from tests.support.penalty_clients import Records, client_blocks

@@ -22,7 +22,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_eps
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.bilevel import PublishedDpBilevel
 from papers.published.calibration import budget_per_release, gaussian_scale
 from tests.support.coordinator_replay import performed, with_noise

@@ -18,8 +18,8 @@ from decentral_dp.central.pooled import Pooled
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.exact_laws import rejected
 from tests.support.published import as_published
 

@@ -13,8 +13,8 @@ import decentral_dp
 from decentral_dp.central.bilevel.lower_solvers import LowerObjective, PublicFacts, noise_gain, steps_of_descent
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.exchange import Bundle, Release, Released
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import with_noise
 from tests.support.penalty_jobs import agree, content, made
 from tests.support.penalty_loop import Naive

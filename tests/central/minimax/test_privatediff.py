@@ -21,7 +21,7 @@ from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise, without
 from tests.support.minimax_loop import Loop, agree, content, made
 

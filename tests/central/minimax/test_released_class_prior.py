@@ -19,7 +19,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
 
@@ -144,7 +144,7 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
-        build.build(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
+        build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
 def test_no_noise_is_printed_for_the_share() -> None:

@@ -14,7 +14,7 @@ from decentral_dp.central.problems.wgan import Real, Wgan
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import MINIMAX, ProblemFacts
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 D, LATENT = 3, 2
 

@@ -21,10 +21,10 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
     remainder,
     round_losses,
 )
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.statements.gossip import gossip_horizon as limits
 from decentral_dp.simulation.statements.job import delta_cautions
-from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import Horizon
 from tests.support.schedules import STEPS, Power, noise, stream
 
@@ -168,7 +168,6 @@ def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: 
     base["algorithm"] |= {"kind": "ma_dsbo", "rounds": 2, "inner": 2, "inverse": 2}
     job = build(decentral_dp.load(base))
     assert limits(job) == Horizon(None, None)
-    assert limits(job, channel="y").finite_data is None
     off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
     assert limits(off).finite_data == math.inf
     scales = {c: {"scale": 0.1} for c in "xyz"}

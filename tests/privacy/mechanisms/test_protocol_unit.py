@@ -13,7 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from tests.support.run_folders import STATEMENT
 

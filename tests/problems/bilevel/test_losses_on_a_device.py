@@ -233,7 +233,7 @@ def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
 def test_a_device_costs_the_same_and_no_run_is_resumed_on_another(cuda: list[str]) -> None:
     """It rounds differently: repeated rounds would be a second release under the same noise."""
     text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
-    here, there = (build.build(load("own_losses", change)) for change in text.values())
+    here, there = (build.build_job(load("own_losses", change)) for change in text.values())
     np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
     assert build.run_digest(here) != build.run_digest(there)
     plans = [decentral_dp.plan(load("own_losses", change)) for change in text.values()]
@@ -249,14 +249,14 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
         here = from_losses(loss, loss, **sizes)
         there = on_device(here, "cuda")
         for problem, device in ((here, "cuda"), (there, "cpu"), (there, "cuda")):
-            job = build.build(load("own_losses", [f'run.device="{device}"']), problem=problem)
+            job = build.build_job(load("own_losses", [f'run.device="{device}"']), problem=problem)
             assert job.problem.device == "cuda"
         for problem, device in ((here, "cuda"), (there, "cpu")):
             asked = ['run.engine="ray"', f'run.device="{device}"']
             with pytest.raises(InputError, match=r"^run\.device: Ray starts actors without a GPU\. Take"):
-                build.build(load("own_losses", asked), problem=problem)
+                build.build_job(load("own_losses", asked), problem=problem)
     roots = [
-        build.run_digest(build.build(decentral_dp.load("own_losses"), problem=problem)) for problem in (here, there)
+        build.run_digest(build.build_job(decentral_dp.load("own_losses"), problem=problem)) for problem in (here, there)
     ]
     assert roots[0] != roots[1]
 
@@ -288,10 +288,10 @@ def test_an_authors_problem_says_where_it_computes(tmp_path: Path) -> None:
             content["problem"]["kind"] = f"{Path(file).stem}:Mine"
             content["run"] = {"device": "cuda"}
             if file == "mine.py":
-                assert build.build(content).problem.device == "cuda"
+                assert build.build_job(content).problem.device == "cuda"
                 continue
             with pytest.raises(InputError, match=r"^run\.device: deaf:Mine computes in numpy, on the CPU"):
-                build.build(content)
+                build.build_job(content)
 
 
 # Machines without one.

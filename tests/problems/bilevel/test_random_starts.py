@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 # A network of one hidden layer; x is the logarithm of its weight decay.
 NETWORK = """
@@ -111,10 +111,6 @@ def test_in_python_a_start_is_a_vector() -> None:
     }
     made = decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start={"y": [1.0, 2.0]})
     assert made.start["y"].tolist() == [1.0, 2.0]
-    for start, sentence in (
-        ({"y": [1.0]}, "wanted 2 finite"),
-        ({"w": [1.0]}, "only x and y"),
-        ({"x": [np.nan]}, "1 fin"),
-    ):
-        with pytest.raises(InputError, match=sentence):
+    for start in ({"y": [1.0]}, {"w": [1.0]}, {"x": [np.nan]}):
+        with pytest.raises(InputError, match="start: got"):
             decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start=start)

@@ -23,7 +23,7 @@ from decentral_dp.files.durable import digest
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import (
     is_sealed,
     read_any_result,
@@ -59,7 +59,7 @@ def _cut_off(folder: Path, secret: bool) -> None:
 
 def _reader(folder: Path) -> Check:
     """Compare the content that is read of a run under way with its content now."""
-    job = build(load(folder / "scenario.toml"))
+    job = build_job(load(folder / "scenario.toml"))
     found, lock = journal.open_interrupted(folder)
     lock.close()
 

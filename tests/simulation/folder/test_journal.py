@@ -29,7 +29,7 @@ from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import is_complete, read_result
 from tests.support.run_folders import rewrite_journal
 
@@ -185,7 +185,7 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     _cut_off(small, tmp_path / "run", 6)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 6 <= result["rounds"] <= 7
-    job = build(small)
+    job = build_job(small)
     spent = price(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
@@ -267,7 +267,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
     assert done.simulation().root == root
-    again = build(small).with_root(root)
+    again = build_job(small).with_root(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last_snapshot.released.items():
         np.testing.assert_array_equal(done.released[channel], value)

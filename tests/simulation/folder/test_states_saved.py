@@ -16,7 +16,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.states import AuthorModule, UnreadableError, from_bytes, module_of, to_bytes
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from tests.golden.cases import is_planned_only, scenario_names
 
 OWN = AuthorModule(__name__, globals())
@@ -25,7 +25,7 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 @pytest.mark.parametrize("name", HERE)
 def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
-    job = build(decentral_dp.load(name))
+    job = build_job(decentral_dp.load(name))
     rounds = min(job.rounds, 3)
     home, seen, kept = module_of(job.algorithm), [], []
 

@@ -24,8 +24,8 @@ from decentral_dp.errors import Stopped
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.jobs.build import build, run_digest
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job, run_digest
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
 FREE = ["privacy={guarantee='none'}"]
@@ -38,11 +38,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def sharded(shards: Path, *overrides: str) -> Job:
-    return build(load(shards / "scenario.toml", overrides))
+def sharded(shards: Path, *overrides: str) -> PlannedJob:
+    return build_job(load(shards / "scenario.toml", overrides))
 
 
-def played(job: Job) -> Outcome:
+def played(job: PlannedJob) -> Outcome:
     return job.start(LocalEngine())
 
 
@@ -53,7 +53,7 @@ def same(one: Outcome, other: Outcome) -> bool:
 
 
 def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None:
-    whole = build(load(WHOLE[0], [*WHOLE[1], *FREE]))
+    whole = build_job(load(WHOLE[0], [*WHOLE[1], *FREE]))
     assert same(played(sharded(shards, *FREE)), played(whole))
 
 
@@ -61,18 +61,18 @@ def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None
 def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     root = b"r" * 32
     ours = sharded(shards, f"run.blocks={blocks}").with_root(root)
-    whole = build(load(*WHOLE)).with_root(root)
+    whole = build_job(load(*WHOLE)).with_root(root)
     assert same(played(ours), played(whole))
     assert not same(played(ours), played(whole.with_root(b"s" * 32)))
 
 
 def test_measures_that_are_no_sums_are_refused(shards: Path) -> None:
-    with pytest.raises(InputError, match=r'run\.measures: the records are with their agents, .* "test_auc" is none\.'):
+    with pytest.raises(InputError, match=r"run\.measures: .test_auc. needs probabilities"):
         sharded(shards, 'run.measures=["test_loss", "test_auc"]')
 
 
 def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
-    ours, whole = sharded(shards), build(load(*WHOLE))
+    ours, whole = sharded(shards), build_job(load(*WHOLE))
     for name in ("epsilon", "epsilon_pure"):
         np.testing.assert_allclose(getattr(ours.budget, name), getattr(whole.budget, name), rtol=1e-12)
     assert ours.ledger.same_releases(whole.ledger)
@@ -111,7 +111,7 @@ def test_the_driver_sees_no_state_and_no_score(shards: Path) -> None:
 def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -> None:
     root = b"r" * 32
     whole, ours = (
-        build(load(*WHOLE)).with_root(root),
+        build_job(load(*WHOLE)).with_root(root),
         sharded(shards, "run.agent_scores=true", "run.blocks=3").with_root(root),
     )
     found = []
@@ -196,7 +196,7 @@ def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
 def test_keys_that_do_not_go_with_shards_are_refused(shards: Path, override: str, said: str) -> None:
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
     with pytest.raises(InputError) as refused:
-        build(load(content, [override], folder=shards))
+        build_job(load(content, [override], folder=shards))
     assert str(refused.value).startswith(said)
 
 
@@ -204,7 +204,7 @@ def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
     del content["problem"]["manifest"]
     with pytest.raises(InputError, match=r"problem\.manifest: missing\. Every agent has a file of its own"):
-        build(load(content, folder=shards))
+        build_job(load(content, folder=shards))
 
 
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
@@ -230,13 +230,13 @@ def test_secret_noise_takes_the_secret_beside_the_records(shards: Path, tmp_path
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
     del content["seed"]
     root = SecretRoot(b"r" * 32)
-    one = build(load(content, folder=shards)).with_root(root)
+    one = build_job(load(content, folder=shards)).with_root(root)
     # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
-    assert not same(played(one), played(build(load(*WHOLE)).with_root(root)))
-    assert same(played(one), played(build(load(content, folder=shards)).with_root(root)))
+    assert not same(played(one), played(build_job(load(*WHOLE)).with_root(root)))
+    assert same(played(one), played(build_job(load(content, folder=shards)).with_root(root)))
     other = tmp_path / "again"
     write_shards(load(*WHOLE), other)
-    assert not same(played(one), played(build(load(content, folder=other)).with_root(root)))
+    assert not same(played(one), played(build_job(load(content, folder=other)).with_root(root)))
 
 
 def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
     }
     content["topology"] = {"kind": "path", "agents": 2}
     content["algorithm"]["rounds"] = 2
-    job = build(load(content, folder=tmp_path))
+    job = build_job(load(content, folder=tmp_path))
     assert [counts.tolist() for counts in job.counts.values()] == [[4, 4], [2, 2]]
     mine = agent_shards_of(job.components, 2)
     assert mine is not None
@@ -294,7 +294,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
 def test_other_problems_and_deals_have_the_same_bits(name: str, overrides: list[str], tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=3", *overrides])
     write_shards(given, tmp_path / "shards")
-    ours, whole = (build(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
+    ours, whole = (build_job(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
     one, other = played(ours), played(whole)
     assert one.last_snapshot.released.keys() == other.last_snapshot.released.keys()
     for channel, value in other.last_snapshot.released.items():
@@ -322,7 +322,7 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
     write_shards(given, tmp_path / "shards")
     override = ["run.agent_scores=true"]
     ours, whole = (
-        build(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given)
+        build_job(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given)
     )
     one, other = played(ours), played(whole)
     assert same(one, other)

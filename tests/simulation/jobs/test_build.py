@@ -15,7 +15,7 @@ from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.data import scaling
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.simulation.jobs.build import build_job, run_digest
 from tests.support.processor import narrow_environment
 
 torch = pytest.importorskip("torch")
@@ -24,7 +24,7 @@ SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
 
 
 def digest(scenario: Any, *changes: str, **given: Any) -> str:
-    return run_digest(build(load(scenario, changes), **given))
+    return run_digest(build_job(load(scenario, changes), **given))
 
 
 @pytest.mark.parametrize("name", [MAIN, "own_csv", "own_losses", "dp_sgda", "regularisation_tuner", "auc_digits"])
@@ -49,7 +49,7 @@ def test_the_last_bits_of_scaled_records_do_not_matter(monkeypatch: pytest.Monke
         return done._replace(features=np.nextafter(done.features, 2.0))
 
     monkeypatch.setattr(scaling, "normalise", elsewhere)
-    assert build(load(MAIN)).shards.features.max() > 0.0
+    assert build_job(load(MAIN)).shards.features.max() > 0.0
     assert digest(MAIN) == before
 
 
@@ -139,8 +139,8 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
 def test_it_is_the_same_in_another_process_and_on_another_processor() -> None:
     text = """
 import decentral_dp
-from decentral_dp.simulation.jobs.build import build, run_digest
-print(run_digest(build(decentral_dp.load("ring_breast_cancer"))))
+from decentral_dp.simulation.jobs.build import build_job, run_digest
+print(run_digest(build_job(decentral_dp.load("ring_breast_cancer"))))
 """
     command = [sys.executable, "-c", text]
     out = subprocess.run(command, env=narrow_environment(), capture_output=True, text=True, check=True)

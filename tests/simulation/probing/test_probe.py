@@ -22,13 +22,13 @@ from decentral_dp.config.loading import load
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.plan import Plan, print_plan
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.plan import Plan, print_privacy_plan
 from decentral_dp.simulation.probing.pairs import made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, comparisons, require_planned
-from decentral_dp.simulation.probing.transcript import Transcript
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
+from decentral_dp.simulation.probing.transcript import WatchedRun
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -52,19 +52,19 @@ def changed(folder: Path, name: str, *changes: tuple[str, str]) -> decentral_dp.
     return load(folder / f"{name}.toml")
 
 
-def probe(job: Job) -> None:
+def probe(job: PlannedJob) -> None:
     """Compare the first rounds of a job on few pairs, as `check` does on many."""
     check_rows(job)
-    transcript = Transcript(replace(job, rounds=min(ROUNDS, job.rounds)))
+    transcript = WatchedRun(replace(job, rounds=min(ROUNDS, job.rounds)))
     recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
     transcript.repeat()
     require_planned(transcript, recorded)
-    for comparison in comparisons(transcript):
+    for comparison in tried_pairs(transcript):
         comparison.require_private()
 
 
 def said(scenario: Any, **given: Any) -> str:
-    job = build(scenario, **given)
+    job = build_job(scenario, **given)
     with pytest.raises(InputError) as caught:
         probe(job)
     text = str(caught.value)
@@ -75,7 +75,7 @@ def said(scenario: Any, **given: Any) -> str:
 
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
 def test_honest_algorithms_pass(tmp_path: Path, name: str) -> None:
-    job = build(changed(tmp_path, name))
+    job = build_job(changed(tmp_path, name))
     probe(job)
     assert np.isfinite(job.budget.epsilon).all()
 
@@ -98,7 +98,7 @@ def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) 
 
 def test_a_public_array_is_taken(tmp_path: Path) -> None:
     scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
-    job = build(scenario)
+    job = build_job(scenario)
     probe(job)
     assert "u" in statement_of(job).free_channels
 
@@ -234,7 +234,7 @@ class Starts(LogisticHyperparameter):
 
 
 def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
-    job = build(scenario(), problem=Mine(30, CLASSES))
+    job = build_job(scenario(), problem=Mine(30, CLASSES))
     probe(job)
     notes = statement_of(job).notes
     assert any(note.startswith('On the author\'s word: "Mine"') for note in notes)
@@ -273,7 +273,7 @@ def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> No
     scenario = changed(tmp_path, "averaged")
     content = tomllib.loads(BLOCKS["averaged.toml"])
     content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.1, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
-    ours = build(load(content, folder=scenario.folder)).problem
+    ours = build_job(load(content, folder=scenario.folder)).problem
     text = said(load(content, folder=scenario.folder), problem=Whole(ours.model, ours.objective))
     assert text.startswith("problem.kind: Whole: ")
     assert "one made-up train record moves" in text
@@ -305,7 +305,7 @@ def by_problem(folder: Path, name: str) -> Any:
         content["algorithm"] = {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}}
         return load(content, folder=folder), {"problem": Mine(30, CLASSES)}
     content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.25, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
-    ours = build(load(content, folder=scenario.folder)).problem
+    ours = build_job(load(content, folder=scenario.folder)).problem
     return load(content, folder=folder), {"problem": Taken(ours.model, ours.objective)}
 
 
@@ -315,7 +315,7 @@ def by_problem(folder: Path, name: str) -> Any:
 def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
     scenario, given = way(tmp_path, name)
     shown = StringIO()
-    print_plan(Plan.from_job(build(scenario, **given)), console(shown, 10_000))
+    print_privacy_plan(Plan.from_job(build_job(scenario, **given)), console(shown, 10_000))
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
     assert "with unverified components (see the notes)" in shown.getvalue()
