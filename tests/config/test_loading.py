@@ -88,7 +88,7 @@ REFUSED = {
     "topology.agents=1": 'kind = "complete" for one agent alone',
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
     "topology.file=a.graphml": "give either kind",
-    "topology={file='nowhere.graphml'}": "nowhere.graphml does not exist",
+    "topology={file='nowhere.graphml'}": "nowhere.graphml: the file cannot be read",
     "topology={file='abilen'}": 'did you mean "abilene"',
     "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
     "algorithm.rounds=0": "algorithm.rounds: got 0, wanted a number of at least 1",
