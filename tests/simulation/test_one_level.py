@@ -257,8 +257,3 @@ def test_planned_settings_of_every_algorithm_are_said(kind: str) -> None:
     parts = {"algorithm.heavy_ball": None, "algorithm.centring": None}
     plan = decentral_dp.plan("classification", set={**parts, "algorithm.kind": kind, "algorithm.rounds": 50})
     assert re.search(r"50 rounds of step \d\S*; the gradient of a record is clipped to \d", plan.settings_text)
-
-
-def test_the_title_of_a_graph_from_a_file_names_it() -> None:
-    plan = decentral_dp.plan("classification", set={"topology": {"file": "florentine_families"}})
-    assert "here the network florentine_families, 15 agents" in plan.title
