@@ -162,9 +162,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
     """
     count = per_axis(p) if count is None else count
     if not domain.compact:
-        raise InputError(
-            'algorithm.domain: candidates for x need bounds; give for example { kind = "box", low = -5, high = 0 }.'
-        )
+        raise InputError("algorithm.domain: candidates for x need bounds; give for example { low = -5, high = 0 }.")
     if count < 2 or count**p > _MOST_CANDIDATES:
         raise InputError(
             f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "

@@ -38,7 +38,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, SoftmaxProblem
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
 
 # Where f is of y alone.
@@ -388,7 +388,7 @@ def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
     """
     if isinstance(model, LogisticHyperparameter):
         return logistic_loss(_norm_with_intercept(radius, model.intercept))
-    if isinstance(model, SoftmaxProblem):
+    if isinstance(model, SoftmaxHyperparameter | HyperCleaning):
         return softmax_loss(_norm_with_intercept(radius, model.intercept), len(model.classes))
     if isinstance(model, Quadratic):
         _check_bound("label_bound", label_bound)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
 from decentral_dp.config.components import named_component, trusted_files
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
@@ -404,6 +404,6 @@ def load_model(folder: str | Path) -> TrainedModel:
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with refuse_damaged(folder, "predict"):
-        scenario = load(folder / "scenario.toml")
+        scenario = load_scenario(folder / "scenario.toml")
         trusted_files(scenario)
         return model_of(scenario, result, published_values(folder, "predict"))

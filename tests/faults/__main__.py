@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from . import damage
-from .command_kills import kill_audits, kill_studies
+from .command_kills import kill_studies
 from .damage import mutate, truncate
 from .files import damage_files
 from .kills import kill_local
@@ -26,7 +26,6 @@ KINDS = {
     "machine": lose_machines,
     "nodes": kill_nodes,
     "study": kill_studies,
-    "audit": kill_audits,
     "network": lossy_network,
     "truncated": truncate,
     "mutated": mutate,

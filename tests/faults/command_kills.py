@@ -1,13 +1,11 @@
-"""Studies and audits whose command is killed at random moments, and resumed by their folder or file."""
+"""Studies whose command is killed at random moments, and resumed by their folder."""
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +32,11 @@ def kill_studies(times: int, seed: int, place: Path) -> Tally:
         left = sorted(p.name for p in out.iterdir()), len(list((out / "cells").iterdir()))
         return frame[frame["name"] != "seconds"].to_json(double_precision=15), left
 
-    return _killed(times, seed, place, ["study", place / "study.toml", "--jobs", 2], _studied, content, "")
+    words = ["study", place / "study.toml", "--jobs", 2]
 
-
-def kill_audits(times: int, seed: int, place: Path) -> Tally:
-    """Kill an audit at random moments, and resume it by its file, until it is complete.
-
-    Args:
-        times: kills in all.
-        seed: of the moments.
-        place: an empty folder.
-    """
-    words = ["audit", "bsa", "--runs", 400, "--set", "algorithm.rounds=2"]
-    return _killed(times, seed, place, words, lambda out: "shown" in _json(out), _json, ".json")
-
-
-def _killed(
-    times: int,
-    seed: int,
-    place: Path,
-    words: list[Any],
-    complete: Callable[[Path], bool],
-    content: Callable[[Path], Any],
-    ending: str,
-) -> Tally:
     def command(out: Path, kill_after: float | None) -> bool:
         """Begin or go on. Returns whether it came to its end."""
-        if complete(out):
+        if (out / "study.toml").is_file() and not (out / "begun.json").exists():
             # Killed when everything was written.
             return True
         for order in ([["resume", out]] if out.exists() else []) + [[*words, "--out", out]]:
@@ -83,23 +59,14 @@ def _killed(
         return True
 
     draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
-    whole = place / f"whole{ending}"
+    whole = place / "whole"
     started = time.monotonic()
     command(whole, None)
     length = time.monotonic() - started
     while kills < times:
-        out = place / f"out-{resumed}{ending}"
+        out = place / f"out-{resumed}"
         while not command(out, draw.uniform(0.0, length) if kills < times else None):
             kills += 1
         resumed += 1
         wrong += [] if content(out) == content(whole) else [f"{out.name} differs"]
     return Tally(kills, resumed, 0, wrong)
-
-
-def _studied(out: Path) -> bool:
-    return (out / "study.toml").is_file() and not (out / "begun.json").exists()
-
-
-def _json(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
-    return found

@@ -20,7 +20,6 @@ FAULTS = {
     "tampered": 40,
     "files": 60,
     "study": 1,
-    "audit": 1,
     "actor": 2,
     "driver": 1,
     "machine": 1,

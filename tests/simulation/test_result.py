@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
@@ -126,3 +126,13 @@ def test_a_plan_holds_the_statement_of_its_job() -> None:
     assert plan.privacy.pools_records
     assert plan.delta == 1e-6
     assert plan.ledger["round"].max() == 15
+
+
+def test_words_of_authors_are_under_one_head() -> None:
+    one, two = "On the author's word: a is so.", "On the author's word: b is so."
+    words = ["a is so.", "b is so."]
+    content = {**STATEMENT, "authors_word": words, "notes": ["first", one, "between", two, "last"]}
+    head = ("On the author's word:", ("a is so.", "b is so."))
+    assert PrivacyStatement.from_dict(content).grouped_notes == [("first", ()), head, ("between", ()), ("last", ())]
+    alone = PrivacyStatement.from_dict({**content, "notes": ["first", one]}).grouped_notes
+    assert alone == [("first", ()), (one, ())]

@@ -103,7 +103,7 @@ class RegularisationTuner(dp.Coordinated):
         if not context.domain.compact:
             raise dp.InputError(
                 "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
-                '{ kind = "box", low = -5.0, high = 0.0 }.'
+                "{ low = -5.0, high = 0.0 }."
             )
         if self.method == "em" and context.rounds != 1:
             raise dp.InputError(

@@ -85,7 +85,7 @@ def check_bounded(context: dp.CoordinatorContext) -> None:
     if not context.domain.compact:
         raise dp.InputError(
             "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
-            'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
+            "give one, for example { low = -5.0, high = 0.0 }, or a step size x."
         )
 
 

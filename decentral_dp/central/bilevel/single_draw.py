@@ -89,8 +89,7 @@ def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
     """Refuse a domain without bounds. Raises InputError."""
     if not context.domain.compact:
         raise dp.InputError(
-            f"algorithm.domain: {kind} draws x from a bounded set; give for example "
-            '{ kind = "box", low = -5.0, high = 0.0 }.'
+            f"algorithm.domain: {kind} draws x from a bounded set; give for example {{ low = -5.0, high = 0.0 }}."
         )
 
 

@@ -84,7 +84,6 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
         numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
-        privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
         signal=signal,
@@ -120,10 +119,9 @@ def authors_word(job: PlannedJob) -> list[str]:
             "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
         )
     if isinstance(job.mechanism, OutsideMechanism):
-        unit = f" It states its price for {job.mechanism.privacy_unit}." if job.mechanism.privacy_unit else ""
         parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has a law of the price that it states, in float64 too."
-            f"{unit} Its releases are composed as the worst of that price."
+            f"the noise of the mechanism {job.mechanism.name} has a law of the price that it states, in float64 too. "
+            "Its releases are composed as the worst of that price."
         )
     if entry.custom or c.reads_user_code:
         parts.append(

@@ -15,7 +15,7 @@ from decentral_dp.central import plan
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build
