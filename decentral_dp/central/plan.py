@@ -178,19 +178,6 @@ _MINIMAX = (
 )
 
 
-def check_coordinated(c: Components) -> Coordinated:
-    """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
-
-    Raises InputError.
-    """
-    problem_options(c)
-    program = cast(Coordinated, algorithm_of(c))
-    if c.scenario.problem.own_keys().get("positive_share") == "released":
-        program = ClassShare(program, start=program.start)
-    refuse(_Chosen(c.scenario, c, program), _COORDINATED)
-    return program
-
-
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
 # from there.
 _ENDLESS_NOISE, _SURELY = 1e12, 1.05
@@ -435,7 +422,12 @@ def coordinated_job(
     """
     s = c.scenario
     check_levels(c, TERMS)
-    program = check_coordinated(c)
+    problem_options(c)
+    program = cast(Coordinated, algorithm_of(c))
+    if s.problem.own_keys().get("positive_share") == "released":
+        program = ClassShare(program, start=program.start)
+    # Whatever can be refused before a record is read is refused here.
+    refuse(_Chosen(s, c, program), _COORDINATED)
     topology = c.topology.make()
     check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)

@@ -12,7 +12,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.reporting.page import plan_view
 from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
@@ -60,13 +59,6 @@ def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
     assert any(line.startswith("ann, ben, cai, dee ") for line in lines)
     assert "agent_name" in plan.ledger
     assert '<th scope="row">hub</th>' in plan._repr_html_()
-
-
-def test_many_names_are_counted(ran: decentral_dp.Run) -> None:
-    long = [f"{name} of the house with the long name" for name in NAMES]
-    graph = {**ran.result.topology, "labels": long}
-    view = plan_view("", ran.result.privacy, graph, "", "")
-    assert "4 agents, ann of the house with the long name among them" in view
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -75,15 +74,6 @@ def test_the_output_is_the_point_of_the_smallest_gradient_mapping() -> None:
     assert best != [int(np.argmin(moves[: t + 1])) for t in range(8)]
     for t, at in enumerate(best):
         np.testing.assert_allclose(seen[t + 1]["x"][0], loop.path[at], atol=1e-12)
-
-
-def test_of_equal_gradient_mappings_the_latest_counts() -> None:
-    """A step of 0 stays where it is, with the newest model."""
-    job = made(algorithm={"x": {"scale": 0.0}})
-    seen = scripted(job, Scripted())
-    ys = [v["y"] for v in seen]
-    assert all((v["x"] == seen[0]["x"]).all() for v in seen)
-    assert all((a != b).any() for a, b in itertools.pairwise(ys))
 
 
 # What it finds ----------------------------------------------------------------------------------------------------

@@ -164,16 +164,6 @@ def test_without_noise_the_best_leaves() -> None:
     assert not np.isfinite(run.result["privacy"]["epsilon_max"])
 
 
-def test_without_noise_the_most_stationary_leaves() -> None:
-    run = decentral_dp.run(
-        content("gradient_norm_exponential_mechanism", algorithm={"candidates": 9}, privacy={"guarantee": "none"})
-    )
-    points = np.linspace(LOW, HIGH, 9)
-    both, step = raw(run.simulation()), 1e-4
-    slopes = [abs(value(*both, x + step) - value(*both, x - step)) for x in points]
-    assert run.released["x"][0, 0] == pytest.approx(points[int(np.argmin(slopes))])
-
-
 # ---- what it costs -------------------------------------------------------------------------------------------------
 
 RUNS = {
