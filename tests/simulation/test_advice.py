@@ -8,7 +8,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation.advice import loss_sentence, score_sentence
 
 
@@ -89,13 +88,3 @@ def test_steps_that_are_too_long_are_said_and_shorter_ones_are_not() -> None:
     assert any("The lower loss rose" in sentence for sentence in long.result.learning)
     assert "learned little" in " ".join(long.result.learning)
     assert "rose" not in " ".join(short.result.learning)
-
-
-def test_the_page_says_it(tmp_path: object) -> None:
-    folder = tmp_path / "run"  # type: ignore[operator]
-    short = ["algorithm.y.scale=0.0001", "algorithm.rounds=60"]
-    run = decentral_dp.run(load("ring_breast_cancer", short), out=folder)
-    assert run.result.learning
-    page = write_report(folder).read_text()
-    assert "What to change." in page
-    assert run.result.learning[0].split(":")[0] in page

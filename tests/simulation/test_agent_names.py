@@ -61,15 +61,6 @@ def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
     assert '<th scope="row">hub</th>' in plan._repr_html_()
 
 
-def test_agents_that_are_numbers_have_no_column_more() -> None:
-    star = nx.Graph([(3, k) for k in (0, 1, 2, 4)])
-    plan = decentral_dp.plan(_scenario(), topology=star)
-    assert "agent_name" not in plan.ledger
-    assert any(line.startswith("3 ") for line in str(plan).splitlines())
-    assert any(line.startswith("0–2, 4 ") for line in str(plan).splitlines())
-    assert '<th scope="row">0–2, 4</th>' in plan._repr_html_()
-
-
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
@@ -88,12 +79,6 @@ def test_plain_values_of_json(value: Any, wanted: Any) -> None:
     found = plain(value)
     assert found == wanted
     assert type(found) is type(wanted)
-
-
-def test_the_page_of_a_run_without_names_says_no_order(tmp_path: Path) -> None:
-    run = decentral_dp.run(_scenario(), out=tmp_path / "run", topology=list(nx.star_graph(4).edges))
-    assert list(run.metrics.columns) == ["round", "agent", "name", "value"]
-    assert "are numbered in the order" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_agents_that_the_records_name_are_called_so_unless_their_graph_names_them(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
-from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.result import RunResult
 from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT
@@ -69,26 +68,6 @@ def test_each_is_a_run_of_its_own_at_the_same_price(judged: decentral_dp.Run) ->
     assert judged.folder is not None
     assert (judged.folder / "baselines" / "alone" / "report.html").exists()
     assert {*baselines_in(judged.folder)} == {*judged.baselines}
-
-
-def test_the_page_sets_them_beside_the_run(judged: decentral_dp.Run) -> None:
-    assert judged.folder is not None
-    page = (judged.folder / "report.html").read_text(encoding="utf-8")
-    for words in ("Is it worth it?", "each agent alone", "a trusted server", "this network without noise", "the guess"):
-        assert words in page
-    assert "Is it worth it?" in judged._repr_html_()
-
-
-def test_beside_runs_with_baselines_one_without_has_its_own_scores(judged: decentral_dp.Run, tmp_path: Path) -> None:
-    plain = decentral_dp.run("classification", set=FEW, out=tmp_path / "plain")
-    assert judged.folder is not None
-    assert plain.folder is not None
-    both = decentral_dp.compare(judged.folder, plain.folder)
-    rows = next(dict(table.rows) for table in comparison_tables(both) if table.title == "Is it worth it?")
-    assert rows["AUC: this run"][0] == rows["AUC: this run"][1] != "–"
-    assert rows["AUC: each agent alone"][1] == "–"
-    alone = comparison_tables(decentral_dp.compare(plain.folder, judged.folder / "baselines" / "alone"))
-    assert all(table.title != "Is it worth it?" for table in alone)
 
 
 def test_alone_nobody_hears_of_another() -> None:
@@ -223,21 +202,6 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
             },
         }
     )
-
-
-def test_the_sentence_says_what_is_gained_and_what_chance_explains() -> None:
-    told = compare_with_baselines(result(0.90, 2.0), {"alone": result(0.70, 2.0), "central": result(0.91, 2.0)})
-    assert told is not None
-    # Two standard errors of a difference of two AUC of 0.9, of which the rarer class has 100 records.
-    width = 2.0 * np.sqrt(2.0 * 0.9 * 0.1 / 100.0)
-    assert f"{width:.2g}" in told.sentence
-    assert told.sentence.startswith("Collaboration gains 0.200 in AUC over each agent alone at the same ε; distrust")
-    assert told.sentence.count("which chance explains") == 1
-    assert [row[0] for row in told.table.rows] == ["the guess", "this run", "each agent alone", "a trusted server"]
-    lost = compare_with_baselines(result(0.60, 2.0), {"alone": result(0.95, 2.0)})
-    assert lost is not None
-    assert lost.sentence.startswith("Collaboration loses 0.350")
-    assert compare_with_baselines(result(0.9, 2.0), {}) is None
 
 
 def test_what_all_of_them_released_is_added_up() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.result import RunResult
 
 
@@ -31,10 +27,3 @@ def test_the_commonest_class_of_the_agents_scored_on_held_out_records() -> None:
     run = decentral_dp.run(content, data=data)
     assert run.result.baselines == {"test_accuracy": 0.3}
     assert RunResult.from_json(run.result.to_json()).baselines == {"test_accuracy": 0.3}
-
-
-def test_without_an_accuracy_there_is_nothing_to_compare(scenario: Callable[..., dict[str, Any]]) -> None:
-    assert decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.baselines == {}
-    content = scenario(algorithm={"rounds": 2})
-    content["problem"]["test"] = 0.0
-    assert decentral_dp.run(content).result.baselines == {}

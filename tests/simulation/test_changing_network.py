@@ -295,19 +295,6 @@ def test_names_servers_tokens_and_other_settings() -> None:
         walk.messages("edge")
 
 
-def test_peers_count_the_same_by_hand() -> None:
-    """CHOCO-SGD's own count: k values of 64 bits with their places, log2 d bits each, a neighbour and round.
-
-    And decentralised SGD's: d numbers to each of the neighbours, in T rounds 2 E T d of them.
-    """
-    edges, rounds = 5, ROUNDS
-    sgd = decentral_dp.plan(scenario({"agents": 5})).communication
-    assert sgd.numbers == 2 * edges * rounds * 31
-    choco = scenario({"agents": 5, "compression": {"kind": "top_k", "share": 0.1}})
-    choco["algorithm"] = {"kind": "choco", "rounds": rounds, "y": {"scale": 0.5}}
-    assert decentral_dp.plan(choco).communication.bits == 2 * edges * rounds * 4 * (64 + 5)
-
-
 def test_a_run_that_ends_early_sent_what_it_had_sent() -> None:
     run = decentral_dp.run("quadratic", set={"algorithm.y": {"scale": 1e30}, "algorithm.rounds": 50})
     assert run.result.status == "diverged"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,7 +17,6 @@ from decentral_dp.exchange import Gossip
 from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build_job
-from tests.support.run_folders import figure_of, read_page
 
 ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}, "init": {"x": -3.0}}
 
@@ -111,47 +108,6 @@ def test_what_an_algorithm_from_outside_declares_decides(base: dict[str, Any], u
     assert job.tunes_x
 
 
-def test_a_method_that_tunes_x_is_measured_as_before(base: dict[str, Any]) -> None:
-    run = decentral_dp.run(base)
-    assert "hypergradient_norm" in set(run.metrics["name"])
-    assert "tunes_x" not in run.result
-    assert run.result.tunes_x
-
-
-def test_the_page_of_one_level_speaks_of_no_other(base: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run = decentral_dp.run({**_scenario(base), "title": "Mine"}, out=folder)
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    words = read_page(folder / "report.html").text
-    assert "trained a logistic regression" in words
-    assert "tuned the" not in words
-    for absent in ("Upper loss", "Distance of x to", "Hypergradient", "bilevel"):
-        assert absent not in words, absent
-    assert {"upper_variable", "hypergradient"}.isdisjoint(p.stem for p in (folder / "plots").iterdir())
-    assert "upper loss" not in page
-    assert "Distance of y to the network average" in words
-    assert "trained a logistic regression" in run._repr_html_()
-
-
-def test_the_terminal_prints_no_upper_loss(base: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    from decentral_dp.cli.run import print_run
-
-    print_run(decentral_dp.run(_scenario(base)))
-    assert "lower_loss" in (printed := capsys.readouterr().out)
-    assert "upper_loss" not in printed
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_picture_of_an_x_that_stayed_where_it_was_is_left_out(base: dict[str, Any], tmp_path: Path) -> None:
-    folders = {}
-    for name, scale in (("still", 1e-9), ("moved", 500.0)):
-        algorithm = {**base["algorithm"], "x": {"scale": scale}, "init": {"x": -3.0}}
-        folders[name] = tmp_path / name
-        decentral_dp.run({**base, "algorithm": algorithm, "privacy": {"guarantee": "none"}}, out=folders[name])
-    assert figure_of("upper_variable", folders["still"]) is None
-    assert figure_of("upper_variable", folders["moved"]) is not None
-
-
 def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
 ) -> None:
@@ -210,25 +166,6 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
     assert losses.iloc[-1] < losses.iloc[0]
 
 
-def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
-    changes = {"algorithm.rounds": 4, "algorithm.y.scale": 1.0, "privacy.clip.y": 0.1, "run.average": 2}
-    changes["algorithm.centring"] = False
-    scenario = decentral_dp.load("classification", set={**changes, "description": ""})
-    assert "reads no record" not in str(decentral_dp.plan(scenario))
-    done = decentral_dp.run(scenario, out=tmp_path / "run").result
-    assert list(done.privacy.agents[0].channels) == ["y"]
-    assert not done.privacy.free_channels
-    text = read_page(tmp_path / "run" / "report.html").text
-    said = text[: text.index("The scenario, fully resolved")]
-    assert not re.search(r"\b(upper|lower|tuned|x|z)\b", said, re.IGNORECASE)
-    assert "Train loss (regulariser included)" in said
-    assert "Channel x" not in said
-    assert "y, the weights: 31" in said
-    # Where the letters are first met.
-    assert said.index("The worst agent is the one whose ε is largest.") < said.index("What was run")
-    assert "keeps its agent and its index" in said
-
-
 def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
     draw, agents = np.random.default_rng(0), 30
     data = {
@@ -249,16 +186,3 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
     assert (small.sizes(), whole.sizes()) == ([25, 5], [30])
     runs = [decentral_dp.run(c, data=data) for c in (content, content | {"run": {"blocks": 1}})]
     assert runs[0].released["y"].tobytes() == runs[1].released["y"].tobytes()
-
-
-@pytest.mark.parametrize("kind", ["push_sum", "choco", "gradient_tracking", "exact_diffusion", "random_walk"])
-def test_planned_settings_of_every_algorithm_are_said(kind: str) -> None:
-    """Step and clip had been planned, and said nowhere."""
-    parts = {"algorithm.heavy_ball": None, "algorithm.centring": None}
-    plan = decentral_dp.plan("classification", set={**parts, "algorithm.kind": kind, "algorithm.rounds": 50})
-    assert re.search(r"50 rounds of step \d\S*; the gradient of a record is clipped to \d", plan.settings_text)
-
-
-def test_the_title_of_a_graph_from_a_file_names_it() -> None:
-    plan = decentral_dp.plan("classification", set={"topology": {"file": "florentine_families"}})
-    assert "here the network florentine_families, 15 agents" in plan.title

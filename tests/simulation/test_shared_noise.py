@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.errors import Stopped
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 PAIRWISE = {"across": "pairwise", "ratio": 4.0}
 
@@ -110,18 +108,6 @@ def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
     assert shared.collusion_threshold == 2
     assert plans[1].privacy.colluders == 1
     assert plans[1].privacy.shared == shared
-
-
-def test_a_plan_and_a_folder_name_the_observer(tmp_path: Path) -> None:
-    job = scenario({"colluders": 1})
-    text = str(decentral_dp.plan(job))
-    assert "Adversary: observes all messages, colludes with 1 agent." in " ".join(text.split())
-    run = decentral_dp.run(job, out=tmp_path / "run")
-    assert "observes all messages, colludes with 1 agent" in (tmp_path / "run" / "report.html").read_text()
-    stated = run.result.privacy
-    assert stated.colluders == 1
-    assert stated.shared.ratio == 4.0
-    assert PrivacyStatement.from_dict(json.loads((tmp_path / "run" / "result.json").read_text())["privacy"]) == stated
 
 
 def test_all_variates_count_in_the_slack() -> None:

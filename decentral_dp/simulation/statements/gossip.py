@@ -106,10 +106,10 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     elif has_other_sums:
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
-        finite = _finite_budget(job, job.algorithm)
+        finite = _limit(job, job.algorithm, is_endless=False)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
-        endless = _endless_budget(job, job.algorithm)
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
+        endless = _limit(job, job.algorithm, is_endless=True)
     return Horizon(finite, endless)
 
 
@@ -127,47 +127,36 @@ def _has_other_sums(job: GossipJob) -> bool:
         or job.stream.kind == "poisson"
         or getattr(algorithm, "local_steps", None)
         or job.clip.shares
-        or _has_points(job)
+        or any(getattr(part, "points", ()) for part in (*vars(algorithm).values(), *job.noise.values()))
     )
 
 
-def _has_points(job: GossipJob) -> bool:
-    """Whether a step size or the noise is given by factors at some rounds."""
-    return any(getattr(part, "points", ()) for part in (*vars(job.algorithm).values(), *job.noise.values()))
-
-
-def _finite_budget(job: GossipJob, algorithm: OneStep) -> float:
-    """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
+def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
+    """ε of the worst agent after infinitely many rounds of the released-state protocol.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
     A minibatch is bounded by its whole batch, without amplification.
+
+    Args:
+        job: its noise, records and δ.
+        algorithm: its program.
+        is_endless: whether every round brings `batch` new records for ever, instead of these shards.
     """
     stream, worst = job.stream, 0.0
+    delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
     for split in SPLITS:
-        fewest = int(job.counts[split].min())
-        if not fewest:
-            continue
-        records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
-        queries, batch = _queries(job, algorithm, split), stream.batch or records
-        delta = job.scenario.privacy.delta
-        if job.unit != RECORD:
-            # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
-            clips = float(job.unit.clips(records)) / 2.0
-            queries = [q._replace(clip=q.clip * clips) for q in queries]
+        queries, records, batch = _queries(job, algorithm, split), None, stream.batch or 1
+        if not is_endless:
+            fewest = int(job.counts[split].min())
+            if not fewest:
+                continue
+            records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
+            batch = stream.batch or records
+            if job.unit != RECORD:
+                # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
+                clips = float(job.unit.clips(records)) / 2.0
+                queries = [q._replace(clip=q.clip * clips) for q in queries]
         cost = infinite_horizon.price_endless(queries, batch, stream.warm_start, records, job.mechanism, delta)
-        worst = max(worst, cost)
-    return worst
-
-
-def _endless_budget(job: GossipJob, algorithm: LdpDsbo) -> float | None:
-    """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if algorithm.protocol != "released":
-        return None
-    stream, worst = job.stream, 0.0
-    delta = job.scenario.privacy.delta if not job.mechanism.pure else 0.0
-    for split in SPLITS:
-        queries = _queries(job, algorithm, split)
-        cost = infinite_horizon.price_endless(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
@@ -195,7 +184,11 @@ def gossip_claim(job: GossipJob) -> PaperClaim | None:
 
 
 def _notes(job: GossipJob) -> list[str]:
-    out = _published_notes(job) if job.scenario.privacy.guarantee == "as_published" else []
+    out = []
+    if job.scenario.privacy.guarantee == "as_published":
+        out = ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
+        if isinstance(job.algorithm, Claiming):
+            out = job.algorithm.paper_notes(job)
     if job.factor is not None:
         out.append(
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
@@ -205,12 +198,6 @@ def _notes(job: GossipJob) -> list[str]:
     if isinstance(average, float) and job.scenario.tail_length == 1:
         out.append(f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged.")
     return out
-
-
-def _published_notes(job: GossipJob) -> list[str]:
-    if not isinstance(job.algorithm, Claiming):
-        return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
-    return job.algorithm.paper_notes(job)
 
 
 GOSSIP = Setting(gossip_job, gossip_statement, gossip_claim)

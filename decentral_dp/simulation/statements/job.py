@@ -119,20 +119,16 @@ def authors_word(job: PlannedJob) -> list[str]:
             "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
         )
     if isinstance(job.mechanism, OutsideMechanism):
-        parts.append(_mechanisms_word(job.mechanism))
+        parts.append(
+            f"the noise of the mechanism {job.mechanism.name} has a law of the price that it states, in float64 too. "
+            "Its releases are composed as the worst of that price."
+        )
     if entry.custom or c.reads_user_code:
         parts.append(
             "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
             "does."
         )
     return parts
-
-
-def _mechanisms_word(mechanism: OutsideMechanism) -> str:
-    return (
-        f"the noise of the mechanism {mechanism.name} has a law of the price that it states, in float64 too. Its "
-        "releases are composed as the worst of that price."
-    )
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:

@@ -106,16 +106,6 @@ def test_what_a_loss_closes_over_matters() -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_an_objects_fields_matter() -> None:
-    from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-    from decentral_dp.algorithms.protocol import StepSize
-
-    steps = [StepSize(0.5, 0.4), StepSize(0.5, 0.4), StepSize(0.25, 0.4)]
-    made = [LdpDsbo(x=step, y=StepSize(1.0, 0.4), z=StepSize(0.5, 0.4)) for step in steps]
-    digests = [digest(MAIN, algorithm=one) for one in made]
-    assert digests[0] == digests[1] != digests[2]
-
-
 def test_two_data_sets_are_tuned_with_other_noise() -> None:
     draw = np.random.default_rng(1)
     features, labels = draw.uniform(-0.5, 0.5, (400, 3)), np.where(draw.uniform(size=400) < 0.5, -1.0, 1.0)

@@ -59,15 +59,6 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
     assert math.isclose(noise, clip * time * 2.0 / (records * mu * math.sqrt(5)), rel_tol=1e-9)
 
 
-def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
-    few, many = (
-        default_hyperparameters(TWO._replace(mu=0.1, rounds=2000)),
-        default_hyperparameters(TWO._replace(mu=0.1, rounds=20_000)),
-    )
-    assert math.isclose(few.step, 10 * many.step, rel_tol=1e-9)
-    assert few[1:] == pytest.approx(many[1:])
-
-
 @pytest.mark.parametrize(
     ("graph", "kind", "beta"),
     # Least eigenvalues of Metropolis weights: -1/3, -0.6, -0.5; 0.9 dies out above -1/2.8.
@@ -127,12 +118,6 @@ def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
     assert method in (on / "report.html").read_text(encoding="utf-8")
     (budgets, *_) = comparison_tables(decentral_dp.compare(on, off))
     assert dict(budgets.rows)["algorithm"] == [method, "D-SGD"]
-
-
-def test_a_tail_average_may_be_a_share_of_the_rounds() -> None:
-    for average, rounds, length in ((0.5, 25, 12), (0.2, 35, 7), (0.29, 100, 29), (0.1, 3, 1), (7, 25, 7)):
-        table = {"kind": "dp_dsgd", "rounds": rounds}
-        assert decentral_dp.load(_scenario(algorithm=table, run={"average": average})).tail_length == length
 
 
 def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() -> None:
