@@ -1396,7 +1396,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/result.py",
         "        if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):\n",
         "        if missing:\n",
-        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
+        (f"{_FLIPS}::test_every_bit_of_a_complete_run_is_covered",),
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
