@@ -318,7 +318,7 @@ def graph_noun(graph: Mapping[str, Any]) -> str:
     """What a graph of this kind is called; "network" of one from outside whose name is no word."""
     kind = str(graph.get("kind") or "")
     place = in_module(kind)
-    kind = kind if place is None else place.name
+    kind = kind if place is None else place[1]
     plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
     return _GRAPHS.get(kind, plain) or "network"
 

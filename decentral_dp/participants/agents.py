@@ -364,7 +364,7 @@ class LocalDataset:
         return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone)
 
     def feature_mean(self) -> Bounded:
-        """The mean of the features, (b, p), of a problem that is `Centred`: of all train records, not of a round's.
+        """The mean of the features, (b, p), of a problem that has one: of all train records, not of a round's.
 
         Sensitivity:
             2Cκ/N, without amplification, with N the number of records.

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Objects
-from decentral_dp.config.loading import load, read_toml
+from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
@@ -145,7 +145,7 @@ class Run:
         interruption, lock = open_interrupted(folder)
         try:
             # Wherever the text lies, it names files from the folder of the run.
-            job = build_job(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
+            job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)

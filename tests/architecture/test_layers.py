@@ -212,7 +212,7 @@ def test_annexes_are_reached_by_one_table() -> None:
     )
     for place in [place for table in tables for place in table.values()] + [annexes.TRAJECTORIES]:
         assert room_of(place.partition(":")[0]) in ANNEXES
-        assert annexes.load(place)
+        assert annexes.import_place(place)
     core = [path for path in SOURCES if room_of(module_of(path)) not in ANNEXES and path.stem != "annexes"]
     for path in core:
         texts = [node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

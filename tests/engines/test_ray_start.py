@@ -18,7 +18,7 @@ import pytest
 import ray
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import ray_cluster
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress

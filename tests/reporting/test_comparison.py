@@ -18,7 +18,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.run import print_and_write_comparison
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.events import Progress

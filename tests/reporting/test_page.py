@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy import randomness
 from decentral_dp.privacy.randomness import Keystreams, Philox, SecretRoot, Streams
 from decentral_dp.simulation import run as runner

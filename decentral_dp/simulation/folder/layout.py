@@ -26,7 +26,6 @@ from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import set_file
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
-from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
 from decentral_dp.simulation.summary import title_of
@@ -86,7 +85,7 @@ def require_new(option: str, file: Path) -> None:
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
-    """The scenario with every default filled in, the versions and the seed (never a secret root).
+    """The scenario with every default filled in, and the seed (never a secret root).
 
     Args:
         c: what the scenario names.
@@ -95,7 +94,6 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
-    content["versions"] = versions()
     content.pop("objects")
     if objects := c.objects:
         content["objects"] = objects
@@ -173,7 +171,7 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
             copies[path] = path.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
             copies |= _code_copies(path, copies)
-        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time", "file")) or place[0] == "topology":
+        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time")) or place[0] == "topology":
             name = f"{INPUTS}/{path.name}"
             copies[path] = f"{INPUTS}/{len(copies)}-{path.name}" if name in copies.values() else name
     return copies

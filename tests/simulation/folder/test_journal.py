@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
