@@ -1,7 +1,7 @@
 """Outcomes of keyed tasks on disk, beside the request; the same request resumes them.
 
-Tasks are the cells of a study. Outcomes have a file each in a folder (`write` and `read_outcome`). What was asked is a
-file, too (`write_request` and `read_request`).
+Tasks are the cells of a study. Outcomes have a file each in a folder (`write` and `read_outcome`), and so has the
+request.
 """
 
 from __future__ import annotations

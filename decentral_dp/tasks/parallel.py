@@ -43,10 +43,6 @@ class Workers(NamedTuple):
     jobs: int = 1
     address: str | None = None
 
-    @property
-    def is_in_process(self) -> bool:
-        return self.jobs == 1 and self.address is None
-
     def check(self) -> None:
         """Check that what performs the work is installed, before anything is written.
 
@@ -92,7 +88,7 @@ def in_parallel(
     """
     if workers.address is not None:
         return in_ray(work, items, lost, workers.address)
-    if workers.is_in_process:
+    if workers.jobs == 1:
         return ((item, work(item)) for item in items)
     return in_processes(work, items, lost, workers.jobs, named)
 

@@ -1389,7 +1389,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/result.py",
         "        if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):\n",
         "        if missing:\n",
-        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
+        ("tests/simulation/test_model.py::test_folders_that_are_none_of_a_finished_run_are_refused",),
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
@@ -1539,13 +1539,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
     # Files of a run under way ---------------------------------------------------------------------------------------
-    Mutation(
-        "parts of released values that are taken for whole because they are there",
-        "simulation/folder/releases.py",
-        "            read_bound(path, place.parent, expected)\n",
-        "            path.read_bytes()\n",
-        (f"{_RELEASES}::test_a_part_that_the_run_did_not_write_is_refused_and_stays[flipped bit]",),
-    ),
     Mutation(
         "a state of a driver that moves on without the values released before it",
         "engines/ray.py",

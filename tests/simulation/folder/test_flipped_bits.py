@@ -23,13 +23,11 @@ from decentral_dp.files.durable import digest
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import (
     is_sealed,
     read_any_result,
     read_result,
     require_own_files,
-    require_run_folder,
 )
 
 SETTINGS = ["topology.agents=2", "algorithm.rounds=6", "run.evaluate_every=2", "run.keep_releases=true"]
@@ -57,34 +55,6 @@ def _cut_off(folder: Path, secret: bool) -> None:
         decentral_dp.run(_given(secret), out=folder, callbacks=[progress])
 
 
-def _reader(folder: Path) -> Check:
-    """Compare the content that is read of a run under way with its content now."""
-    job = build_job(load(folder / "scenario.toml"))
-    found, lock = journal.open_interrupted(folder)
-    lock.close()
-
-    def read(changed: Path) -> None:
-        again, held = journal.open_interrupted(changed)
-        held.close()
-        assert journal.root_of_run(again, job, changed) == found.root
-        assert again == found
-        again.state(job)
-
-    return read
-
-
-def _complete_reader(folder: Path) -> Check:
-    whole = {name: (folder / name).read_bytes() for name in COMPLETE}
-    result = read_result(folder).to_json()
-
-    def read(changed: Path) -> None:
-        require_run_folder(changed, "report", COMPLETE)
-        assert read_result(changed).to_json() == result
-        assert {name: (changed / name).read_bytes() for name in COMPLETE} == whole
-
-    return read
-
-
 def _flips(path: Path, bits: Iterable[int], check: Check) -> int:
     """Turn bits one at a time. Returns how many of them `check` refused."""
     content, refused = path.read_bytes(), 0
@@ -105,27 +75,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
-def _sample(path: Path, draw: random.Random) -> list[int]:
-    return draw.sample(range(8 * path.stat().st_size), 12)
-
-
 def _every_bit(path: Path, draw: random.Random) -> Iterable[int]:
     """All bits of a file, or one of each byte of a saved state, which one digest covers."""
     size = path.stat().st_size
     return [8 * byte + draw.randrange(8) for byte in range(size)] if path.name.startswith("saved-") else range(8 * size)
-
-
-@pytest.mark.parametrize("secret", [False, True])
-def test_a_run_under_way_is_read_as_it_is_or_refused(tmp_path: Path, secret: bool) -> None:
-    folder = tmp_path / "run"
-    _cut_off(folder, secret)
-    read, draw = _reader(folder), random.Random(7)
-    read(folder)
-    for path in _files(folder):
-        refused = _flips(path, _sample(path, draw), lambda _: read(folder))
-        # Parts of the released values are read when the run resumes.
-        assert refused == (0 if path.name.startswith("releases-") else 12), path.name
-    read(folder)
 
 
 def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
@@ -152,16 +105,6 @@ def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
         bits = list(_every_bit(path, draw))
         bound = path.name not in ("journal.jsonl", "result.json")
         assert _flips(path, bits, check) == (len(bits) if bound else 0), path.name
-
-
-def test_a_complete_run_is_read_as_it_is_or_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    decentral_dp.run(_given(False), out=folder)
-    read, draw = _complete_reader(folder), random.Random(7)
-    read(folder)
-    for name in COMPLETE:
-        assert _flips(folder / name, _sample(folder / name, draw), lambda _: read(folder)) == 12, name
-    read(folder)
 
 
 def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
