@@ -148,9 +148,7 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
     assert re.search(words, said), said
 
 
-def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
-    with pytest.raises(InputError, match=r"problem\.label_bound"):
-        build.build_job(load(scenario(problem={"label_bound": 2.0})))
+def test_gossip_takes_no_constants(scenario: Any) -> None:
     with pytest.raises(InputError, match=r"privacy\.constants"):
         build.build_job(load(scenario(privacy={"constants": {"radius": 2.0}})))
 
