@@ -45,13 +45,13 @@ def write(folder: Path, key: str, record: Any) -> None:
     Args:
         folder: of the outcomes.
         key: of the task, the stem of its file.
-        record: JSON values.
+        record: JSON values; others are written as their text.
 
     Raises:
         OSError: it cannot be written.
         ValueError: a number in it is not finite.
     """
-    text = json.dumps(record, allow_nan=False)
+    text = json.dumps(record, allow_nan=False, default=str)
     write_whole(folder / f"{key}.json", f"{digest(text.encode())}\n{text}\n".encode())
 
 
@@ -73,27 +73,6 @@ def read_outcome(folder: Path, key: str) -> Any:
     return json.loads(text) if head == digest(text.encode()) else None
 
 
-def write_request(path: Path, request: Mapping[str, Any]) -> None:
-    """Put on record what is asked, before anything of it is done.
-
-    Args:
-        path: of the file, put in place whole.
-        request: JSON values; others are written as their text.
-    """
-    text = json.dumps(request, default=str)
-    write_whole(path, (json.dumps({"digest": digest(text.encode()), "asked": text}) + "\n").encode())
-
-
-def read_request(path: Path) -> dict[str, Any]:
-    """Read what was asked. Raises ValueError, KeyError, TypeError or OSError where that is not what was written."""
-    content = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
-    text = content["asked"]
-    if content["digest"] != digest(text.encode()):
-        raise ValueError("its digest is another")
-    request: dict[str, Any] = json.loads(text)
-    return request
-
-
 @contextmanager
 def refuse_foreign(path: Path, mend: str) -> Iterator[None]:
     """Read what was asked inside this: where a file is not what was written, one sentence says so.
@@ -109,11 +88,8 @@ def refuse_foreign(path: Path, mend: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = str(error).partition("\n")[0]
-        raise InputError(
-            f"resume: {path} is not what was written ({why}), or what an earlier version of decentral_dp wrote. {mend}"
-        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"resume: {path} is not what was written. {mend}") from None
 
 
 @contextmanager

@@ -88,16 +88,6 @@ def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
     assert recognised(out, tmp_path) == [TRUE]
 
 
-def test_a_study_knows_its_files_again(tmp_path: Path) -> None:
-    first = study(tmp_path / "mine", tmp_path / "out")
-    assert first.computed == 2
-    assert study(tmp_path / "mine", tmp_path / "out").computed == 0
-    # A folder of an earlier version has no salt, and its cells are computed anew.
-    (tmp_path / "out" / "cells" / SALT).unlink()
-    assert study(tmp_path / "mine", tmp_path / "out").computed == 2
-    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2
-
-
 def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
@@ -109,12 +99,6 @@ def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(decentral_dp.InputError, match="an earlier version of decentral_dp wrote none"):
         decentral_dp.resume(out)
     assert decentral_dp.resume(tmp_path / "whole").computed == 0
-
-
-def test_cells_that_read_no_file_have_the_names_that_they_had(tmp_path: Path) -> None:
-    asked = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2]}}
-    cells = [set(decentral_dp.study(asked, out=tmp_path / k, workers=1).results["cell"]) for k in "ab"]
-    assert cells[0] == cells[1]
 
 
 def test_a_salt_is_drawn_once_for_a_folder(tmp_path: Path) -> None:

@@ -1717,7 +1717,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_states_saved.py::test_files_of_a_run_under_way_are_the_owners",),
+        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
     ),
     Mutation(
         "a digest of private files without its salt",

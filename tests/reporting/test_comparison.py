@@ -236,7 +236,7 @@ def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
         (["a", "../runs0/a"], "given twice"),
         (["a", "nowhere"], "is no run folder; it has no result.json"),
         (["a", "a/result.json"], "is no run folder"),
-        (["a", "damaged"], "not JSON"),
+        (["a", "damaged"], "not what a run"),
     ],
 )
 def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str], sentence: str) -> None:

@@ -274,11 +274,8 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no result\.json"):
         write_report(tmp_path)
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="not what a run"):
         write_plots(tmp_path)
-    (tmp_path / "result.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match="not what the run wrote"):
-        write_report(tmp_path)
 
 
 def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_published: Path) -> None:

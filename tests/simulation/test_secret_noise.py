@@ -121,20 +121,6 @@ def test_blocks_and_the_compiled_part_do_not_matter(
     assert all((seeded.released[c] != v).any() for c, v in whole.last_snapshot.released.items())
 
 
-def test_two_secret_runs_have_nothing_in_common(scenario: Make) -> None:
-    given = scenario()
-    del given["seed"]
-    one, other = (decentral_dp.run(given).released for _ in range(2))
-    assert all((one[c] != other[c]).any() for c in one)
-
-
-def test_the_root_names_its_generator() -> None:
-    secret, seeded = randomness.secret_root(), randomness.seeded_root(1, b"scenario")
-    for root, name in ((secret, "aes-256-ctr"), (seeded, "philox-4x64")):
-        assert randomness.generator_of(root) == name
-        assert randomness.root_of(randomness.root_bytes(root), name) == root
-
-
 def test_two_runs_of_one_job_share_no_secret_draw() -> None:
     job = decentral_dp.build("classification", set={"seed": None, "algorithm.rounds": 2})
     first, second = (job.run().released["y"] for _ in range(2))
