@@ -84,7 +84,6 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
         ("exponential_mechanism", "certified"),
         ("warm_start", "certified"),
         ("regularised_exponential_mechanism", "certified"),
-        ("regularised_exponential_mechanism", "as_published"),
     ],
 )
 def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: str, guarantee: str) -> None:
