@@ -48,7 +48,7 @@ class Domain:
         if not self.compact:
             raise InputError(
                 f"algorithm.domain: missing, and {what} needs bounds of x. Fix: give for example "
-                '{ kind = "box", low = -5.0, high = 0.0 }.'
+                "{ low = -5.0, high = 0.0 }."
             )
 
     def corners(self, p: int) -> tuple[Array, Array]:

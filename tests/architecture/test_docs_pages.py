@@ -158,7 +158,7 @@ REFUSED = {
         "caveman",
         "topology.sise",
         3,
-        'topology.sise: my_graph:caveman takes no such key; did you mean "size"',
+        'topology.sise: unknown key; did you mean "size"',
     ),
     "a wrong parameter": ("caveman", "topology.size", "a", "topology.size: got"),
     "too many agents": ("caveman", "topology.agents", 7, "gives 6 agents, and 7 were asked for"),
@@ -210,7 +210,7 @@ BROKEN = {
     "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
     "a field that is a key of every problem": (
         "    ridge: float = 0.1",
-        "    ridge: float = 0.1\n    intercept: bool = True",
+        "    ridge: float = 0.1\n    limit: int = 3",
     ),
     "no dataclass": ("@dataclass(frozen=True)\n", ""),
 }

@@ -84,7 +84,6 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
         ("exponential_mechanism", "certified"),
         ("warm_start", "certified"),
         ("regularised_exponential_mechanism", "certified"),
-        ("regularised_exponential_mechanism", "as_published"),
     ],
 )
 def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: str, guarantee: str) -> None:
@@ -148,9 +147,7 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
     assert re.search(words, said), said
 
 
-def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
-    with pytest.raises(InputError, match=r"problem\.label_bound"):
-        build.build_job(load(scenario(problem={"label_bound": 2.0})))
+def test_gossip_takes_no_constants(scenario: Any) -> None:
     with pytest.raises(InputError, match=r"privacy\.constants"):
         build.build_job(load(scenario(privacy={"constants": {"radius": 2.0}})))
 

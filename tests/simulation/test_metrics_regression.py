@@ -131,11 +131,8 @@ def test_a_coordinator_takes_the_range_for_its_bound() -> None:
     own = {"kind": "ridge_regularisation", "classes": [], "normalise": "l2", "data": "breast_cancer", "scale": "none"}
     ranged = build_job({**content, "problem": {**own, "label_range": list(RANGE)}}, data=records())
     assert ranged.context.family.loss.label_bound == 1.0
-    with pytest.raises(InputError, match=r"label_bound: missing.*label_range"):
+    with pytest.raises(InputError, match="label_range: missing"):
         build_job({**content, "problem": own}, data=records())
-    both = {**own, "label_range": list(RANGE), "label_bound": 2.0}
-    with pytest.raises(InputError, match="Leave one of them out"):
-        build_job({**content, "problem": both}, data=records())
 
 
 @pytest.mark.parametrize("make", [ridge_hyperparameter, ridge_regularisation, lambda n, i: Quadratic(n, 0.1, i)])
