@@ -229,7 +229,7 @@ def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
         (["dp_sgda", "--vantage", "agent:0"], "published"),
         (["quadratic", "--confidence", 1.0], "confidence"),
         (["quadratic", "--out", "missing/audit.json"], "no folder"),
-        (["."], "no run folder"),
+        (["."], "result.json"),
     ],
 )
 def test_wrong_input_is_refused(command: Command, arguments: list[object], words: str) -> None:

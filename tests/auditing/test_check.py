@@ -508,7 +508,7 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
     ("what", "told"),
     [
         ("ldp_dsbow", "the nearest is 'ldp_dsbo'"),
-        ("missing:Name", "there is no module missing"),
+        ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
         ("heavy_ball.py", 'expected "module:Name"'),
         ("missing.toml", "is no file"),

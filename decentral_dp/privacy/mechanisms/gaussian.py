@@ -28,7 +28,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms import grid_arithmetic
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, NormalVariates, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, NormalVariates, Sampling, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
 BITS, RANDOMISED_BITS = 16, 18
@@ -61,7 +61,7 @@ class Gaussian:
     description = "Gaussian noise"
     norm: ClassVar[Norm] = "l2"
     pure = False
-    unit: ClassVar[Unit] = "μ"
+    unit: ClassVar[CostUnit] = "μ"
     dominating_pair = DominatingPair.GAUSSIAN
     charged = adds_noise = proven = True
     amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")

@@ -19,7 +19,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms import grid_arithmetic
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, Sampling, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
 BITS = 20
@@ -50,7 +50,7 @@ class Laplace:
     description = "Laplace noise"
     norm: ClassVar[Norm] = "l1"
     pure = True
-    unit: ClassVar[Unit] = "ε"
+    unit: ClassVar[CostUnit] = "ε"
     dominating_pair = DominatingPair.LAPLACE
     charged = adds_noise = proven = True
     amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed",)

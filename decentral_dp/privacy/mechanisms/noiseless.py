@@ -15,7 +15,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, price_limits
 from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit
+from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, Sampling
 
 
 @final
@@ -25,7 +25,7 @@ class NothingHidden:
 
     name: str
     description: str
-    unit: Unit = "ε"
+    unit: CostUnit = "ε"
     # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
     dominating_pair: DominatingPair | None = DominatingPair.LAPLACE
     charged: bool = True
@@ -64,7 +64,7 @@ class Pure:
 
     norm = None
     pure = charged = proven = True
-    unit: ClassVar[Unit] = "ε"
+    unit: ClassVar[CostUnit] = "ε"
     adds_noise = False
     amplified_by: ClassVar[tuple[Sampling, ...]] = ()
 

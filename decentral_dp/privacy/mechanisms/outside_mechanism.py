@@ -24,13 +24,13 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, Sampling, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
-_UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
+_UNITS: Mapping[CostUnit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 # Where noise is tried: agents, (index, channel) of their keys, and coordinates. A sound sampler has two equal rows or
@@ -49,7 +49,7 @@ class OutsideMechanism:
     name: str
     description: str
     norm: Norm
-    unit: Unit
+    unit: CostUnit
     deviation: float
     options: str
     source: str = field(default="", compare=False)

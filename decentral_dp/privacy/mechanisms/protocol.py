@@ -15,7 +15,7 @@ from decentral_dp.privacy.randomness import Draws
 # How a fresh batch is drawn: so many records of the pool, or every record by its own coin.
 Sampling = Literal["fixed", "poisson"]
 # Of a price: pure ε, or the μ of a Gaussian pair.
-Unit = Literal["ε", "μ"]
+CostUnit = Literal["ε", "μ"]
 # Arrays that a sampler may keep from one draw to the next, by whatever tells them apart.
 Workspace = dict[tuple[Any, ...], Any]
 
@@ -62,7 +62,7 @@ class Mechanism(Protocol):
     @property
     def pure(self) -> bool: ...
     @property
-    def unit(self) -> Unit: ...
+    def unit(self) -> CostUnit: ...
     @property
     def dominating_pair(self) -> DominatingPair | None: ...
     @property
