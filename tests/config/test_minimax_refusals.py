@@ -16,7 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.setting import statement_of
 
@@ -79,7 +79,7 @@ def test_samples_are_poisson_samples_and_no_key_names_others(kind: str) -> None:
     ("place", "value"),
     [
         ("problem.validation", 0.5),
-        ("problem.validation", {"column": "split"}),
+        ("problem.validation", "split"),
         ("problem.intercept", True),
         ("problem.stream", {"batch": 5}),
         ("problem.stream", {"kind": "minibatch", "batch": 5}),
