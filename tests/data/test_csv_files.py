@@ -16,8 +16,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.cli.new import write_template
-from decentral_dp.config.loading import load as load_scenario
-from decentral_dp.config.loading import toml_value
+from decentral_dp.config.loading import load_scenario, toml_value
 from decentral_dp.data import Dataset, load_dataset
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
