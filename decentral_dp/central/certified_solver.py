@@ -340,19 +340,10 @@ def solve_certificate(f: SolveFacts, target: float, target_error: float) -> Solv
 
     A computed product with ∇²G errs by rounding·(b + C_gyy‖y‖)‖v‖, and ‖v‖ ≤ 2 target/μ on the way.
     """
-    floor = target_error + 2.0 * f.rounding * (f.smooth + f.third * f.reach) * target / f.mu
-    return Solve(target, MARGIN * floor, round_up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / f.mu))
+    return _certificate(target, f.mu, target_error + 2.0 * f.rounding * (f.smooth + f.third * f.reach) * target / f.mu)
 
 
-def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
-    """State what is certified of H v = b with a float64 matrix; products err by q^{3/2}2⁻⁵²‖H‖‖v‖.
-
-    Args:
-        q: dimension.
-        target: bound on ‖b‖.
-        mu, smooth: of μ ⪯ H ⪯ smooth.
-    """
-    floor = 2.0 * q**1.5 * 2.0**-52 * smooth * target / mu
+def _certificate(target: float, mu: float, floor: float) -> Solve:
     return Solve(target, MARGIN * floor, round_up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
 
 
@@ -528,7 +519,8 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         # The nearest symmetric matrix in the Frobenius norm whose eigenvalues lie between these two.
         values, vectors = np.linalg.eigh(matrix)
         matrix = np.asarray((vectors * np.clip(values, float(eigenvalues[0]), top)) @ vectors.T)
-    certificate = dense_certificate(q, size, floor, top)
+    # Products with a float64 matrix err by q^{3/2} 2⁻⁵² ‖H‖‖v‖.
+    certificate = _certificate(size, floor, 2.0 * q**1.5 * 2.0**-52 * top * size / floor)
     sensitivities: dict[Split, Sensitivity] = {}
     for split in [k for k in SPLITS if any(k in part.sensitivities for part in parts)]:
         s_a, s_b, s_j, s_h = (m.get(split, 0.0) for m in sensitivity)

@@ -43,6 +43,14 @@ class Domain:
         """The nearest point, (p,): argmin_u ⟨g, u⟩ + ‖u − x‖²/(2η) is the projection of x − ηg."""
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
+    def require_compact(self, what: str) -> None:
+        """Refuse a domain without bounds. what: that needs them. Raises InputError."""
+        if not self.compact:
+            raise InputError(
+                f"algorithm.domain: missing, and {what} needs bounds of x. Fix: give for example "
+                '{ kind = "box", low = -5.0, high = 0.0 }.'
+            )
+
     def corners(self, p: int) -> tuple[Array, Array]:
         """(low, high), (p,) each."""
         return np.full(p, self.low), np.full(p, self.high)
@@ -85,7 +93,9 @@ class _Context:
             mean = total / (query.rate * self.counts[split])
             centre = getattr(query, "centre", None)
             public = np.zeros_like(mean) if centre is None else centre[None]
-            sensitivity = _of_sample(self.sensitivity_of(query, mean.shape[1]), query.rate, number)
+            bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
+            drawn = query.rate < 1.0
+            sensitivity = Sensitivity(bound, rate, number if drawn else None, "poisson" if drawn else "fixed")
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
@@ -285,12 +295,6 @@ class CoordinatorContext(_Context):
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
         return Pooled.from_agents(self.family, records)
-
-
-def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
-    """What one record moves a coordinator's mean by: over all records, or over the Poisson sample of this `Ask`."""
-    drawn = rate < 1.0
-    return Sensitivity(np.array([bound]), np.array([rate]), number if drawn else None, "poisson" if drawn else "fixed")
 
 
 @dataclass(frozen=True)

@@ -158,13 +158,9 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
         (n, p).
 
     Raises:
-        InputError: for too many axes, too few or too many points, and a domain without bounds.
+        InputError: for too many axes, and too few or too many points.
     """
     count = per_axis(p) if count is None else count
-    if not domain.compact:
-        raise InputError(
-            'algorithm.domain: candidates for x need bounds; give for example { kind = "box", low = -5, high = 0 }.'
-        )
     if count < 2 or count**p > _MOST_CANDIDATES:
         raise InputError(
             f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "

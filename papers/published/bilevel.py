@@ -41,7 +41,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         resolved = super().resolve_defaults(context)
-        second_order_dp_bilevel.check_bounded(context)
+        context.domain.require_compact("the published noise")
         return resolved
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -108,10 +108,16 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
         return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
 
 
+def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
+    """Constants for the whole domain."""
+    bounds = second_order_dp_bilevel.bounds_of(context)
+    return bounds.family.constants(*context.domain.corners(context.problem.p))
+
+
 def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
     """2s/ε with s of Equation 4."""
     width = context.domain.diameter(context.problem.p)
-    return 2.0 * published_score(single_draw.constants_of(context), smaller_count(context), width) / epsilon
+    return 2.0 * published_score(constants_of(context), smaller_count(context), width) / epsilon
 
 
 @final
@@ -130,7 +136,7 @@ class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S of Lemma B.6."""
-        return published_lipschitz(single_draw.constants_of(context), smaller_count(context))
+        return published_lipschitz(constants_of(context), smaller_count(context))
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context), self._sensitivity(context) / context.budget)
@@ -153,7 +159,7 @@ class PublishedGradientNormMechanism(gradient_norm_exponential_mechanism.Gradien
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
         return one_draw(
-            self.law(context, single_draw.no_score), published_lipschitz(single_draw.constants_of(context), 1) / epsilon
+            self.law(context, single_draw.no_score), published_lipschitz(constants_of(context), 1) / epsilon
         )
 
 

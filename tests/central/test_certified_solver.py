@@ -25,9 +25,7 @@ from decentral_dp.central.certified_solver import (
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.lower_level import mean_term
 from tests.support.pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long
 
 Array = np.ndarray
@@ -177,16 +175,6 @@ def test_gradients_are_rounded_by_less_than_stated() -> None:
     lost = float(np.linalg.norm(objective.gradient(y) - exact))
     assert 0.0 < lost <= f.gradient_error
     assert f.rounding == mean_rounding((n,), 3)
-
-
-def test_means_are_those_of_the_problem() -> None:
-    case = CASES["cleaning"]
-    records = case.prepared(*dataset(case, "random", 5000), "train")
-    x, y, z = np.array([0.1, -1.0, 2.0]), np.linspace(-1, 1, 9), np.linspace(2, 0, 9)
-    for term in ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y"):
-        whole = getattr(case.problem.terms(x, y, z, records, records, Clip("l2"), (term,)), term)
-        assert np.allclose(mean_term(case.problem, x, y, z, records, term), whole, rtol=0, atol=1e-12)
-    assert np.array_equal(mean_term(case.problem, x, y, z, records, "upper_grad_x"), np.zeros(3))
 
 
 def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
-from decentral_dp.central.clients import MinimaxClientBlock, block_size, record_blocks
+from decentral_dp.central.clients import MinimaxClientBlock, block_size, record_blocks, sum_over_parts
 from decentral_dp.central.problems import composite
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.central.problems.dro import DIVERGENCES, DroObjective
 from decentral_dp.central.problems.losses import capped_loss
-from decentral_dp.central.problems.protocol import sum_over_parts
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.models.mlp import mlp

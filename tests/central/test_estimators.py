@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from typing import Any
 
@@ -10,9 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import decentral_dp
@@ -20,7 +16,6 @@ from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisti
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import PrivacyWarning, ScaleWarning
-from decentral_dp.estimators.shared import seed_of
 
 BOTH = [PrivateLogisticRegressionCV, PrivateAUCClassifier]
 
@@ -128,7 +123,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
     usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
     model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
     assert model.epsilon_ <= 1.0
-    with pytest.raises(InputError, match=r"^positive_share: got 'empirical'"):
+    with pytest.raises(InputError, match="positive_share: got"):
         PrivateAUCClassifier(positive_share="empirical", **usual).fit(features, labels)
 
 
@@ -150,16 +145,6 @@ def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key:
         model.set_params(classes=("no", "yes")).fit(features, labels)
     with pytest.raises(TypeError, match="sample_weight"):
         model.fit(features, labels, sample_weight=np.ones(40))
-
-
-def test_it_works_with_the_tools_around_it() -> None:
-    features, labels = records(200)
-    steps = make_pipeline(FunctionTransformer(np.tanh), PrivateAUCClassifier(classes=("no", "yes"), rounds=3))
-    found = GridSearchCV(steps, {"privateaucclassifier__epsilon": [1.0, 5.0]}, cv=2).fit(features, labels)
-    assert set(found.best_params_) == {"privateaucclassifier__epsilon"}
-    again = pickle.loads(pickle.dumps(found.best_estimator_))  # noqa: S301
-    assert np.array_equal(again.predict(features), found.predict(features))
-    assert seed_of(np.random.RandomState(3)) == seed_of(np.random.RandomState(3))
 
 
 @pytest.mark.parametrize("kind", BOTH)

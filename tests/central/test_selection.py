@@ -79,7 +79,6 @@ def test_candidates_are_even() -> None:
 @pytest.mark.parametrize(
     ("domain", "p", "count", "says"),
     [
-        (Domain(), 1, None, "need bounds"),
         (Domain(low=0.0, high=1.0), 4, None, "too many points"),
         (Domain(low=0.0, high=1.0), 1, 1, "wanted 2 or more"),
         (Domain(low=0.0, high=1.0), 3, 100, "no more than"),

@@ -177,18 +177,6 @@ def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str,
     assert str(refused.value).startswith(f"problem.data: {str(path)!r}")
 
 
-def test_a_named_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no array 'hospital'"):
-        load_dataset(str(saved(tmp_path)), n_agents=1, seed=0, agent="hospital")
-
-
-def test_records_that_are_no_trajectories_are_still_read(tmp_path: Path) -> None:
-    np.savez(tmp_path / "plain.npz", X=np.zeros((3, 2)), y=np.array([0, 1, 0]))
-    data = load_dataset(str(tmp_path / "plain.npz"), n_agents=1, seed=0, classes=[0, 1])
-    assert data.trajectory is None
-    assert data.features.shape == (3, 2)
-
-
 # Where they may be used ----------------------------------------------------------------------------------------------
 
 

@@ -20,8 +20,6 @@ from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from decentral_dp.constants.families import family_of
-from decentral_dp.data.loaders import load_dataset
-from decentral_dp.data.scaling import normalise, scale
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
@@ -450,29 +448,3 @@ def test_accuracy_of_the_slopes(w: float) -> None:
     for found, reference in zip((truth, *by_penalty, by_ppift), expected, strict=True):
         assert 0.5 < found / reference < 2.0
     assert by_ppift < by_penalty[0] < by_penalty[1]
-
-
-# Usefulness ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("epsilon", "method"), [(1.0, "ppift"), (4.0, "ppift"), (4.0, "penalty")])
-def test_tuning_on_569_records_beats_the_worst_end(epsilon: float, method: str) -> None:
-    data = scale(load_dataset("breast_cancer", n_agents=1, seed=0), "public_ranges")
-    a, b = normalise(data.features, "l2").features, 2.0 * data.labels - 1.0
-    order = np.random.default_rng(0).permutation(len(b))
-    first, second = order[:284], order[284:]
-    pool = pooled("logistic", (a[first], b[first]), (a[second], b[second]))
-    ends = [validation_loss(pool, w) for w in (0.03, 3.0)]
-    found = []
-    for seed in range(8):
-        tuned = tune(
-            train=(a[first], b[first]),
-            validation=(a[second], b[second]),
-            epsilon=epsilon,
-            delta=1e-5,
-            weight_range=(0.03, 3.0),
-            method=method,  # type: ignore[arg-type] # parametrised
-            seed=seed,
-        )
-        found.append(validation_loss(pool, tuned.weight))
-    assert np.mean(found) < max(ends) - 0.1 * abs(ends[0] - ends[1])

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from decentral_dp.config import components, scenario_components
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
 from decentral_dp.data.partition import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml
@@ -47,9 +47,9 @@ class World:
     """A data set of public sizes whose records are all others than those of another number."""
 
     def __init__(self, number: int, patch: pytest.MonkeyPatch) -> None:
-        self.number, self.load, self.make_shards = number, components.load_data, scenario_components.make_shards
+        self.number, self.load, self.make_shards = number, components.load_dataset, scenario_components.make_shards
         self.was_loaded = 0
-        patch.setattr(components, "load_data", self.loaded)
+        patch.setattr(components, "load_dataset", self.loaded)
         patch.setattr(scenario_components, "make_shards", self.sharded)
 
     def loaded(self, *args: Any, seed: int, **kwargs: Any) -> Dataset:

@@ -29,7 +29,8 @@ from hypothesis import strategies as st
 import decentral_dp.studies
 from decentral_dp import run
 from decentral_dp.cli import main as cli
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
@@ -310,21 +311,6 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
     ]
     assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
     assert not list(mixed.folder.rglob("*.part"))
-
-
-@pytest.mark.parametrize("formats", [["svg", "pdf"], ["png"]])
-def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Path, formats: list[str]) -> None:
-    study = make(
-        kind="plan", formats=formats, plots=[{"name": "p", "x": "topology", "y": "ok"}], grid={"topology": RINGS}
-    )
-    (tmp_path / "out" / "cells").mkdir(parents=True)
-    (tmp_path / "out" / "plots").mkdir()
-    (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
-    conduct(study, tmp_path / "out", jobs=1)
-    drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
-    starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
-    # What nobody knows to be of this study is left.
-    assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
 
 
 @pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_published"])

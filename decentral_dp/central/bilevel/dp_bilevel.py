@@ -86,21 +86,23 @@ class Defaults:
     penalty_weight: float = math.inf
 
     @classmethod
-    def from_context(cls, context: dp.CoordinatorContext, channels: int, key: str) -> Self:
+    def from_context(
+        cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
+    ) -> Self:
         """channels: that a round's budget is divided among. Raises InputError, naming the key that is missing."""
         if context.family is None:
             raise dp.InputError(
                 f"algorithm.{key}: missing, and no default follows, as the problem's constants are not known (that "
                 "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
-                f"are numbers, problem.label_bound); give {key}."
+                f"are numbers, problem.label_range); give {key}."
             )
         if not context.domain.compact:
             raise dp.InputError(
                 f"algorithm.{key}: missing, and no default holds for every x; give {key}, or bound x by "
-                'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
+                "algorithm.domain, for example { low = -5.0, high = 0.0 }."
             )
         price = context.budget / math.sqrt(channels * context.rounds)
-        return cls(context, context.family, *context.domain.corners(context.problem.p), price)
+        return cls(context, context.family, *context.domain.corners(context.problem.p), price, penalty_weight)
 
     def penalty(self) -> float:
         """λ. Raises InputError without noise to weigh it against."""
@@ -279,10 +281,7 @@ class DpBilevel(lower_solvers.SolvesLower):
             )
 
     def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
-        return replace(
-            Defaults.from_context(context, 2 + reads, key),
-            penalty_weight=math.inf if self.penalty is None else self.penalty,
-        )
+        return Defaults.from_context(context, 2 + reads, key, math.inf if self.penalty is None else self.penalty)
 
     def _budget_shares(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
         """Shares of the budget; none where no constants tell."""

@@ -119,23 +119,21 @@ class PpIft(lower_solvers.SolvesLower):
         y = yield from self.lower_solver().solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
             return PpIftState(s.x, y, s.x)
-        released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
-        eta = self.x(t) if self.x is not None else 0.0
-        return PpIftState(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
-
-    def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
-        """a − J H⁻¹ b at the released y."""
+        # a − J H⁻¹ b at the released y.
         p, q = context.problem.p, context.problem.q
-        queries = {name: dp.ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
+        queries = {name: dp.ClippedSum(term, s.x, y) for name, term in _MEANS.items() if context.reads(term)}
         answer: Mapping[str, Any] = yield dp.Ask(**queries)
-        regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
+        regulariser = regulariser_matrices(context.problem, s.x[None], y[None], None)
         public = {
             "a": np.zeros((1, p)),
             "b": np.zeros((1, q)),
             "jacobian": regulariser.jacobian.reshape(1, p * q),
             "hessian": regulariser.hessian.reshape(1, q * q),
         }
-        return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
+        means = {name: answer[name] + v if name in answer else v for name, v in public.items()}
+        released = yield dp.Release(gx=context.implicit(**means))
+        eta = self.x(t) if self.x is not None else 0.0
+        return PpIftState(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
 
     def published(self, s: PpIftState) -> dict[str, dp.Array]:
         return {"x": s.x_of_y, "y": s.y}

@@ -36,6 +36,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.dp_bilevel import check_penalty
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
@@ -100,11 +101,7 @@ class RegularisationTuner(dp.Coordinated):
                 f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
                 'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
-        if not context.domain.compact:
-            raise dp.InputError(
-                "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
-                '{ kind = "box", low = -5.0, high = 0.0 }.'
-            )
+        context.domain.require_compact("regularisation_tuner")
         if self.method == "em" and context.rounds != 1:
             raise dp.InputError(
                 f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
@@ -116,6 +113,7 @@ class RegularisationTuner(dp.Coordinated):
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         if penalty is not None:
+            check_penalty(context, penalty)
             bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context
@@ -128,7 +126,11 @@ class RegularisationTuner(dp.Coordinated):
     def step(self, t: int, context: dp.CoordinatorContext, s: TunerState) -> dp.CoordinatorSteps[TunerState]:
         pool: Pooled = yield dp.Pool()
         if self.method == "em":
-            choice: dp.Released = yield dp.Release(x=self._selection(context, pool))
+            low, high = context.domain.corners(1)
+            # From strong to weak regularisation: each solution is near the next.
+            points = np.linspace(high, low, self.candidates or _CANDIDATES)
+            selection = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
+            choice: dp.Released = yield dp.Release(x=selection)
             x = choice.released.x[0]
             minimiser = pool.minimiser(x)
             model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
@@ -148,12 +150,6 @@ class RegularisationTuner(dp.Coordinated):
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
         return TunerState(x, s.x, y)
-
-    def _selection(self, context: dp.CoordinatorContext, pool: Pooled) -> FiniteExponential:
-        low, high = context.domain.corners(1)
-        # From strong to weak regularisation: each solution is near the next.
-        points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
 
     def published(self, s: TunerState) -> dict[str, dp.Array]:
         return {"x": s.last_x, "y": s.y}

@@ -56,7 +56,7 @@ class SecondOrder(dp.Coordinated):
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
             if self.x is None:
-                check_bounded(context)
+                context.domain.require_compact("a default of algorithm.x")
             return self, context
         low, high = context.domain.corners(context.problem.p)
         bounds.gradient_error(low, high)
@@ -70,7 +70,9 @@ class SecondOrder(dp.Coordinated):
         pool = yield dp.Pool()
         released = yield dp.Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
-        return next_state(s, context.domain.project(s.x - eta * released.released.gx[0]))
+        x = context.domain.project(s.x - eta * released.released.gx[0])
+        step = float(np.linalg.norm(x - s.x))
+        return DescentState(x, s.x, step) if step < s.step else DescentState(x, s.best, s.step)
 
     def published(self, s: DescentState) -> dict[str, dp.Array]:
         return {"x": s.best}
@@ -78,21 +80,6 @@ class SecondOrder(dp.Coordinated):
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
         return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
-
-
-def check_bounded(context: dp.CoordinatorContext) -> None:
-    """Refuse a domain that is not compact. Raises InputError."""
-    if not context.domain.compact:
-        raise dp.InputError(
-            "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
-            'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
-        )
-
-
-def next_state(s: DescentState, x: dp.Array) -> DescentState:
-    """The state after the iterate x (p,): x, and the iterate whose step was the shortest so far."""
-    step = float(np.linalg.norm(x - s.x))
-    return DescentState(x, s.x, step) if step < s.step else DescentState(x, s.best, s.step)
 
 
 def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:

@@ -13,7 +13,6 @@ from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
-from decentral_dp.constants.problem_constants import ProblemConstants
 
 _INDEX = np.array([1])
 
@@ -44,7 +43,7 @@ class SingleDraw(dp.Coordinated):
                 f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
                 "share its budget; set rounds = 1."
             )
-        check_compact(context, self.name)
+        context.domain.require_compact(self.name)
 
     def box(self, context: dp.CoordinatorContext) -> Box:
         """The domain."""
@@ -78,20 +77,6 @@ class ScoredDraw(SingleDraw):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score))
-
-
-def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
-    """For the whole domain."""
-    return bounds_of(context).family.constants(*context.domain.corners(context.problem.p))
-
-
-def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
-    """Refuse a domain without bounds. Raises InputError."""
-    if not context.domain.compact:
-        raise dp.InputError(
-            f"algorithm.domain: {kind} draws x from a bounded set; give for example "
-            '{ kind = "box", low = -5.0, high = 0.0 }.'
-        )
 
 
 def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[str, str]) -> dp.Entry:

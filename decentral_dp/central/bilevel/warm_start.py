@@ -25,10 +25,9 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import DescentState, SecondOrder, bounds_of
-from decentral_dp.central.bilevel.single_draw import check_compact, no_score
+from decentral_dp.central.bilevel.single_draw import no_score
 from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
 
-NAME = "warm_start"
 # Of ρ, for the start.
 START_SHARE = 0.5
 
@@ -59,7 +58,7 @@ class WarmStart(dp.Coordinated):
                 "algorithm.rounds: got 1, but round 0 is the start, and descent takes more; give 2 or more, or take "
                 '"exponential_mechanism".'
             )
-        check_compact(context, NAME)
+        context.domain.require_compact("warm_start")
         self.law(context, no_score)
         descent, context = self._descent.resolve_defaults(context)
         return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
-from decentral_dp.central.problems.protocol import Compositional, Dual
 from decentral_dp.problems.saddle import PublicBall
 
 
@@ -74,7 +73,7 @@ def released_gradient(
 def best_response(context: dp.MinimaxContext, released: dp.Bundle) -> dp.Array:
     """The best y at the point that "dual" was asked at, (q,)."""
     # "dual" is among the terms of this problem, so that it has a closed form.
-    return np.asarray(cast(Dual, context.problem).dual(released["dual"][0]))
+    return np.asarray(cast(Any, context.problem).dual(released["dual"][0]))
 
 
 def step_of(size: dp.StepSize | None, t: int) -> float:
@@ -185,7 +184,15 @@ class Estimating(dp.Coordinated, Protocol):
             InputError: starts of no variable, and means and differences that nothing bounds.
         """
         resolved = super().resolve_defaults(context)
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        if self.period > 1 and self.smoothness is None and context.noisy:
+            raise dp.InputError(
+                "algorithm.smoothness: missing. Changes of gradients are clipped at smoothness times how far "
+                "points are apart; give a public constant, for example 1.0, or take period = 1."
+            )
+        if self.period == 1 and self.smoothness is not None:
+            raise dp.InputError(
+                "algorithm.smoothness: with period = 1 every round is an anchor, and nothing reads it. Leave it out."
+            )
         return resolved
 
     def estimate_query(
@@ -205,7 +212,8 @@ class Estimating(dp.Coordinated, Protocol):
         """
         if is_anchor(t, self.period):
             return of.anchor, context.query(of.term, *here, self.rate)
-        bound = change_bound(context, of.term, here, before, self.smoothness)
+        # τ, or what two contributions that are clipped at these points can be apart, if less.
+        bound = min(threshold(self.smoothness, here, before), distance(context, of.term, here, before))
         return of.change, context.query(of.term, *here, self.rate, before, bound)
 
     def released_estimate(
@@ -302,22 +310,6 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
     return bound if math.isfinite(bound) else 0.0
 
 
-def change_bound(context: dp.MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
-    """Compute τ, what the change of one record's contribution is clipped to.
-
-    Args:
-        context: what the coordinator knows.
-        term: of the problem.
-        here: the point (x, y) that is evaluated now.
-        before: the point (x, y) that the change is since.
-        smoothness: L; None counts as 0.
-
-    Returns:
-        L ‖here − before‖₂, or what two contributions that are clipped at these points can be apart if less.
-    """
-    return min(threshold(smoothness, here, before), distance(context, term, here, before))
-
-
 def distance(context: dp.MinimaxContext, term: str, here: Point, before: Point) -> float:
     """Compute the largest distance between a vector in the ball at one point and one in the ball at another.
 
@@ -331,19 +323,6 @@ def distance(context: dp.MinimaxContext, term: str, here: Point, before: Point) 
     width = context.problem.width(term)
     centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
     return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))
-
-
-def check_smoothness(smoothness: float | None, period: int, noisy: bool) -> None:
-    """Refuse differences that nothing bounds, and a bound on what is never released. Raises InputError."""
-    if period > 1 and smoothness is None and noisy:
-        raise dp.InputError(
-            "algorithm.smoothness: missing. Changes of gradients are clipped at smoothness times how far the points "
-            "are apart; give a public constant, for example 1.0, or take period = 1."
-        )
-    if period == 1 and smoothness is not None:
-        raise dp.InputError(
-            "algorithm.smoothness: with period = 1 every round is an anchor, and nothing reads it. Leave it out."
-        )
 
 
 def reach(ball: PublicBall) -> float:
@@ -376,7 +355,7 @@ def compose_gradients(
         (p,) and (q,).
     """
     # "inner" is among the terms of this problem, so that it is a function of means.
-    return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
+    return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
 
 
 def limited_step(size: float, longest: float | None, direction: dp.Array) -> float:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.central.problems.protocol import Dual
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.protocol import Gathering, Model, Slope
@@ -182,7 +181,7 @@ class Composite(Minimax):
 
     def dual(self, statistic: Array) -> Array:
         """(q,) argmax_y F in closed form, of an objective that has one."""
-        return cast(Dual, self.objective).dual(statistic)
+        return cast(Array, cast(Any, self.objective).dual(statistic))
 
     def with_parameters(self, parameters: Array) -> Composite:
         """The problem with these public parameters (k,), of an objective that has some."""

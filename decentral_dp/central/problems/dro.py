@@ -116,7 +116,7 @@ class DroObjective(CappedObjective):
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         robust = self.robust(self.loss.values(outputs, labels))
-        return {**self.loss.score(outputs, labels), "robust_loss": robust}
+        return {**super().test_scores(outputs, labels), "robust_loss": robust}
 
     def _weights(self, losses: Array, eta: float) -> Array:
         return self.divergence.weight((losses - eta) / self.strength)

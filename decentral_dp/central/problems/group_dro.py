@@ -113,7 +113,7 @@ class GroupDroObjective(CappedObjective):
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         worst = _worst_class_mean(self.loss.values(outputs, labels), labels)
-        return {**self.loss.score(outputs, labels), "worst_group_loss": worst}
+        return {**super().test_scores(outputs, labels), "worst_group_loss": worst}
 
 
 def _worst_class_mean(losses: Array, labels: Array) -> float:

@@ -112,23 +112,6 @@ class Capped:
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.slopes(outputs, labels)[0]
 
-    def score(self, outputs: Array, labels: Array) -> dict[str, float]:
-        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy".
-
-        outputs: (n, ·); labels: (n,).
-        """
-        out = {"loss": float(np.mean(self.values(outputs, labels)))}
-        predicted = self.loss.predicted_classes(outputs)
-        if predicted is None:
-            return out
-        shares = [float(np.mean(predicted[labels == k] == k)) for k in np.unique(labels)]
-        return out | class_scores(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
-
-    def confidences(self, outputs: Array) -> Array | None:
-        """(n,) probability of the class that is predicted."""
-        probabilities = self.loss.probabilities
-        return None if probabilities is None else np.asarray(np.max(probabilities(outputs), axis=1))
-
 
 @dataclass(frozen=True, eq=False)
 class CappedObjective(Objective, Protocol):
@@ -137,13 +120,23 @@ class CappedObjective(Objective, Protocol):
     loss: Capped
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        return self.loss.score(outputs, labels)
+        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy".
+
+        outputs: (n, ·); labels: (n,).
+        """
+        out = {"loss": float(np.mean(self.loss.values(outputs, labels)))}
+        predicted = self.loss.loss.predicted_classes(outputs)
+        if predicted is None:
+            return out
+        shares = [float(np.mean(predicted[labels == k] == k)) for k in np.unique(labels)]
+        return out | class_scores(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         return self.loss.plain(outputs, labels)
 
     def confidences(self, outputs: Array) -> Array | None:
-        return self.loss.confidences(outputs)
+        share = self.probabilities(outputs)
+        return None if share is None else np.asarray(np.max(share, axis=1))
 
     def probabilities(self, outputs: Array) -> Array | None:
         return None if self.loss.loss.probabilities is None else self.loss.loss.probabilities(outputs)

@@ -28,8 +28,7 @@ and is no better than a constant. Of few held-out steps b is noisy, so that test
 function, too.
 
 V is linear in (s, 1), from 0, or (problem.model kind = "mlp") a network with tanh units, its weights drawn from the
-public seed; it is computed on the processor, trajectory by trajectory. With more than 2000 weights Φ is solved for by
-conjugate gradients, whose Φ is at most the true one.
+public seed; it is computed on the processor, trajectory by trajectory. With more than 2000 weights no Φ is computed.
 """
 
 from __future__ import annotations
@@ -334,10 +333,7 @@ class Mspbe(Minimax):
         if self.p > _MOST_DENSE or not np.isfinite(self._return_error(x, records)):
             return None
         b = slope(np.zeros(self.p))
-        try:
-            best = self._solve_directly(x, records, b)
-        except np.linalg.LinAlgError:
-            return None
+        best = self._solve_directly(x, records, b)
         # F along the best ray; at the exact solution ½ bᵀω.
         value = float(best @ b - 0.5 * best @ (b - slope(best) + self.ridge * best))
         return (best, value) if np.isfinite(value) else None
@@ -354,20 +350,16 @@ class Mspbe(Minimax):
         return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
 
     def _return_error(self, x: Array, records: Trajectories) -> float:
-        zero = np.zeros(self.p)
-        totals = [
-            self._squares(record, self.function.forward(x, zero, record.states).values)
-            for record in (self._trajectory(records, i) for i in range(len(records.lengths)))
-        ]
-        return float(np.sqrt(np.mean(totals)))
-
-    def _squares(self, record: Trajectory, values: Array) -> float:
-        """Mean of (V − return)² over the steps of one trajectory."""
-        to_come, total = (1.0 - record.terminal) * values[-1], 0.0
-        for reward, value in zip(record.rewards[::-1], values[-2::-1], strict=True):
-            to_come = reward + self.discount * to_come
-            total += (value - to_come) ** 2
-        return float(total / len(record.rewards))
+        """Root of the mean over trajectories of the mean of (V − return)² over the steps of each."""
+        means = []
+        for record in (self._trajectory(records, i) for i in range(len(records.lengths))):
+            values = self.function.forward(x, np.zeros(self.p), record.states).values
+            to_come, total = (1.0 - record.terminal) * values[-1], 0.0
+            for reward, value in zip(record.rewards[::-1], values[-2::-1], strict=True):
+                to_come = reward + self.discount * to_come
+                total += (value - to_come) ** 2
+            means.append(total / len(record.rewards))
+        return float(np.sqrt(np.mean(means)))
 
 
 def mspbe(

@@ -187,18 +187,17 @@ class Wgan(Minimax):
             if test is not None:
                 generated = self.generate(x, self.latents("held against", len(test.inputs)))
                 if np.isfinite(generated).all():
-                    out |= {f"test_{name}": value for name, value in self._distances(test.inputs, generated).items()}
+                    draw = public_generator(self.seed, "directions")
+                    directions = draw.standard_normal((self.n_features, _DIRECTIONS))
+                    directions /= np.linalg.norm(directions, axis=0)
+                    # Of as many on either side, on a line: the distance of the sorted.
+                    gaps = np.abs(np.sort(test.inputs @ directions, axis=0) - np.sort(generated @ directions, axis=0))
+                    out["test_distance"] = float(gaps.mean())
+                    out |= self._new_critic(test.inputs, generated)
         return out
 
     def _critic_values(self, y: Array, records: Real) -> Array:
         return np.asarray(self.critic.forward(y, records.inputs, keep=False)[0][:, 0])
-
-    def _distances(self, real: Array, fake: Array) -> dict[str, float]:
-        directions = public_generator(self.seed, "directions").standard_normal((real.shape[1], _DIRECTIONS))
-        directions /= np.linalg.norm(directions, axis=0)
-        # Of as many on either side, on a line: the distance of the sorted.
-        gaps = np.abs(np.sort(real @ directions, axis=0) - np.sort(fake @ directions, axis=0))
-        return {"distance": float(gaps.mean())} | self._new_critic(real, fake)
 
     def _new_critic(self, real: Array, fake: Array) -> dict[str, float]:
         from sklearn.exceptions import ConvergenceWarning
@@ -216,7 +215,7 @@ class Wgan(Minimax):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 critic.fit(learned, positive)
             aucs.append(ranking(critic.predict_proba(judged)[:, 1], positive)["auc"])
-        return {"critic_auc": float(np.mean(aucs))}
+        return {"test_critic_auc": float(np.mean(aucs))}
 
 
 def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:

@@ -13,14 +13,15 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
-BOX = {"kind": "box", "low": -3.0, "high": 0.5}
+BOX = {"low": -3.0, "high": 0.5}
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_without_noise_it_reaches_a_stationary_point(content: Make) -> None:
     # Few records and classes that overlap: the best strength is inside the box.
     data = {"data": "synthetic_classification", "scale": "none"}
     data["synthetic"] = {"dimension": 10, "records": 8, "separation": 0.3, "test_records": 20}
-    free, wide = {"guarantee": "none"}, {"kind": "box", "low": -5.0, "high": 0.5}
+    free, wide = {"guarantee": "none"}, {"low": -5.0, "high": 0.5}
     run = decentral_dp.run(
         content(problem=data, privacy=free, algorithm={"rounds": 100, "x": {"scale": 20.0}, "domain": wide})
     )
@@ -164,24 +165,12 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
 
 def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
     """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
-    job = build(load(content(privacy={"guarantee": "as_published", "epsilon": 1.0}, algorithm={"rounds": 10})))
+    privacy = {"guarantee": "as_published", "epsilon": 1.0}
+    job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
     spent = float(price(job.ledger, 1e-6).epsilon[0])
     assert 0.0 < spent < 0.2
-    run = decentral_dp.run(content(privacy={"guarantee": "as_published", "epsilon": 1.0}))
+    run = decentral_dp.run(as_published(content(privacy=privacy)))
     assert run.records.costs_within(run.simulation().ledger)
-
-
-def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.central import certified_solver, pooled
-    from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-
-    def matrices(*_: Any) -> Any:
-        raise AssertionError("a q × q matrix was formed")
-
-    monkeypatch.setattr(certified_solver, "DENSE_LIMIT", 5)
-    monkeypatch.setattr(pooled.certified, "DENSE_LIMIT", 5)
-    monkeypatch.setattr(LogisticHyperparameter, "matrices", matrices)
-    assert decentral_dp.run(content(algorithm={"rounds": 2})).result["status"] == "ok"
 
 
 # The tuner ----------------------------------------------------------------------------------------------------------
@@ -232,6 +221,7 @@ def test_without_noise_every_method_finds_a_good_strength(content: Make, method:
     [
         ({"algorithm": {"method": "magic"}}, "algorithm.method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
+        ({"algorithm": {"method": "penalty", "penalty": 0.0}}, "algorithm.penalty: got 0"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),
         ({"privacy": {"delta": 0.0}}, "delta"),

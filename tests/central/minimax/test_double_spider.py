@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
-from decentral_dp import InputError
 from decentral_dp.central.context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise
 from tests.support.minimax_loop import agree
@@ -60,13 +58,6 @@ def test_half_is_for_either_variable_and_of_that_half_for_anchors() -> None:
     assert squares == pytest.approx(dict.fromkeys(lines, squares["gx"]))
     assert {c.sampling for c in lines.values()} == {"poisson"}
     assert all((c.rate["train"] == 0.4).all() for c in lines.values())
-
-
-def test_with_one_round_a_period_there_are_no_differences() -> None:
-    algorithm = {k: v for k, v in DOUBLE.items() if k != "smoothness"} | {"period": 1}
-    job = made(algorithm)
-    assert {c.channel for c in job.ledger.channels} == {"gx", "gy"}
-    agree(job, SpiderLoop(job, with_noise))
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
@@ -129,18 +120,3 @@ def test_as_published_it_is_worth_nothing() -> None:
 
 
 # Refusals ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem", "words"),
-    [
-        ({"smoothness": None}, "dro", "algorithm.smoothness: missing"),
-        ({"period": 1}, "dro", "algorithm.smoothness: with period = 1"),
-        ({"longest": -1.0}, "dro", "longest"),
-        ({}, "kl_dro", "needs grad_x"),
-    ],
-)
-def test_refusals(changes: dict[str, Any], problem: str, words: str) -> None:
-    algorithm = {k: v for k, v in (DOUBLE | changes).items() if v is not None}
-    with pytest.raises(InputError, match=words):
-        made(algorithm, problem)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.exchange import ClippedQuery
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.spider_loop import NONE, SGD, SPIDER, SpiderLoop, made
@@ -65,16 +64,6 @@ def test_scdro_is_the_loop(rate: float) -> None:
     agree(job, SpiderLoop(job, without), Listening(job))
 
 
-def test_scdro_without_averages_is_gradient_descent() -> None:
-    ends = []
-    recursive = {"kind": "recursive_spider", "period": 1} | {k: v for k, v in SCDRO.items() if k != "kind"}
-    for algorithm in (SCDRO, recursive):
-        job = made(algorithm | {"averaging": {"scale": 1.0}, "rate": 1.0}, "kl_dro", privacy=NONE)
-        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
-    for name in ("x", "y"):
-        np.testing.assert_allclose(ends[1][name], ends[0][name], atol=1e-12)
-
-
 def test_scdro_survives_empty_samples() -> None:
     n = made(SCDRO, "kl_dro", privacy=NONE).context.n  # type: ignore[union-attr]  # a coordinator's job
     job = made(SCDRO | {"rate": 1.001 / n}, "kl_dro", privacy=NONE)
@@ -83,31 +72,6 @@ def test_scdro_survives_empty_samples() -> None:
 
 
 # One vector --------------------------------------------------------------------------------------------------------
-
-
-@PROBLEMS
-def test_both_gradients_are_clipped_as_one_vector(problem: str) -> None:
-    """Record by record, at a point and as a change: the norm of the whole, however its parts compare."""
-    job = made(SGD | {"rate": 1.0}, problem)
-    rng = np.random.default_rng(3)
-    loop, train = SpiderLoop(job, without), job.records["train"][0]
-    points = [(loop.f.inside_x(rng.normal(size=loop.x.size)), loop.f.inside_y(rng.random(1))) for _ in range(2)]
-    for k in range(len(train.labels)):
-        one = type(train)(train.inputs[k : k + 1], train.labels[k : k + 1])
-        record = train.inputs[k], float(train.labels[k])
-        for bound in (0.01, 0.3, 50.0):
-            here, change = job.problem.sums(
-                one,
-                [
-                    ClippedQuery("joint", *points[0], bound),
-                    ClippedQuery("joint", *points[0], bound, earlier_point=points[1]),
-                ],
-            )
-            wanted = loop.term("joint", points[0], *record)
-            sensitivity = wanted - loop.term("joint", points[1], *record)
-            for found, whole in ((here, wanted), (change, sensitivity)):
-                size = np.linalg.norm(whole)
-                np.testing.assert_allclose(found, whole * min(1.0, bound / size) if size else whole, atol=1e-12)
 
 
 # Plans ------------------------------------------------------------------------------------------------------------
@@ -157,17 +121,6 @@ def test_one_vector_has_one_clip(algorithm: dict[str, Any]) -> None:
         made(algorithm, privacy={"clip": {}})
     with pytest.raises(InputError, match=r"privacy\.clip\.y: .* as one vector"):
         made(algorithm, privacy={"clip": {"x": 0.2, "y": 0.2}})
-
-
-@BOTH
-def test_a_function_of_means_has_no_such_gradients(algorithm: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"algorithm\.kind: .* needs both gradients as one vector"):
-        made(algorithm, "kl_dro")
-
-
-def test_differences_need_a_constant() -> None:
-    with pytest.raises(InputError, match=r"algorithm\.smoothness: missing"):
-        made({k: v for k, v in SPIDER.items() if k != "smoothness"})
 
 
 @pytest.mark.parametrize("guarantee", ["certified", "as_published"])

@@ -86,20 +86,6 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-def test_without_noise_and_samples_the_period_is_nothing() -> None:
-    """Differences of means over all records add up to the mean itself: gradient descent ascent, for any T."""
-    none = {"guarantee": "none", "clip": {}}
-    for program in ("xy", "ascent"):
-        paths = [
-            [v["x"] for v in scripted(job, Scripted(lambda i, c, d: np.zeros(d)))]
-            for period in (1, 2, 5)
-            for job in [made(PROGRAMS[program] | {"rate": 1.0, "period": period, "smoothness": None}, privacy=none)]
-        ]
-        np.testing.assert_allclose(paths[1], paths[0], atol=1e-12)
-        np.testing.assert_allclose(paths[2], paths[0], atol=1e-12)
-        assert np.abs(paths[0][-1]).max() > 0.1
-
-
 def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
     """The questions of three rounds of a program that is told noise of its own, however it was asked."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
@@ -229,31 +215,6 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
     for index, channel in runs[0][0]:
         if channel in ("gx", "dx"):
             assert (channel == "gx") == (((index - 1) // per_round) % period == 0)
-
-
-def test_where_nothing_moves_a_difference_is_nothing_and_costs_nothing() -> None:
-    still = PROGRAMS["xy"] | {"x": {"scale": 0.0}, "y": {"scale": 0.0}}
-    job = made(still)
-    releaser = Listening(job)
-    told: dict[Any, Any] = {}
-    real = releaser.release
-
-    def release(index: int, values: Any) -> Any:
-        out = real(index, values)
-        told.update({(index, c): v for c, v in out.released.items()})
-        return out
-
-    releaser.release = release  # type: ignore[method-assign]  # A spy.
-    scripted(job, releaser)
-    changes = [key for key in told if key[1] in ("dx", "dy")]
-    assert len(changes) == 2 * 4
-    assert all((told[key] == 0.0).all() for key in changes)
-    assert all((told[key] != 0.0).all() for key in told if key not in changes)
-    spent = releaser.ledger()
-    assert {c.channel: float(c.sensitivity["train"].max()) for c in spent.channels if c.channel[0] == "d"} == {
-        "dx": 0.0,
-        "dy": 0.0,
-    }
 
 
 def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:

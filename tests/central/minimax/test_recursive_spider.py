@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp import InputError
 from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, RecursiveState
 from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
 from decentral_dp.exchange import Ask, Release
@@ -173,14 +172,3 @@ def test_the_printed_minima_are_crossed() -> None:
 
 
 # Refusals ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("missing", ["averaging", "period", "smoothness"])
-def test_refusals(missing: str) -> None:
-    with pytest.raises(InputError, match=rf"algorithm\.{missing}: missing"):
-        made({k: v for k, v in RECURSIVE.items() if k != missing}, KL)
-
-
-def test_only_for_a_function_of_means() -> None:
-    with pytest.raises(InputError, match=r"algorithm\.kind: recursive_spider needs an inner function"):
-        made(RECURSIVE, "dro")

@@ -12,15 +12,13 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
 from decentral_dp.central import plan
-from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
+from tests.support.coordinator_replay import Listening, Scripted, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8}, "y": {"scale": 0.7}}
@@ -90,19 +88,6 @@ def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) ->
     assert made_of.ledger.releases_per_round == inner + 1
 
 
-def test_agrees_with_a_loop_and_the_jobs_own_noise() -> None:
-    made_of = made(PROGRAMS["closed form"], problem=RELEASED)
-    price = {c.channel: float(c.sensitivity["train"][0, 0]) for c in made_of.ledger.charged_channels}
-    loop = Loop(made_of, with_noise)
-
-    def scale(index: int, channel: str) -> float:
-        rate = 1.0 if channel == "share" else 0.4
-        return 2.0 * loop.bounds[index, channel] / (rate * loop.n) / price[channel]
-
-    loop.say = keyed(made_of, scale)
-    agree(made_of, loop, Listening(made_of), atol=1e-3)
-
-
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) -> None:
     run = decentral_dp.run(content(PROGRAMS["sgda"], problem=RELEASED, run={"blocks": blocks}))
@@ -119,26 +104,6 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
     told = run.result["algorithm"]
     assert told["settled"]["rate"] == 0.4
     assert any("whether a record is positive" in sentence for sentence in run.result["privacy"]["seen"])
-
-
-def test_without_noise_it_is_the_share_itself() -> None:
-    none = {"guarantee": "none", "clip": {}}
-    program = PROGRAMS["privatediff"] | {"rate": 1.0}
-    first = decentral_dp.run(content(program, problem=RELEASED, privacy=none))
-    shards = first.simulation().shards
-    share = float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
-    assert float(first.released["share"][0, 0]) == pytest.approx(share)
-    runs = [first, decentral_dp.run(content(program, problem={"positive_share": share}, privacy=none))]
-    for channel in ("x", "y"):
-        np.testing.assert_allclose(runs[0].released[channel], runs[1].released[channel], atol=1e-10)
-
-
-def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
-    def program(**problem: Any) -> Job:
-        return made(PROGRAMS["sgda"], problem=problem)
-
-    assert isinstance(program(**RELEASED).algorithm, ClassShare)
-    assert not isinstance(program(positive_share=0.4).algorithm, ClassShare)
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

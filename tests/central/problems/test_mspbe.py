@@ -267,13 +267,6 @@ def test_start_and_public_terms() -> None:
     assert m.public_ball("grad_y", y, y) is None
 
 
-def test_rows_of_the_data_are_read_as_they_are_laid_out() -> None:
-    r, m = records(), problem()
-    rows = np.concatenate([r.observations.reshape(5, -1), r.rewards, r.terminal[:, None]], axis=1)
-    for found, wanted in zip(m.prepare(rows, r.lengths, "l2"), r, strict=True):
-        np.testing.assert_array_equal(found, wanted)
-
-
 def test_a_model_without_second_derivatives_is_refused() -> None:
     facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
