@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.devices import module_on
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Image
 
@@ -152,7 +153,7 @@ def hidden_layer(n_features: int, width: int, seed: int) -> nn.Module:
 def network_model(module: nn.Module, n_features: int, device: str = "cpu") -> TorchModel:
     """Make the model of one of these networks. Raises InputError: there is no such device."""
     with quiet_torch():
-        return as_model(module.to(device), n_features, device)
+        return as_model(module_on(module, device), n_features, device)
 
 
 def group_count(channels: int) -> int:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import tensor, to_numpy
+from decentral_dp.models.devices import module_on, tensor, to_numpy
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS
@@ -74,7 +74,7 @@ def custom_model(
     try:
         with quiet_torch():
             model = _checked_model(made, where, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(made.to(device), n_features, device, where)
+            return model if device == "cpu" else as_model(module_on(made, device), n_features, device, where)
     except InputError:
         raise
     except USER_ERRORS as error:
