@@ -34,14 +34,11 @@ TRAJECTORIES = f"{_CENTRAL}.trajectories"
 FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.runs:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
-    "resume_audit": f"{_AUDITING}.audit:resume_audit",
-    "resume_table": f"{_AUDITING}.tables:resume_table",
-    "check": f"{_AUDITING}.check:check",
+    "check": f"{_AUDITING}.check:try_component",
     "prepare": f"{_AUDITING}.network_view:prepare",
     "audit_command": f"{_AUDITING}.terminal:audit_command",
     "check_command": f"{_AUDITING}.terminal:check_command",
     "network_command": f"{_AUDITING}.terminal:network_command",
-    "print_outcome": f"{_AUDITING}.terminal:print_outcome",
     "Study": f"{_STUDIES}.schema:Study",
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
@@ -52,11 +49,11 @@ FUNCTIONS: Mapping[str, str] = {
 }
 
 
-def load(place: str) -> Any:
+def import_place(place: str) -> Any:
     """Import a module, or "module:attribute" of one.
 
     Example:
-        >>> load("decentral_dp.formatting:join_words")(["x", "y"])
+        >>> import_place("decentral_dp.formatting:join_words")(["x", "y"])
         'x and y'
     """
     module, _, attribute = place.partition(":")
@@ -71,7 +68,7 @@ def annex(name: str) -> Any:
         >>> annex("load_study")("table_1").kind
         'plan'
     """
-    return load(FUNCTIONS[name])
+    return import_place(FUNCTIONS[name])
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):

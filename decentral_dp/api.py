@@ -21,7 +21,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
-from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
@@ -73,9 +73,6 @@ class AuditOptions(TypedDict, total=False):
     out: str | Path | None
     callbacks: Sequence[Callback]
     canaries: int | None
-    curve: bool
-    workers: int
-    address: str | None
 
 
 class Job:
@@ -249,7 +246,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = components_of(scenario, text, **objects)
+    named = load_components(scenario, text, **objects)
     return Job(building.build_job(named), named)
 
 
@@ -327,9 +324,6 @@ def audit(
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     canaries: int | None = None,
-    curve: bool = False,
-    workers: int = 1,
-    address: str | None = None,
     **options: Unpack[Changes],
 ) -> AuditResult:
     """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
@@ -340,12 +334,9 @@ def audit(
         vantage: who looks: "everybody" (every message), "published", or "agent:K" (what agent K receives).
         confidence: of the lower bound.
         seed: public seed of the audit.
-        out: JSON file; one that holds this audit, interrupted, is continued.
+        out: a new JSON file.
         callbacks: functions that are called with a `Progress` of runs; by default notebooks show a bar.
         canaries: records that are put in or left out by coins in one single run, in place of many runs.
-        curve: whether the trade-off curve is measured as well.
-        workers: processes on this machine.
-        address: of a Ray cluster to use instead.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
@@ -353,7 +344,6 @@ def audit(
 
     Raises:
         InputError: a job that cannot be audited, with the reason.
-        Stopped: interrupted; what was played so far is in `out`.
 
     Example:
         >>> import decentral_dp
@@ -361,8 +351,6 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.tasks.parallel import Workers
-
     text: Sequence[str] = ()
     if isinstance(scenario, Job):
         _require_nothing("audit", options)
@@ -372,10 +360,10 @@ def audit(
     else:
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = annex("plan_audit")(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
+    request = annex("plan_audit")(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries)
     with _progress_shown(callbacks, "runs") as callback:
         place = None if out is None else Path(out)
-        result: AuditResult = annex("play_game")(request, place, callback, workers=Workers(workers, address))
+        result: AuditResult = annex("play_game")(request, place, callback)
     return result
 
 
@@ -592,4 +580,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set), folder)
+    return loading.load_scenario(scenario, changes(set), folder)

@@ -132,23 +132,6 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
     return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"
 
 
-def round_up_to(value: float, digits: int) -> float:
-    """Round up to so many digits.
-
-    Args:
-        value: of any sign; what is not finite stays as it is.
-        digits: at least 1.
-
-    Example:
-        >>> round_up_to(8.811, 3), round_up_to(8.82, 3), round_up_to(math.inf, 3)
-        (8.82, 8.82, inf)
-    """
-    if not math.isfinite(value) or value == 0.0:
-        return value
-    exact = Decimal(repr(float(value)))
-    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=ROUND_CEILING))
-
-
 def graph_text(graph: Mapping[str, Any]) -> str:
     """Print links, degrees, spectral gap and weights of a graph, least and greatest.
 
@@ -178,17 +161,6 @@ def graph_text(graph: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-# What happens in every round.
-_CHANGES = {
-    "fixed": "",
-    "matching": "a random matching of the links in every round",
-    "one_peer_exponential": "everybody sends to one other, at distances 1, 2, 4, … in turn",
-    "resample": "drawn anew",
-    "sequence": "graphs in turn",
-    "function": "the graph that a function gives",
-}
-
-
 def over_time_text(graph: Mapping[str, Any]) -> str:
     """Print how a graph changes by round; "" where it stays.
 
@@ -197,10 +169,10 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
 
     Example:
         >>> over_time_text({"over_time": {"kind": "matching", "rate": 0.7183, "period": 32, "drop": 0.1}})
-        'By round: a random matching of the links in every round, 10% of messages lost; 0.718 of the disagreement stays'
+        'By round: matching, 10% of messages lost; 0.718 of the disagreement stays'
     """
     changes = graph.get("over_time") or {}
-    parts = [_CHANGES.get(str(changes.get("kind")), "")]
+    parts = [str(changes.get("kind", "fixed")).replace("_", " ").replace("fixed", "")]
     parts += [f"{changes['offline']:.2g} of agents away"] if changes.get("offline") else []
     parts += [f"{changes['drop']:.0%} of messages lost"] if changes.get("drop") else []
     parts += [f"messages {changes['delay']} rounds late"] if changes.get("delay") else []
@@ -208,14 +180,6 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
     rate = changes.get("rate")
     left = "" if rate is None else f"; {rate:.3f} of the disagreement stays"
     return f"By round: {text}{left}" if text else ""
-
-
-_QUANTISERS = {
-    "top_k": "the largest entries of each difference, {share:.3g} of them",
-    "random_k": "entries of each difference by public coins, {share:.3g} of them",
-    "qsgd": "each difference on {levels} levels",
-    "sign": "signs of each difference, and one size",
-}
 
 
 def compression_text(graph: Mapping[str, Any]) -> str:
@@ -227,15 +191,14 @@ def compression_text(graph: Mapping[str, Any]) -> str:
     Example:
         >>> sign = {"kind": "sign", "consensus": 0.5, "share_of_bits": 0.017, "contraction": {"y": 0.637}}
         >>> print(compression_text({"compression": sign}))
-        Compressed, with error feedback: signs of each difference, and one size; 0.017 of the bits, δ 0.637 of y, γ 0.5
+        Compressed by sign, with error feedback: 0.017 of the bits, δ 0.637 of y, γ 0.5
     """
     made = graph.get("compression")
     if not made:
         return ""
     contraction = ", ".join(f"δ {value:.3g} of {channel}" for channel, value in made["contraction"].items())
-    sent = _QUANTISERS[made["kind"]].format(**made)
     saved = f"{made['share_of_bits']:.3g} of the bits, {contraction}, γ {made['consensus']:.3g}"
-    return f"Compressed, with error feedback: {sent}; {saved}"
+    return f"Compressed by {made['kind']}, with error feedback: {saved}"
 
 
 def communication_text(sent: Any) -> str:
@@ -289,10 +252,13 @@ def least_text(value: float) -> str:
     """Print a number above 0 with three digits, rounded up.
 
     Example:
-        >>> least_text(0.36123)
-        '0.362'
+        >>> least_text(0.36123), least_text(8.82), least_text(math.inf)
+        ('0.362', '8.82', 'inf')
     """
-    return f"{round_up_to(value, 3):g}"
+    if not math.isfinite(value):
+        return f"{value:g}"
+    exact = Decimal(repr(float(value)))
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"
 
 
 def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> str:
@@ -352,7 +318,7 @@ def graph_noun(graph: Mapping[str, Any]) -> str:
     """What a graph of this kind is called; "network" of one from outside whose name is no word."""
     kind = str(graph.get("kind") or "")
     place = in_module(kind)
-    kind = kind if place is None else place.name
+    kind = kind if place is None else place[1]
     plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
     return _GRAPHS.get(kind, plain) or "network"
 

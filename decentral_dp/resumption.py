@@ -1,104 +1,50 @@
-"""`resume` of an interrupted run, study or audit, with the result of an uninterrupted one."""
+"""`resume` of an interrupted run or study, with the result of an uninterrupted one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from decentral_dp.annexes import annex
 from decentral_dp.errors import InputError
 from decentral_dp.files.trust import foreign, trusting
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
-from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
+from decentral_dp.tasks.outcomes import CELLS, STUDY
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from decentral_dp.auditing.audit import AuditResult
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import Callback
     from decentral_dp.studies.page import Findings
 
 
-class Kind(Enum):
-    """What goes on; the value is how sentences call it."""
+def is_study(folder: Path) -> bool:
+    """Say whether a folder is of a study; else it is of a run.
 
-    RUN = "a run"
-    STUDY = "a study"
-    AUDITS = "a table of audits"
-    FILE = "an audit"
-
-
-class Resumable(NamedTuple):
-    """What goes on, and where: for an audit of a run its file in the run's folder."""
-
-    kind: Kind
-    place: Path
-
-    @property
-    def unit(self) -> str:
-        """What its progress counts, but for a run."""
-        return {Kind.STUDY: "cells", Kind.AUDITS: "audits"}.get(self.kind, "runs")
-
-
-def find_resumable(path: Path) -> Resumable:
-    """Say what was begun in a folder or a file.
-
-    Args:
-        path: a folder that a run, a study or a table of audits made; or the file of an audit.
-
-    Returns:
-        Its kind and place. Whether it is complete is found by what goes on.
+    Whether either is complete is found when it resumes.
 
     Raises:
-        InputError: it is of none of these.
+        InputError: it is of neither.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     (Path(folder) / "cells").mkdir()
-        ...     find_resumable(Path(folder)).kind.value
-        'a study'
+        ...     is_study(Path(folder))
+        True
     """
-    if not path.exists():
+    if not folder.exists():
         raise InputError(
-            f"resume: there is no {path}. What was interrupted before its first round, cell or run leaves nothing "
-            "behind; start it again."
+            f"resume: there is no {folder}. What was interrupted before its first round or cell leaves nothing behind; "
+            "start it again."
         )
-    if not path.is_dir():
-        if path.parent.name == CELLS and _is_study(path.parent.parent):
-            raise _cell(path)
-        return Resumable(Kind.FILE, path)
-    if (path / IN_PROGRESS).is_dir():
-        return Resumable(Kind.RUN, path)
-    if (path / "result.json").is_file():
-        audit = path / "audit.json"
-        is_interrupted = read_json(audit, "resume").get("status") == INTERRUPTED
-        return Resumable(Kind.FILE, audit) if is_interrupted else Resumable(Kind.RUN, path)
-    if _is_study(path):
-        return Resumable(Kind.STUDY, path)
-    if (path / TABLE).is_file():
-        return Resumable(Kind.AUDITS, path)
-    if path.name == CELLS and _is_study(path.parent):
-        raise _cell(path)
+    if (folder / IN_PROGRESS).is_dir() or (folder / "result.json").is_file():
+        return False
+    if (folder / STUDY).is_file() or (folder / CELLS).is_dir():
+        return True
     raise InputError(
-        f"resume: {path} is no run folder, and none of a study or of audits; give the folder of one that was "
-        "interrupted, or the file of an audit."
-    )
-
-
-def _is_study(folder: Path) -> bool:
-    return (folder / STUDY).is_file() or (folder / CELLS).is_dir()
-
-
-def _cell(path: Path) -> InputError:
-    folder = path.parent if path.is_dir() else path.parent.parent
-    return InputError(
-        f"resume: {path} has finished cells of a study, and one that is not finished is computed from its start; give "
-        f"the folder of the study, {folder}."
+        f"resume: {folder} is no run folder, and none of a study; give the folder of one that was interrupted."
     )
 
 
@@ -108,29 +54,27 @@ def resume(
     callbacks: Sequence[Callback] = (),
     trust: bool = False,
     **objects: Unpack[Objects],
-) -> Run | Findings | AuditResult | pd.DataFrame:
-    """Go on with a run, a study or an audit that was cut off: to the bit as without the interruption.
+) -> Run | Findings:
+    """Resume an interrupted run or study, to the bit as without the interruption.
 
-    A run goes on from the last state in its folder. What was released after that state is released again with the same
+    A run resumes from the last state in its folder. What was released after that state is released again with the same
     draws: the same values, and no second release.
 
-    Of a study finished cells are kept, and the others are computed. Of an audit the runs so far are kept, and the
-    others are made. As many processes of this machine do so as were asked for at the beginning.
+    Of a study finished cells are kept, and the others are computed, by as many processes of this machine as were asked
+    for at the beginning.
 
     Args:
-        folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
-            of an audit.
+        folder: of a run or a study.
         callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
-        trust: whether to run code that the folder or the file holds or names and that this machine has not run before.
+        trust: whether to run code that the folder holds or names and that this machine has not run before.
         **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
-        The finished run; of a study its findings, of an audit its result, of several audits their table.
+        The finished run, or the findings of a study.
 
     Raises:
-        InputError: there is nothing to go on with, it is complete or under way, or it is told something that is for
-            runs alone; the records, the scenario or the versions are others than those of the beginning; the secret
-            noise of a run was not kept.
+        InputError: there is nothing to resume, it is complete or under way, or it is told something that is for runs
+            only; the records, the scenario or the versions are others than those of the beginning.
         Stopped: interrupted again.
 
     Example:
@@ -141,71 +85,39 @@ def resume(
         ...     print(str(error).partition(",")[0])
         resume: scenarios is no run folder
     """
-    task = kind, place = find_resumable(Path(folder))
+    place = Path(folder)
     if trust:
         with trusting():
             return resume(place, callbacks=callbacks, **objects)
-    if kind is Kind.RUN:
+    if not is_study(place):
         return Run.resume(place, callbacks=callbacks, **objects)
-    refuse_for_others(kind, place, [name for name, value in objects.items() if value is not None])
+    refuse_for_study(place, [name for name, value in objects.items() if value is not None])
     from decentral_dp.reporting.progress import show_progress
 
-    with show_progress(callbacks, task.unit) as callback:
-        return resume_other(task, callback)
+    with show_progress(callbacks, "cells") as callback:
+        return continue_study(place, callback)
 
 
-def resume_other(task: Resumable, progress: Callback | None) -> Findings | AuditResult | pd.DataFrame:
-    """Go on with what is no run, a study, an audit or a table of audits; it raises what `resume` raises."""
+def continue_study(folder: Path, progress: Callback | None) -> Findings:
+    """Resume a study; it raises what `resume` raises."""
     # What was asked is read from a file, which may be from elsewhere.
     with foreign():
-        if task.kind is Kind.STUDY:
-            findings: Findings = annex("resume_study")(task.place, progress)
-            return findings
-        if task.kind is Kind.AUDITS:
-            table: pd.DataFrame = annex("resume_table")(task.place, progress)
-            return table
-        return resume_file(task.place, progress)
+        findings: Findings = annex("resume_study")(folder, progress)
+        return findings
 
 
-def resume_file(out: Path, progress: Callback | None = None) -> AuditResult:
-    """Go on with an audit that was cut off. All that it writes is written.
+def refuse_for_study(folder: Path, options: list[str]) -> None:
+    """Refuse what only a run can be told when it resumes.
 
     Args:
-        out: its JSON file.
-        progress: called with a `Progress` of "runs".
-
-    Returns:
-        As without the interruption.
-
-    Raises:
-        InputError: the file is of none, or of one that is complete; or what it is of has changed since.
-        Stopped: interrupted again.
-    """
-    content = read_json(out, "resume")
-    if "shown" in content:
-        raise InputError(f"resume: the audit in {out} is complete; give the file of one that was interrupted.")
-    if content.get("status") != INTERRUPTED:
-        raise InputError(
-            f"resume: {out} is not the file of an audit that was interrupted. Give the file that it was "
-            f"told to write with --out, or the folder of a run or of a study."
-        )
-    result: AuditResult = annex("resume_audit")(out, content.get("asked"), progress)
-    return result
-
-
-def refuse_for_others(kind: Kind, place: Path, options: list[str]) -> None:
-    """Refuse what only a run can be told when it goes on.
-
-    Args:
-        kind: what goes on.
-        place: where it is.
+        folder: of a study.
         options: names of what was given.
 
     Raises:
-        InputError: something was, and it is no run.
+        InputError: something was.
     """
-    if options and kind is not Kind.RUN:
+    if options:
         raise InputError(
-            f"resume: {' and '.join(options)} {'is' if len(options) == 1 else 'are'} for a single run, and {place} is "
-            f"of {kind.value}, which goes on as it was begun. Leave {'it' if len(options) == 1 else 'them'} out."
+            f"resume: {' and '.join(options)} {'is' if len(options) == 1 else 'are'} for a single run, and {folder} is "
+            f"of a study, which resumes as it was begun. Leave {'it' if len(options) == 1 else 'them'} out."
         )

@@ -18,19 +18,17 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted, quoted_path
 from decentral_dp.files import trust
-from decentral_dp.files.regular import regular
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
 # libraries, such as networkx.NetworkXError, inherit from Exception alone.
@@ -47,24 +45,17 @@ class UserCodeError(RuntimeError):
     """Code of the user's own raised in a run; the message says in which round, and in which line."""
 
 
-class InModule(NamedTuple):
-    """A component as a scenario writes it: "module:Name"."""
-
-    module: str
-    name: str
-
-
-def in_module(kind: str) -> InModule | None:
+def in_module(kind: str) -> tuple[str, str] | None:
     """The module and the name of "module:Name"; None for any other text.
 
     Example:
         >>> in_module("my_package.heavy_ball:HeavyBall"), in_module("ldp_dsbo"), in_module("openml:iris")
-        (InModule(module='my_package.heavy_ball', name='HeavyBall'), None, None)
+        (('my_package.heavy_ball', 'HeavyBall'), None, None)
     """
     module, colon, name = kind.partition(":")
     named = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
-    # "heavy_ball.py:HeavyBall" names a file.
-    return InModule(module, name) if named and module not in _SCHEMES and not module.endswith(".py") else None
+    # "heavy_ball.py:HeavyBall" is the form of others.
+    return (module, name) if named and module not in _SCHEMES and not module.endswith(".py") else None
 
 
 def module_file(module: str, folders: Sequence[Path]) -> Path | None:
@@ -89,14 +80,20 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
         if kind.lower().endswith(".py") or ".py:" in kind:
             raise InputError(f'{key}: got {quoted(kind)}, expected "module:Name", such as "heavy_ball:HeavyBall".')
         return None
-    path = module_file(named.module, folders)
-    _check_module(named.module, path, key)
-    module = run_file(path) if path is not None else _installed(kind, named.module, folders, key)
-    if not hasattr(module, named.name):
-        near = difflib.get_close_matches(named.name, vars(module), n=1)
-        meant = f"; did you mean {near[0]}" if near else ""
-        raise InputError(f"{key}: {named.module} defines no {named.name}{meant}. Fix: define it, or name another.")
-    return getattr(module, named.name)
+    place, name = named
+    path = module_file(place, folders)
+    _check_module(place, path, key)
+    module = run_file(path) if path is not None else _installed(kind, place, folders, key)
+    if not hasattr(module, name):
+        raise InputError(
+            f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or name another."
+        )
+    return getattr(module, name)
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}" if near else ""
 
 
 def _check_module(module: str, path: Path | None, key: str) -> None:
@@ -132,15 +129,12 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
     if path is None and any(map(trust.is_in_run_folder, places)):
         # Python would import it from a cache, and without consent.
         raise InputError(f"{key}: {module} is in a run folder on Python's path. Fix: run this from another folder.")
-    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):
+    needed = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
+    if installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in needed):
         raise InputError(
             f"{key}: {first} is an installed package that does not require decentral_dp. Fix: write the component in a "
             "file of your own, which may import it."
         )
-
-
-def _requires_this(distribution: str) -> bool:
-    return any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in requires(distribution) or ())
 
 
 def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
@@ -150,12 +144,11 @@ def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> Mod
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise InputError(f"{key}: {module} does not run: {reason(error)}. Fix: install {error.name}.") from error
-        near = difflib.get_close_matches(module, [p.stem for folder in folders for p in folder.glob("*.py")], n=1)
-        meant = f"; did you mean {near[0]}" if near else ""
+        near = _near(module, (p.stem for folder in folders for p in folder.glob("*.py")))
         places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
         raise InputError(
-            f"{key}: there is no module {module}{meant} (looked for {module}.py in {places}, and for an installed "
-            "module). Fix: put the file there, or install the package."
+            f"{key}: no module {module}{near} (looked for {module}.py in {places}, and for an installed module). Fix: "
+            "put the file there, or install the package."
         ) from None
     except USER_ERRORS as error:
         raise InputError(f"{key}: {module} does not run: {blame(error)}. Fix: mend it.") from error
@@ -205,54 +198,35 @@ def _execute(module: ModuleType, file: Path) -> None:
     exec(SourceFileLoader(module.__name__, str(file)).source_to_code(content, str(file)), module.__dict__)
 
 
-@contextmanager
-def _siblings_of(path: Path) -> Iterator[None]:
-    """Let a file import others of its folder, as long as it runs."""
-    finder: Any = _Beside(path.parent)
-    sys.meta_path.append(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        # As of the file itself: another folder may have a file of this name, and what travels, travels by value.
-        for name in finder.names:
-            sys.modules.pop(name, None)
-
-
 def run_file(path: Path) -> ModuleType:
     """The module of a Python file of the user's own, which is run: it is code, not data.
 
     Raises:
-        InputError: there is no such file, or it does not run.
+        InputError: it does not run.
     """
-    if path.suffix != ".py":
-        # Digests and consent follow this ending.
-        raise InputError(f"{path}: code is read from files that end in .py. Fix: rename the file.")
-    if not os.path.isfile(regular(path, "code")):
-        raise InputError(f"{path}: there is no such file. Fix: give the path of a Python file.")
     name = f"user_code_{path.stem}"
-    module, shadowed = ModuleType(name), sys.modules.get(name)
+    module, shadowed, finder = ModuleType(name), sys.modules.get(name), _Beside(path.parent)
     sys.modules[name] = module
+    meta_path: list[Any] = sys.meta_path
+    meta_path.append(finder)
     try:
-        with _siblings_of(path):
-            _execute(module, path)
+        _execute(module, path)
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise InputError(f"{path}: it does not run: {blame(error)}; {_mend(error, path)}.") from error
+        fix = missing_package(error) or "mend the file"
+        if fix == "mend the file" and isinstance(error, ModuleNotFoundError) and error.name:
+            lacking = error.name.partition(".")[0]
+            fix = f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
+        raise InputError(f"{path}: it does not run: {blame(error)}. Fix: {fix}.") from error
     finally:
-        sys.modules.pop(name, None)
+        meta_path.remove(finder)
+        # Another folder may have a file of this name, and what travels, travels by value.
+        for imported in (name, *finder.names):
+            sys.modules.pop(imported, None)
         if shadowed is not None:
             sys.modules[name] = shadowed
     return module
-
-
-def _mend(error: BaseException, path: Path) -> str:
-    """How to mend a file that does not run."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return "mend the file"
-    name = error.name.partition(".")[0]
-    return missing_package(error) or f"install {name}, or put {name}.py into {path.parent}, and import it at the top"
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:

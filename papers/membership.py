@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.auditing.membership import class_only
+from decentral_dp.auditing.membership import class_only, within_run
 from decentral_dp.bounded import Array
 from decentral_dp.data import load_dataset
-from decentral_dp.privacy.accounting.auc_bounds import check_budget, within_run
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
@@ -124,16 +123,10 @@ def shifted(epsilon: float, delta: float, distance: float) -> float:
         distance: A, the largest AUC of any fixed function of a record. Where the laws differ in the shares of classes
             alone, it is that of the best order of the classes.
 
-    Raises:
-        ValueError: what is no (ε, δ), or no AUC.
-
     Example:
         >>> round(shifted(epsilon=1.0, delta=0.0, distance=0.6), 4)
         0.8528
     """
-    check_budget(epsilon, delta)
-    if not 0.0 <= distance <= 1.0:
-        raise ValueError(f"an AUC lies between 0 and 1, got {distance}")
     if math.isinf(epsilon):
         return 1.0
     low = math.exp(-epsilon)

@@ -29,12 +29,12 @@ from scipy.sparse import csr_matrix
 from scipy.special import gammaln, log_ndtr, logsumexp
 from scipy.stats import norm
 
-from decentral_dp.auditing.network_attacks import audit_network
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.topology import build_topology
+from papers.network_attacks import audit_network
 
 DELTA = 1e-5
 _LOG = math.log(1.0 / DELTA)

@@ -19,7 +19,8 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.algorithms.references import works
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from tests.golden import record, reference
 from tests.slow_tests import LIST
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.jobs.build import build_job as build

@@ -66,7 +66,7 @@ GOSSIP = Rules(plans_by_counts=True, neighbours=True)
 
 def rules_of(setting: Setting) -> Rules:
     """Return what differs by setting: of gossip, or of an annex."""
-    rules: Rules = GOSSIP if setting == "gossip" else annexes.load(annexes.RULES[setting])
+    rules: Rules = GOSSIP if setting == "gossip" else annexes.import_place(annexes.RULES[setting])
     return rules
 
 

@@ -110,9 +110,9 @@ DOMAIN = Option(
     Mapping,
     False,
     None,
-    'where x may be: { kind = "box", low, high }, of every coordinate',
+    "where x may be: { low, high }, of every coordinate",
     "",
-    '{ kind = "box", low = -5.0, high = 0.0 }',
+    "{ low = -5.0, high = 0.0 }",
 )
 
 

@@ -7,53 +7,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.auditing.bounds import Shown, from_likelihoods, gaussian_throughout, shown_in_one_run, trade_off
+from decentral_dp.auditing.bounds import Shown, from_likelihoods, gaussian_throughout, shown_in_one_run
 from decentral_dp.auditing.losses import are_close, drawn_noise, is_amplified, loss_law, refute_stated_laws
 from decentral_dp.auditing.neighbours import worst_neighbours
-from decentral_dp.auditing.runs import (
-    GROUPS,
-    NO_ENDS,
-    AuditPlan,
-    Ends,
-    Run,
-    Score,
-    Sizes,
-    check_workers,
-    game_of,
-    noise_sizes,
-    plan_again,
-    play_runs,
-    read_runs,
-    request_of,
-    sum_noise,
-)
+from decentral_dp.auditing.runs import AuditPlan, Sizes, noise_sizes, score_of, sum_noise
 from decentral_dp.auditing.transcripts import Neighbours
-from decentral_dp.bounded import Array
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import Callback, Reporter
+from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import RESULT, mode_of, plain, read_result, refuse_damaged, seal, text_of
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
-from decentral_dp.tasks.parallel import HERE, Workers
+from decentral_dp.tasks.outcomes import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
-
-
-Status = Literal["ok", "refuted", "broken", "interrupted"]
+Status = Literal["ok", "refuted", "broken"]
 
 
 @dataclass(frozen=True)
@@ -69,10 +47,9 @@ class AuditResult:
         vantage: "everybody", "published" or "agent:K".
         runs: of each data set.
         null_shown: the same of two equal data sets; above 0 the audit is broken.
-        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
+        status: "ok", "refuted" (more is shown than is certified), or "broken".
         sentences: what the numbers say, and do not.
         privacy: the guarantee of the audited run, as in `PrivacyStatement.summary`.
-        curve: (α, β) that the trade-off curve of the two data sets is at or below; empty where it was not asked for.
 
     Example:
         >>> import decentral_dp
@@ -94,7 +71,6 @@ class AuditResult:
     status: Status
     sentences: tuple[str, ...]
     privacy: str
-    curve: tuple[tuple[float, float], ...] = ()
 
     def __repr__(self) -> str:
         budgets = f"ε {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
@@ -105,10 +81,6 @@ class AuditResult:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-# Seconds between two records of what was played.
-_INTERVAL = 2.0
-# What a file holds that is not of this audit.
-_FOREIGN_RUNS = "of another scenario or with other settings, of one that has changed since"
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 COMPARED_RUNS = 6
 # Of the most that counting can show; from there on more runs would show more.
@@ -146,7 +118,7 @@ def sentences_of(
         One sentence or two each.
     """
     at = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
-    percent = f"{100.0 * bound.confidence:g} %"
+    percent, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
     out = []
     if status == "broken":
         out.append(
@@ -160,84 +132,67 @@ def sentences_of(
         )
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
-    elif _is_saturated(plan, bound, certified):
+    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:
         # Some room, for not every run is told apart.
         more = plan.runs_to_show(certified / _NEARLY)
         mend = f"repeat with --runs {more}" if more is not None else "no number of runs that can be made shows so much"
         out.append(
             f"Not refuted, and it could not be: what is shown is about the most that {bound.runs} runs can show, ε = "
-            f"{epsilon_text(plan.epsilon_limit)}, and {epsilon_text(certified)} is certified {at}; {mend}."
+            f"{epsilon_text(limit)}, and {epsilon_text(certified)} is certified {at}; {mend}."
         )
     else:
         out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
     if claimed is not None and status != "broken":
         above = bound.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
+    closing = [] if status == "broken" else ["The same game between two equal data sets shows nothing, as it must."]
+    closing.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
     if bound.one_run is not None:
-        return [*out, *_of_canaries(plan, bound.one_run, percent), *_closing_sentences(status)]
-    replaced = _difference_text(plan.job.unit, neighbours)
-    if neighbours.copies:
-        replaced += ", and all its others are copies of one of the two"
+        out.append(
+            f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: "
+            f"{bound.one_run.right} of these were guessed from what was published, with confidence {percent}."
+        )
+        if gaussian_throughout(plan.job):
+            out.append(
+                "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of "
+                f"unknown size; without that, it shows ε {at_least_text(bound.one_run.plain)} with the same confidence."
+            )
+        return [*out, *closing]
     how = {
         "exact": f"The two data sets are equally far apart on each of {COMPARED_RUNS} transcripts of both, and if they "
         "are on all, what is shown is exact for these two records.",
         "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each data set, with confidence {percent}.",
         "counting": f"By counting {bound.runs} runs of each data set, with confidence {percent}: so many can show at "
-        f"most {epsilon_text(plan.epsilon_limit)}.",
+        f"most {epsilon_text(limit)}.",
         "difference": "No noise hides the record: the same coins give other values in the other data set."
         if bound.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
     }[bound.method]
-    out.append(f"In two data sets {replaced}. {how}")
+    out.append(f"In two data sets {_difference_text(plan, neighbours)}. {how}")
     if bound.method in ("exact", "likelihood") and is_amplified(plan.job):
         out.append("It is taken as known how all other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
         out.append(
             f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."
         )
-    if bound.contradiction:
-        out.append(bound.contradiction)
-    return [*out, *_closing_sentences(status)]
+    return [*out, *filter(None, [bound.contradiction]), *closing]
 
 
-def _difference_text(unit: Unit, neighbours: Neighbours) -> str:
-    """What the two data sets differ in, as a sentence ends."""
+def _difference_text(plan: AuditPlan, neighbours: Neighbours) -> str:
+    """Return what the two data sets differ in, as a sentence ends."""
+    unit = plan.job.unit
     whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
-    zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
-    if unit.records is None:
-        return f"all {whose} {zeroed}"
-    if unit.records > 1:
-        return f"the first {unit.records} {whose} {zeroed}"
-    return f"the first {whose} {'contributes nothing in one of them' if unit.zeroed else 'is replaced'}"
-
-
-def _is_saturated(plan: AuditPlan, bound: LowerBound, certified: float) -> bool:
-    """Whether counting shows about all that so many runs can, and that is less than would refute the certificate."""
-    most = plan.epsilon_limit
-    return bound.method == "counting" and most < certified and bound.epsilon >= _NEARLY * most
+    if unit.records != 1:
+        zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
+    else:
+        zeroed = "contributes nothing in one of them" if unit.zeroed else "is replaced"
+    which = "all" if unit.records is None else "the first" if unit.records == 1 else f"the first {unit.records}"
+    crowd = ", and all its others are copies of one of the two" if neighbours.copies else ""
+    return f"{which} {whose} {zeroed}{crowd}"
 
 
 def _lower_bound_text(epsilon: float) -> str:
     return "no finite ε holds" if math.isinf(epsilon) else f"ε is at least {at_least_text(epsilon).removeprefix('≥ ')}"
-
-
-def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
-    guessed = (
-        f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: {shown.right} of "
-        f"these were guessed from what was published, with confidence {percent}."
-    )
-    if not gaussian_throughout(plan.job):
-        return [guessed]
-    return [
-        guessed,
-        "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of unknown size; "
-        f"without that, it shows ε {at_least_text(shown.plain)} with the same confidence.",
-    ]
-
-
-def _closing_sentences(status: str) -> list[str]:
-    same = ["The same game between two equal data sets shows nothing, as it must."] if status != "broken" else []
-    return [*same, "What is shown is a lower bound by one attack, and a small one certifies nothing."]
 
 
 # Runs without noise in which a sampled record may show.
@@ -255,138 +210,74 @@ def play_game(
     out: Path | None = None,
     progress: Callback | None = None,
     null: Callable[[Neighbours], PlannedJob] = lambda neighbours: neighbours.first,
-    workers: Workers = HERE,
-    ends: Ends = NO_ENDS,
 ) -> AuditResult:
     """Play the game, and the game against itself.
 
     Args:
         plan: as `plan_audit` settles it.
-        out: JSON file; one that holds this audit, interrupted, is continued.
+        out: a new JSON file.
         progress: called with a `Progress` of "runs".
-        null: the data set that is passed off as the first one, in the game against itself; by default that one, and by
-            other processes always.
-        workers: who makes the runs; by default this process.
-        ends: what the caller writes of the result besides, which is on record with what is played.
+        null: the data set that is passed off as the first one, in the game against itself; by default that one.
 
     Returns:
         What was shown.
 
     Raises:
-        Stopped: interrupted; what was played so far is in `out`.
+        InputError: `out` exists, or has no folder.
     """
-    check_workers(plan, workers)
+    if out is not None:
+        require_new("--out", out)
     if plan.canaries is not None:
-        return _of_one_run(plan, plan.canaries, out)
-    settings = [plan.vantage, plan.confidence, plan.seed]
-    request = Request(
-        "audit",
-        None if out is None else request_of(plan, workers, ends),
-        partial(fingerprint, [plan.job.scenario], settings),
-        _FOREIGN_RUNS,
-        lambda runs: f"{runs} runs of each data set are kept",
-        _INTERVAL,
-    )
-    with keep_outcomes(out, request, read_runs) as outcomes:
+        shown = shown_in_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
+        bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
+        # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
+        neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
+    else:
         neighbours = worst_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
-        bound = _lower_bound(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))
-        return _result(plan, neighbours, bound, out, _scores(plan, outcomes))
+        bound = _lower_bound(plan, neighbours, same, Reporter(progress, "runs"))
+    result = _result(plan, neighbours, bound)
+    if out is not None:
+        # Scores of an audit read the records, as metrics do.
+        write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
+    return result
 
 
-def resume_audit(out: Path, request: Any, progress: Callback | None = None) -> AuditResult:
-    """Go on with an audit that was cut off: its runs so far are kept, the others are made, and all its files written.
-
-    Args:
-        out: its JSON file.
-        request: of the file.
-        progress: called with a `Progress` of "runs".
-
-    Returns:
-        As without the interruption.
-
-    Raises:
-        InputError: what it is of has changed since, or the file does not say it.
-        Stopped: interrupted again.
-    """
-    plan, workers, ends = plan_again(out, request)
-    shown = play_game(plan, out, progress, workers=workers, ends=ends)
-    for _ in write_ends(shown, ends):
-        pass
-    return shown
-
-
-def write_ends(audit: AuditResult, ends: Ends) -> Iterator[Path]:
-    """Write what a finished audit is written to besides its file.
+def add_to_run(audit: AuditResult, folder: Path) -> Path:
+    """Write a finished audit into the result of a run, and draw its page again.
 
     Args:
         audit: what was shown.
-        ends: where it goes.
+        folder: of the run.
 
     Returns:
-        Each file, when it is written.
+        The page.
 
     Raises:
         InputError: the result of the run cannot be read.
     """
-    if ends.curve is not None:
-        # matplotlib is slow to import and only drawing needs it.
-        from decentral_dp.auditing.plots import write_curve
+    from decentral_dp.reporting.page import write_report
 
-        yield write_curve(audit.curve, audit.certified, audit.delta, ends.curve)
-    if ends.run is not None:
-        from decentral_dp.reporting.page import write_report
-
-        result = read_result(ends.run)
-        content = text_of(seal({**result.content, "audit": audit.to_dict()}))
-        write_whole(ends.run / RESULT, content.encode(), mode_of(ends.run))
-        with refuse_damaged(ends.run, "audit"):
-            page = write_report(ends.run)
-        yield page
+    result = read_result(folder)
+    content = text_of(seal({**result.content, "audit": audit.to_dict()}))
+    write_whole(folder / RESULT, content.encode(), mode_of(folder))
+    with refuse_damaged(folder, "audit"):
+        return write_report(folder)
 
 
-def _lower_bound(
-    plan: AuditPlan,
-    neighbours: Neighbours,
-    same: Neighbours,
-    outcomes: Outcomes[list[Run]],
-    workers: Workers,
-    report: Reporter,
-) -> LowerBound:
-    """What the game shows by the best method that there is for it; `outcomes` grows by the runs that are missing."""
+def _lower_bound(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
+    """What the game shows by the best method that there is for it."""
     charged = plan.job.ledger.charged_channels
     has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
     if plan.job.mechanism.adds_noise is False or not has_noise:
         return _differing(plan, neighbours)
-    contradicted, exact = "", None
+    contradicted = ""
     if plan.vantage == "everybody":
         contradicted = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
         exact = None if contradicted else _exact(plan, neighbours, same)
-        if exact is not None and not plan.curve:
+        if exact is not None:
             return exact
-    lawful = not contradicted
-    game = game_of(plan, neighbours, same.second, lawful)
-    missing = [k for k in range(plan.runs) if str(k) not in outcomes.done]
-    total = plan.runs * len(GROUPS)
-    if len(missing) < plan.runs:
-        report(total - len(GROUPS) * len(missing), total)
-    with closing(play_runs(game, missing, workers, lawful)) as blocks:
-        for numbers, runs in blocks:
-            for k, run in zip(numbers, runs, strict=True):
-                outcomes.add(str(k), run)
-            report(len(GROUPS) * len(outcomes.done), total)
-    return exact or replace(_judge_scores(plan, game.score, outcomes), contradiction=contradicted)
-
-
-def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
-    # One single run has nothing to go on with: it is only seen that nothing is written over.
-    outcomes_in(out, Request("audit", None, lambda salt: "one run", _FOREIGN_RUNS, str), read_runs)
-    job, root = plan.job, plan.root("canaries", 0)
-    shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
-    bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
-    # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
-    victim = int(np.argmax(job.budget.epsilon))
-    return _result(plan, Neighbours(job, job, victim, "train"), bound, out, {})
+    return replace(_sampled(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
 
 
 def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
@@ -428,10 +319,23 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
-def _judge_scores(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
-    """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
-    first, second, null = _scores(plan, outcomes).values()
-    noise_sums = sum_noise(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
+def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter) -> LowerBound:
+    """The larger of what counting and, where it is one, the likelihood ratio of runs shows; each gets half of the risk.
+
+    lawful: whether random choices have the law that they state.
+    """
+    score = score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
+    sides = {"first": neighbours.first, "second": neighbours.second, "null": same.second}
+    scores: dict[str, list[float]] = {group: [] for group in sides}
+    sizes = list[Sizes]()
+    for k in range(plan.runs):
+        for group, side in sides.items():
+            transcript = neighbours.observe(side, plan.root(group, k))
+            scores[group].append(score.function(transcript))
+            sizes.append(noise_sizes(transcript.residuals) if score.is_likelihood else {})
+        report(len(sides) * (k + 1), len(sides) * plan.runs)
+    first, second, null = map(np.array, scores.values())
+    noise_sums = sum_noise(sizes)
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
     share = 0.5 * risk if score.is_likelihood else risk
     bounds: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
@@ -448,25 +352,12 @@ def _judge_scores(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) 
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
 
 
-def _scores(plan: AuditPlan, outcomes: Outcomes[list[Run]]) -> dict[str, Array]:
-    """Group → the scores of its runs, in the order of their numbers; empty where no runs were made."""
-    runs = [outcomes.done[str(k)] for k in range(plan.runs)] if outcomes.done else []
-    return {group: np.array([run[k].score for run in runs]) for k, group in enumerate(GROUPS)}
-
-
-def _result(
-    plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, out: Path | None, scores: Mapping[str, Array]
-) -> AuditResult:
+def _result(plan: AuditPlan, neighbours: Neighbours, bound: LowerBound) -> AuditResult:
     job, claim = plan.job, claim_of(plan.job)
     certified = float(job.budget.epsilon[neighbours.victim])
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
     claimed = None if claim is None else claim.epsilon_max
-    curve = (
-        trade_off(scores["first"], scores["second"], 1.0 - plan.confidence)
-        if plan.curve and scores["first"].size
-        else []
-    )
-    result = AuditResult(
+    return AuditResult(
         job.scenario.title or "An audit",
         claimed,
         certified,
@@ -480,9 +371,4 @@ def _result(
         status,
         tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
         statement_of(job).summary,
-        tuple(curve),
     )
-    if out is not None:
-        # Scores of an audit read the records, as metrics do.
-        write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
-    return result

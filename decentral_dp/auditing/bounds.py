@@ -106,37 +106,6 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
     return best
 
 
-def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> list[tuple[float, float]]:
-    """Find points that the trade-off curve of the two data sets is at or below, all but for probability `risk`.
-
-    Thresholds are quantiles of the first halves of the scores, the rates are counted on the second.
-
-    Args:
-        first: (n,) scores in the first data set, larger where the first is likelier.
-        second: scores in the second data set.
-        risk: probability that some point may be wrong.
-        points: how many thresholds are tried; default 15.
-
-    Returns:
-        (α, β), ascending: some test takes the second data set for the first with probability α at most, and the first
-        for the second with probability β at most. Points that guessing reaches are left out.
-
-    References:
-        Dong, Roth & Su 2022.
-    """
-    learnt, (a, b) = (
-        np.concatenate([s[: s.size // 2] for s in (first, second)]),
-        (s[s.size // 2 :] for s in (first, second)),
-    )
-    curve = []
-    for cut in np.unique(np.quantile(learnt, np.linspace(0.0, 1.0, points + 2)[1:-1])):
-        false, missed = np.array([(b >= cut).sum()]), np.array([(a < cut).sum()])
-        each = 0.5 * risk / points
-        curve.append((float(rate_at_most(false, b.size, each)[0]), float(rate_at_most(missed, a.size, each)[0])))
-    # Guessing reaches α + β = 1.
-    return sorted({(a, b) for a, b in curve if a + b < 1.0})
-
-
 # Largest ε and μ that are looked at.
 LARGEST_EPSILON, LARGEST_MU = 60.0, 20.0
 # What float64 may add to the masses, and how near a root is found: both only take off what is shown.
@@ -320,7 +289,7 @@ def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> 
         InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
     job, canaries = plant(job, number, root)
-    scores = _scores(job, _with_canaries(job, canaries), canaries, root)
+    scores = _scores(job, canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     other = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
@@ -376,17 +345,14 @@ def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
     return np.asarray(Streams(root, "canaries", [0]).generator(0, 0, tag(name)).random(n) < 0.5)
 
 
-def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
+def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Array:
+    """(m,) the loss of the second record less that of the first, by what a run with the canaries publishes."""
     records = [type(r)(*(column.copy() for column in r)) for r in job.records["train"]]
     for k, (agent, row) in enumerate(canaries.place):
         chosen = canaries.first if canaries.coins[k] else canaries.second
         for column, value in zip(records[agent], chosen, strict=True):
             column[row] = value[k]
-    return replace(job, records={**job.records, "train": tuple(records)})
-
-
-def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
-    """(m,) the loss of the second record less that of the first, by what was published."""
+    planted = replace(job, records={**job.records, "train": tuple(records)})
     node = planted.with_root(root).coordinator_node()
     published = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
     if "x" not in published or not np.isfinite(published["x"]).all():

@@ -19,18 +19,28 @@ import datetime
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.auditing.targets import Target, target_of
-from decentral_dp.config.components import Components, resolve
+from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.config import outside as outside
+from decentral_dp.config.components import Components, resolve, with_objects
+from decentral_dp.config.loading import load_scenario, shipped_names
+from decentral_dp.config.scenario_components import deal
+from decentral_dp.config.schema import Scenario
+from decentral_dp.config.templates import algorithm_tables
+from decentral_dp.data import nearest
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -39,7 +49,7 @@ from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
 from decentral_dp.simulation.probing.transcript import WatchedRun, on_records, went_wrong
 from decentral_dp.simulation.result import plain
-from decentral_dp.user_code import USER_ERRORS, UserCodeError
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
 
 PAIRS = 64
 # Rounds are tried as long as all pairs together take no longer, where nobody says how many.
@@ -54,36 +64,14 @@ _NOT_RUNNING = "It does not build or run, so that this was not tried."
 _RANDOM = "Two runs on the same records differ already, so that nothing can be said of neighbouring ones."
 
 
-def check(
+def try_component(
     what: Any,
     pairs: int = PAIRS,
     seed: int = 0,
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
-    """Try what a component must keep, on made-up records: nothing real is read by what is checked.
-
-    Args:
-        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
-            then all that it names is checked), or an algorithm or problem as a Python object.
-        pairs: how many neighbouring data sets with one record replaced the search may try.
-        seed: of the search.
-        progress: called with a `Progress` of "pairs".
-        rounds: how many rounds are tried, from the first on, and no more than there are; by default as many as fit in a
-            few seconds, and at least two.
-
-    Returns:
-        One row for each check. That nothing was found is no proof: it is labelled "checked".
-
-    Raises:
-        InputError: where nothing is called so, or its scenario cannot be read.
-
-    Example:
-        >>> import decentral_dp
-        >>> found = decentral_dp.check("ldp_dsbo", pairs=4, rounds=2)
-        >>> found.passed, [row.name for row in found.rows][:4]
-        (True, ['conformance', 'row locality', 'neighbours', 'search'])
-    """
+    """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
     for name, number, least in (("pairs", pairs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
         if number is not None and (not isinstance(number, int) or number < least):
             raise InputError(f"{name}: got {number!r}, wanted a whole number of at least {least}; or leave it out.")
@@ -92,7 +80,7 @@ def check(
     if transcript is None:
         ran = 0
         names = ("row locality", "neighbours", "search", *_NETWORKS, "noise off", "one agent", "complete graph")
-        rest = [CheckRow(name, "", 0, "not tried", why=_NOT_RUNNING) for name in names]
+        rest = [_untried(name, "", _NOT_RUNNING) for name in names]
     else:
         ran = transcript.job.rounds
         if repeats:
@@ -102,9 +90,9 @@ def check(
             ]
         else:
             names = ("neighbours", "search", *_NETWORKS)
-            compared = [CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in names]
+            compared = [_untried(name, "", _RANDOM) for name in names]
         rest = [_row_locality(transcript.job), *compared]
-        rest += [*_limits(target, c), *_mechanism(c), *_partition(transcript.job, c)]
+        rest += [*_limits(target, c), *_parts(transcript.job, c)]
     return CheckResult(
         subject=target.name,
         rows=(conformance, *rest),
@@ -143,6 +131,10 @@ def _refusal(attempt: Callable[[], None]) -> str:
 def _tried(name: str, what: str, why: str = "", pairs: int = 0) -> CheckRow:
     """The row of what was tried. why: it failed; "" where it did not."""
     return CheckRow(name, what, pairs, "failed" if why else "checked", why=why)
+
+
+def _untried(name: str, what: str, why: str) -> CheckRow:
+    return CheckRow(name, what, 0, "not tried", why=why)
 
 
 def _fault(error: BaseException, verb: str) -> str:
@@ -191,7 +183,7 @@ def _row_locality(job: PlannedJob) -> CheckRow:
         return _tried("row locality", what, str(error))
     if not parts:
         why = "No part of the problem gives rows that can be tried apart; what one record moves, the search tries."
-        return CheckRow("row locality", what, 0, "not tried", why=why)
+        return _untried("row locality", what, why)
     return _tried("row locality", what)
 
 
@@ -230,51 +222,43 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
 def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
     """Compare neighbouring data sets on other networks, with a quarter of the pairs of the search."""
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
-    return [_network(target, name, {**graph, **keys}, pairs, seed, rounds) for name, keys in _NETWORKS.items()]
+    rows = []
+    for name, keys in _NETWORKS.items():
+        what, tried, why = f"topology.{' and '.join(keys)}: what neighbours and search try", 0, ""
+        try:
+            job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
+        except InputError as error:
+            # A network that the component refuses in a sentence is no fault.
+            rows.append(_untried(name, what, str(error)))
+            continue
+        certified = job.scenario.privacy.guarantee == "certified"
+        try:
+            transcript = WatchedRun(job)
+            transcript.record(made_up_shards(job.shards, 0))
+            for shown in tried_pairs(transcript, pairs // 4, seed):
+                tried += 1
+                why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
+        except USER_ERRORS as error:
+            why = _fault(error, "run")
+        rows.append(_tried(name, what, why, tried))
+    return rows
 
 
-def _network(
-    target: Target, name: str, topology: Mapping[str, Any], pairs: int, seed: int, rounds: int | None
-) -> CheckRow:
-    """The row of one network, whose table is `topology`."""
-    what = f"topology.{' and '.join(_NETWORKS[name])}: what neighbours and search try"
-    try:
-        job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology=topology)
-    except InputError as error:
-        # A network that the component refuses in a sentence is no fault.
-        return CheckRow(name, what, 0, "not tried", why=str(error))
-    certified, tried, why = job.scenario.privacy.guarantee == "certified", 0, ""
-    try:
-        transcript = WatchedRun(job)
-        transcript.record(made_up_shards(job.shards, 0))
-        for shown in tried_pairs(transcript, pairs // 4, seed):
-            tried += 1
-            why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
-    except USER_ERRORS as error:
-        why = _fault(error, "run")
-    return _tried(name, what, why, tried)
-
-
-def _mechanism(c: Components) -> list[CheckRow]:
-    """A row for a mechanism from outside."""
-    if not isinstance(c.mechanism, OutsideMechanism):
-        return []
-    what = "own noise for every key; its deviation; no event shows more than its price"
-    try:
-        why = complaint(c.mechanism)
-    except (InputError, UserCodeError) as error:
-        why = str(error)
-    return [_tried("mechanism", what, why)]
-
-
-def _partition(job: PlannedJob, c: Components) -> list[CheckRow]:
-    """A row for a partition from outside."""
-    if not c.partition.is_outside:
-        return []
-    problem, reads_labels = deal_trial(c.partition.make(), job.shards)
-    reads = "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
-    row = _tried("partition", "one agent for every record, and the same again", problem)
-    return [replace(row, why=problem or reads)]
+def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
+    """Yield a row for a mechanism and one for a partition from outside."""
+    if isinstance(c.mechanism, OutsideMechanism):
+        try:
+            why = complaint(c.mechanism)
+        except (InputError, UserCodeError) as error:
+            why = str(error)
+        yield _tried("mechanism", "own noise for every key; its deviation; no event shows more than its price", why)
+    if c.partition.is_outside:
+        problem, reads_labels = deal_trial(c.partition.make(), job.shards)
+        reads = (
+            "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
+        )
+        row = _tried("partition", "one agent for every record, and the same again", problem)
+        yield replace(row, why=problem or reads)
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:
@@ -293,7 +277,7 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
         job = _job_of_rounds(target, **tables)
     except InputError as error:
         # What is refused in a sentence is no fault.
-        return CheckRow(name, what, 0, "not tried", why=str(error))
+        return _untried(name, what, str(error))
     except USER_ERRORS as error:
         return _tried(name, what, _fault(error, "build"))
     try:
@@ -308,9 +292,6 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
     return _tried(name, what)
 
 
-Verdict = Literal["checked", "failed", "not tried"]
-
-
 @dataclass(frozen=True)
 class CheckRow:
     """One check. tried: what; pairs: of data sets; ratio: the worst of moved / sensitivity; why: of a failure."""
@@ -318,7 +299,7 @@ class CheckRow:
     name: str
     tried: str
     pairs: int
-    verdict: Verdict
+    verdict: Literal["checked", "failed", "not tried"]
     ratio: float | None = None
     why: str = ""
 
@@ -366,3 +347,209 @@ class CheckResult:
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; an infinite ratio is the text "inf"."""
         return {**plain(asdict(self)), "passed": self.passed, "label": self.label}
+
+
+# What is asked to be checked, and the smallest scenario that it fits into.
+Content = Mapping[str, Any]
+
+# Nothing bounds its records, so that the clip alone does.
+_DATA = {"data": "breast_cancer"}
+# Tables of problems that an algorithm is tried on, by what it solves.
+_PROBLEMS: Mapping[str, tuple[Content, ...]] = {
+    "bilevel": ({"kind": "logistic_hyperparameter"}, {"kind": "logistic_regularisation"}),
+    "minimax": (
+        {"kind": "auc_maximisation", "positive_share": 0.5},
+        {"kind": "group_dro", "strength": 1.0, "cap": 1.0},
+    ),
+}
+_STEP = {"scale": 0.5}
+# Graph → the algorithm that a problem is tried with on it.
+_ALGORITHMS: Mapping[str, Content] = {
+    "ring": {"kind": "ldp_dsbo", "x": _STEP, "y": _STEP, "z": _STEP},
+    "star": {"kind": "dp_sgda", "x": _STEP, "y": _STEP},
+}
+# Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
+_CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
+# Of a component that is named alone, in the scenario that is made for it.
+_TRIAL_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Target:
+    """A component in a scenario. name: as it was asked for. problem, algorithm: objects in place of what is named."""
+
+    name: str
+    scenario: Scenario
+    problem: Any = None
+    algorithm: Any = None
+
+    @property
+    def rounds(self) -> int:
+        """Those of the scenario."""
+        return int(self.scenario.algorithm.rounds)
+
+    def with_tables(self, **tables: Any) -> Scenario:
+        """The scenario with other tables, and with the objects."""
+        content = {**self.scenario.model_dump(exclude_unset=True), **tables}
+        loaded = load_scenario(content, folder=self.scenario.folder)
+        return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
+
+    def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
+        """The same of so many rounds, and of no more than it has."""
+        table = self.scenario.algorithm.model_dump(exclude_unset=True)
+        table = {**table, "rounds": min(rounds, self.rounds)}
+        # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
+        return self.with_tables(algorithm=table, run={}, **tables)
+
+    @property
+    def builds(self) -> bool:
+        """Whether two rounds of it are a job."""
+        try:
+            return build_job(resolve(self.with_rounds())).rounds > 0
+        except InputError:
+            return False
+
+
+def target_of(what: Any) -> tuple[Target, Components]:
+    """What is checked, in a scenario, and all that the scenario names.
+
+    Args:
+        what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
+            "module:Name"; or an algorithm, a problem or an objective as a Python object, or a class
+            without required fields.
+
+    Raises:
+        InputError: where nothing is called so, or what it names is not there.
+    """
+    target = _target(what)
+    scenario = target.with_tables()
+    if scenario.problem.manifest is not None:
+        raise InputError(
+            "check: it tries one agent and other graphs, and this scenario's records are with their agents "
+            "(problem.manifest). Give problem.data whole, as any public or made-up records, and leave the manifest out."
+        )
+    # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
+    c = resolve(scenario)
+    deal(c, c.topology.make().n_agents)
+    return target, c
+
+
+def _target(what: Any) -> Target:
+    if isinstance(what, Scenario | Mapping):
+        loaded = load_scenario(what)
+        return Target(loaded.title or "the scenario", loaded)
+    if isinstance(what, Path):
+        return Target(str(what), load_scenario(what))
+    if not isinstance(what, str):
+        return _of_object(what)
+    if what.lower().endswith(".toml") or what in ALGORITHMS:
+        return Target(what, load_scenario(what))
+    if what in PROBLEMS:
+        return _of_problem(what)
+    if in_module(what) is not None or what.lower().endswith(".py"):
+        return _of_code(what, component(what, [Path.cwd()], "check"))
+    if what in shipped_names("scenario"):
+        return Target(what, load_scenario(what))
+    known = [*ALGORITHMS, *PROBLEMS, *shipped_names("scenario")]
+    raise InputError(
+        f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
+        'or "module:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
+    )
+
+
+def _of_problem(kind: str) -> Target:
+    """A registered problem in the shortest shipped certified scenario, or in one that is made for it."""
+    shipped = [load_scenario(name) for name in shipped_names("scenario")]
+    fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
+    fit = [s for s in fit if not s.title.startswith("Figure")] or fit
+    if fit:
+        return Target(kind, min(fit, key=lambda s: s.algorithm.rounds))
+    solves = PROBLEMS[kind].solves
+    table = next((table for table in _PROBLEMS[solves] if table["kind"] == kind), {"kind": kind})
+    return _first_that_builds(kind, _around_problem(table, solves))
+
+
+def _of_code(name: str, code: Any) -> Target:
+    if hasattr(code, "step"):
+        return _first_that_builds(name, _around_algorithm(entry_of_class(code, name)))
+    solves = _problem_type(code, name)
+    options = outside.option_fields(code, name) if isinstance(code, type) else {}
+    missing = [key for key, (_, default) in options.items() if default is ...]
+    if missing:
+        raise InputError(
+            f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
+            f"that names it and sets {'it' if len(missing) == 1 else 'them'}: a .toml file."
+        )
+    return _first_that_builds(name, _around_problem({"kind": name}, solves))
+
+
+def _of_object(what: Any) -> Target:
+    name = what.__name__ if isinstance(what, type) else type(what).__name__
+    if isinstance(what, type):
+        try:
+            what = what()
+        except TypeError as error:
+            raise InputError(
+                f"check: {name} has fields without a default ({error}); give an object with all its fields set."
+            ) from None
+    if hasattr(what, "step"):
+        # An object takes the place of an algorithm that is registered.
+        around = _around_algorithm(entry_of_class(type(what), name))
+        contents = ({**c, "algorithm": {**_ALGORITHMS[c["topology"]["kind"]], "rounds": _TRIAL_ROUNDS}} for c in around)
+        return _first_that_builds(name, contents, algorithm=what)
+    solves = _problem_type(what, name)
+    return _first_that_builds(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
+
+
+def _problem_type(code: Any, name: str) -> outside.ProblemType:
+    """As `outside.problem_type`, whose refusal says here what is tried at all."""
+    try:
+        if (kind := outside.problem_type(code, name)) is None:
+            raise InputError(f"{name} is a function. Check a scenario that names it.")
+        return kind
+    except InputError as error:
+        raise InputError(
+            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition or a mechanism is "
+            f"tried by checking a scenario that uses it. If it is meant as a problem: {error}"
+        ) from None
+
+
+def _around_algorithm(entry: Entry) -> Iterator[dict[str, Any]]:
+    """Yield small scenarios of an algorithm."""
+    table = tomllib.loads(algorithm_tables(entry))["algorithm"]
+    return _scenarios(_PROBLEMS[entry.solves], entry.rules.graph, table)
+
+
+def _around_problem(table: Content, solves: str) -> Iterator[dict[str, Any]]:
+    """Yield small scenarios of a problem."""
+    graph = "star" if solves == "minimax" else "ring"
+    return _scenarios([table], graph, _ALGORITHMS[graph])
+
+
+def _scenarios(problems: Iterable[Content], graph: str, algorithm: Content) -> Iterator[dict[str, Any]]:
+    for problem, clip in product(problems, _CLIPS):
+        yield {
+            "seed": 1,
+            "problem": {**_DATA, **problem},
+            "topology": {"kind": graph, "agents": 4},
+            "algorithm": {**algorithm, "rounds": _TRIAL_ROUNDS},
+            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
+        }
+
+
+def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
+    """The first scenario that builds; where none does, the first that loads, whose refusal then says why."""
+    refusal: InputError | None = None
+    first: Target | None = None
+    for content in contents:
+        try:
+            target = Target(name, load_scenario(content), problem, algorithm)
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        first = first or target
+        if target.builds:
+            return target
+    if first is None:
+        raise refusal or InputError("check: no scenario fits; give one.")
+    return first

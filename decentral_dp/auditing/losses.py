@@ -64,7 +64,11 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
     steps = np.maximum(np.floor(_round_moves_down(moves) / width), 0.0).astype(np.int64)
     steps, counts = np.unique(steps[steps > 0], return_counts=True)
-    laws = [_laplace_loss(int(cells), width) for cells in steps]
+    laws = []
+    for cells in steps.tolist():
+        # P(loss ≥ l) for −move ≤ l ≤ move: the noise is at most (move − l)/2, which has a Laplace law.
+        edges, move = np.arange(-cells, cells + 1) * width, cells * width
+        laws.append(_on_grid(np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-0.5 * (move - edges))), cells))
     return _compose(laws, counts, width, delta)
 
 
@@ -140,16 +144,6 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
         spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
         low, high = (middle, high) if spent > delta else (low, middle)
     return low
-
-
-def _laplace_loss(cells: int, width: float) -> Array:
-    """(_CELLS,) law of the loss of one Laplace release that moves by cells·width scales, rounded down to the grid."""
-    move = cells * width
-    # P(loss ≥ l) for −move ≤ l ≤ move: the noise n is at most (move − l)/2, which has a Laplace law.
-    edges = np.arange(-cells, cells + 1) * width
-    at = 0.5 * (move - edges)
-    above = np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-at))
-    return _on_grid(above, cells)
 
 
 class _Mixture(NamedTuple):

@@ -6,8 +6,9 @@ query the published model scores a record by how well the model fits it:
     loss          minus the loss of the record, its label included
     confidence    the probability that the model gives to its own answer: no label needed
 
-The ceiling of `auc_bounds.within_run` is about members and others that could have changed places. Where they could not,
-an attack tells them apart as groups, and a guarantee for records says nothing of that: it is refused.
+The ceiling of `within_run` is about members and others that could have changed places. Where they could not, an attack
+tells them apart as groups, and a guarantee for records says nothing of that: it is refused. It says nothing about
+another game: numbers that it forbids are possible there. Proof 31 has the ceilings of more games.
 
 The AUC of one run moves with its noise and with the split, and all pairs of a run share both. So the scenario is
 repeated with fresh noise and another split, and the interval is Student's over runs.
@@ -23,15 +24,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Placed, Problem
@@ -190,39 +191,7 @@ def require_attackable(job: PlannedJob) -> None:
             asked about a record, or another unit than one record.
     """
     require_records(job.records, "audit")
-    if job.unit != RECORD:
-        raise InputError(
-            f"audit: it tells whether one record was among those that were read, and this ε is for {job.unit.noun}. "
-            "Leave privacy.unit and privacy.neighbours out."
-        )
-    kind, shards = job.scenario.problem.kind, job.shards
-    if not shards.test.size:
-        raise InputError(
-            "audit: this scenario holds out no test records, so there is nothing to tell its train records from. "
-            "Set problem.test, for example to 0.3."
-        )
-    if not shards.exchangeable:
-        raise InputError(
-            f"audit: {shards.why_not_exchangeable} An attack would measure how these groups "
-            f"differ{_class_only_text(job)}, not membership. Hold out a random share (problem.test) of data as they "
-            "are."
-        )
-    if job.solves == "minimax":
-        if not isinstance(job.posed_problem, Attackable):
-            raise InputError(
-                f"audit: what {kind} publishes is no model that could be asked about a record. Audit a run of a "
-                "classifier or of a regression."
-            )
-    elif isinstance(job.problem, Placed) or not _classifies(job):
-        raise InputError(
-            f"audit: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
-            "compared. Audit a run of a minimax problem, or of a bilevel one that classifies."
-        )
-    if not job.plans_ahead and not _dealt_at_random(job):
-        raise InputError(
-            "audit: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
-            'so a train and a test record could not have changed places. Set problem.partition = "iid".'
-        )
+    refuse(job, _REFUSALS)
 
 
 def _dealt_at_random(job: PlannedJob) -> bool:
@@ -236,21 +205,93 @@ def _dealt_at_random(job: PlannedJob) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _classifies(job: PlannedJob) -> bool:
-    problem = job.problem
-    return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
-
-
-def _class_only_text(job: PlannedJob) -> str:
-    """How well classes alone tell the groups apart, where there are classes."""
+def _differing_groups(job: PlannedJob) -> str:
+    """Return why members and others are groups that differ, and how well classes alone tell them apart; "" if not."""
     shards = job.shards
-    if not shards.classes:
+    if shards.exchangeable:
         return ""
-    class_auc = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
-    return f" (their classes alone tell them apart with an AUC of {class_auc:.2f})"
+    if not shards.classes:
+        return shards.why_not_exchangeable.rstrip(".")
+    auc_of_classes = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
+    return f"{shards.why_not_exchangeable} Their classes alone tell them apart with an AUC of {auc_of_classes:.2f}"
+
+
+def _lacks_classifier(job: PlannedJob) -> bool:
+    if job.solves == "minimax":
+        return False
+    problem = job.problem
+    zeros = np.zeros((1, problem.p)), np.zeros((1, problem.q))
+    return isinstance(problem, Placed) or problem.accuracy(*zeros, job.test) is None
+
+
+_REFUSALS: tuple[Refusal[PlannedJob], ...] = (
+    Refusal(
+        lambda job: job.unit != RECORD,
+        "audit",
+        "membership is of one record, and this ε is for {of.unit.noun}",
+        "leave privacy.unit and privacy.neighbours out",
+    ),
+    Refusal(
+        lambda job: not job.shards.test.size,
+        "audit",
+        "this scenario holds out no test records, so there is nothing to tell its train records from",
+        "set problem.test, for example to 0.3",
+    ),
+    Refusal(
+        _differing_groups,
+        "audit",
+        "an attack would measure how two groups differ, not membership. {it}",
+        "hold out a random share (problem.test) of data as they are",
+    ),
+    Refusal(
+        lambda job: job.solves == "minimax" and not isinstance(job.posed_problem, Attackable),
+        "audit",
+        "what {of.scenario.problem.kind} publishes is no model that could be asked about a record",
+        "audit a run of a classifier or of a regression",
+    ),
+    Refusal(
+        _lacks_classifier,
+        "audit",
+        "{of.scenario.problem.kind} has no classifier that treats train and test records alike",
+        "audit a run of a minimax problem, or of a bilevel one that classifies",
+    ),
+    Refusal(
+        lambda job: not job.plans_ahead and not _dealt_at_random(job),
+        "audit",
+        "the records were dealt to the agents by what they hold, and each agent has a budget of its own, so a train "
+        "and a test record could not have changed places",
+        'set problem.partition = "iid"',
+    ),
+)
 
 
 # Several runs
+
+
+def within_run(epsilon: float, delta: float) -> float:
+    """Bound the AUC of members against exchangeable others, one record replaced.
+
+        (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
+
+    Let z ∈ D be a member, z' none, and D' = D with z' in z's place. A = E f(S(M(D), z), S(M(D), z')) is at most
+    e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the law of the records, and in D' they
+    have changed parts: the last expectation is that of a record left out against a member, 1 − A. So
+    A ≤ e^ε(1 − A) + δ. Each member and each other record needs nothing but this exchange, so the mean over all pairs
+    of a run obeys it too.
+
+    Args:
+        epsilon: ε ≥ 0.
+        delta: δ in [0, 1].
+
+    Limits:
+        Attained: of two records, in random order, M publishes the first as it is with probability δ, and else by
+        randomised response. See docs/proofs/31.
+
+    Example:
+        >>> round(within_run(epsilon=1.0, delta=0.0), 4), within_run(epsilon=0.0, delta=0.0)
+        (0.7311, 0.5)
+    """
+    return 1.0 - (1.0 - delta) * float(expit(-epsilon))
 
 
 class Verdict(NamedTuple):
@@ -354,7 +395,7 @@ def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
     """
     require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
     with refuse_damaged(folder, "audit"):
-        job = build_job(load(folder / "scenario.toml"))
+        job = build_job(load_scenario(folder / "scenario.toml"))
     return job, published_values(folder, "audit")
 
 
@@ -449,7 +490,7 @@ def repetition(s: Scenario, number: int) -> Scenario:
     if s.topology.kind is not None and s.topology.seed is None:
         content["topology"] = content["topology"] | {"seed": public}
     content["run"] = content.get("run", {}) | {"engine": "local", "evaluate_every": s.algorithm.rounds}
-    return load(content, folder=s.folder)
+    return load_scenario(content, folder=s.folder)
 
 
 def _seed(purpose: str, base: int, number: int) -> int:

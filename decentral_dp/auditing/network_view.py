@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, Refusal, quoted, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting import network
@@ -122,17 +122,23 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
     own = np.eye(job.n_agents)
     sends = sent_messages(job)
-    factors = tuple(
-        np.where(some[:, None], _factors(omega, curvature, float(eta), problem.l2, scalar, own_point), own)
-        for omega, eta, some in zip(mixed, step, sends, strict=True)
-    )
+    factors = []
+    for omega, eta, some in zip(mixed, step, sends, strict=True):
+        weight = np.diag(omega) if own_point else 1.0
+        kept = step_factor(weight, curvature, float(eta), problem.l2, scalar)
+        factor = np.abs(omega)
+        if own_point:
+            np.fill_diagonal(factor, kept)
+        else:
+            factor = factor * kept
+        factors.append(np.where(some[:, None], factor, own))
     clip = job.clip.bounds("y", rounds)
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _training_rounding(mixed, factors, step, noise, most, problem, length, float(clip.max()), start)
-    return Steps(mixed, visible, factors, movement, noise, rounding)
+    rounding = _training_rounding(mixed, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
+    return Steps(mixed, visible, tuple(factors), movement, noise, rounding)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -155,14 +161,6 @@ def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_]
         tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in heard),
         tuple((w != 0.0) | (own > 0.0) for w in sent),
     )
-
-
-def _factors(mixed: Array, curvature: float, step: float, ridge: float, scalar: bool, own_point: bool) -> Array:
-    if not own_point:
-        return np.abs(mixed) * step_factor(1.0, curvature, step, ridge, scalar)
-    out = np.abs(mixed)
-    np.fill_diagonal(out, step_factor(np.diag(mixed), curvature, step, ridge, scalar))
-    return out
 
 
 def _training_rounding(
@@ -292,11 +290,6 @@ def observer_mu(
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
         certified[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
     return certified
-
-
-def training_duration(pairs: int, agents: int, rounds: int) -> float:
-    """Estimate the seconds that `price` takes on one core for so many pairs that are not alike."""
-    return pairs * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)
 
 
 ASSUMPTIONS = (
@@ -529,7 +522,9 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
 
 def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
-    job, algorithm, problem = _priceable(planned)
+    refuse(planned, _REFUSALS)
+    job = cast(GossipJob, planned)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     known = np.zeros((len(observers), job.n_agents))
@@ -564,7 +559,9 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         size = len(observers), job.n_agents, job.rounds
         seconds = network.duration(*size)
         if first is not None:
-            seconds += training_duration(int(np.unique(first[first >= 0]).size), *size[1:])
+            # Of pairs that are not alike, each is a system of its own.
+            different = int(np.unique(first[first >= 0]).size)
+            seconds += different * job.rounds * (job.n_agents * _PER_AGENT + job.n_agents**3 * _PER_CUBE)
         network.require_time(*size, seconds)
     return unpriced
 
@@ -587,15 +584,8 @@ def _rounding(
     return network.rounding(sent, observers)
 
 
-def _priceable(job: PlannedJob) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
-    """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
-    privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
-    linear = LdpSingleLevel | DpDsgd
-    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
-        raise InputError(
-            f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}; use "
-            '"ldp_single_level" or "dp_dsgd".'
-        )
+def _underived(job: Any) -> tuple[str, str] | None:
+    """Return the keys of a linear job that no price is derived with, and what they are; None without any."""
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     there = [
         (key, what)
@@ -611,53 +601,87 @@ def _priceable(job: PlannedJob) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, Mea
         )
         if is_there
     ]
-    if there:
-        keys, whats = zip(*there, strict=True)
-        raise InputError(
-            f"{', '.join(keys)}: what an observer inside learns of {', of '.join(whats)} is not derived. Fix: leave "
-            f"{'it' if len(there) == 1 else 'them'} out, or set 0 or false."
-        )
-    problem: Any = job.problem
-    trained = isinstance(problem, Training)
-    if changes is not None and not trained:
-        raise InputError(
-            "topology: pairs of agents are priced exactly on a network that stays. Leave out over_time, drop, offline, "
-            "delay."
-        )
-    if job.n_agents > 1 and not len(job.topology.edges):
-        raise InputError(
-            f"topology: the {job.n_agents} agents have no links, so no agent hears of another. Take a connected graph."
-        )
-    if trained and not math.isfinite(math.inf if problem.length is None else problem.length):
-        raise InputError(
-            "problem.model: how far a step pulls two hidden states apart has no bound "
-            + ("for a network" if problem.length is None else "where features have none")
-            + ', and so no price below that of every message is certified; use model = "linear" and declared ranges '
-            '(scale = "public_ranges").'
-        )
-    if not isinstance(problem, MeanEstimation | Training):
-        raise InputError(
-            f"problem.kind: gradients of {job.scenario.problem.kind} depend on the state, and so does what is clipped "
-            'off them, so messages are not Gaussian and cannot be priced exactly; use "mean_estimation", or a linear '
-            'model of "classification" or "regression", of which a bound is certified.'
-        )
-    if privacy.guarantee != "certified" or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
-        raise InputError(
-            f'privacy.guarantee: "{privacy.guarantee}" leaves records unclipped or without noise, so pairs of agents '
-            'cannot be priced; use "certified".'
-        )
-    if job.mechanism != GAUSSIAN:
-        raise InputError(
-            f"privacy.mechanism: sums of {job.mechanism.name} noise have no closed form, so what mixed messages hide "
-            'cannot be priced exactly; use "gaussian".'
-        )
-    if privacy.delta == 0.0:
-        raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
+    if not there:
+        return None
+    keys, whats = zip(*there, strict=True)
+    return ", ".join(keys), ", of ".join(whats)
+
+
+def _is_unbounded(job: Any) -> bool:
+    """Whether a job in training has no bound on how far a step pulls two hidden states apart."""
+    length = job.problem.length if isinstance(job.problem, Training) else 0.0
+    return length is None or not math.isfinite(length)
+
+
+def _is_secretly_sampled(job: Any) -> bool:
     # A secret fixed-size batch is priced as if it held the record in every round; a Poisson batch may be many times as
     # large as what it is divided by, and steps then pull states apart.
-    if job.stream.kind in (("poisson",) if trained else ("minibatch", "poisson")):
-        raise InputError(
-            "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
-            'exactly; use "all", or records that accumulate.'
-        )
-    return job, job.algorithm, problem
+    trained = isinstance(job.problem, Training)
+    return job.stream.kind in (("poisson",) if trained else ("minibatch", "poisson"))
+
+
+_REFUSALS: tuple[Refusal[Any], ...] = (
+    Refusal(
+        lambda job: (
+            not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central
+        ),
+        "algorithm.kind",
+        "what one agent learns from its neighbours' messages is not derived for {of.scenario.algorithm.kind}",
+        'use "ldp_single_level" or "dp_dsgd"',
+    ),
+    Refusal(
+        _underived,
+        "{it[0]}",
+        "what an observer inside learns of {it[1]} is not derived",
+        "leave it out, or set 0 or false",
+    ),
+    Refusal(
+        lambda job: job.topology.over_time is not None and not isinstance(job.problem, Training),
+        "topology",
+        "pairs of agents are priced exactly on a network that stays",
+        "leave out over_time, drop, offline, delay",
+    ),
+    Refusal(
+        lambda job: job.n_agents > 1 and not len(job.topology.edges),
+        "topology",
+        "the {of.n_agents} agents have no links, so no agent hears of another",
+        "take a connected graph",
+    ),
+    Refusal(
+        _is_unbounded,
+        "problem.model",
+        "how far a step pulls two hidden states apart has no bound for a network, or for features without ranges",
+        'use model = "linear" and declared ranges (scale = "public_ranges")',
+    ),
+    Refusal(
+        lambda job: not isinstance(job.problem, MeanEstimation | Training),
+        "problem.kind",
+        "gradients of {of.scenario.problem.kind} depend on the state, and so does what is clipped off them, so "
+        "messages are not Gaussian and cannot be priced exactly",
+        'use "mean_estimation", or a linear model of "classification" or "regression", of which a bound is certified',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.guarantee != "certified",
+        "privacy.guarantee",
+        '"{of.scenario.privacy.guarantee}" leaves records unclipped or without noise, so pairs cannot be priced',
+        'use "certified"',
+    ),
+    Refusal(
+        lambda job: job.mechanism != GAUSSIAN,
+        "privacy.mechanism",
+        "sums of {of.mechanism.name} noise have no closed form, so what mixed messages hide cannot be priced exactly",
+        'use "gaussian"',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.delta == 0.0,
+        "privacy.delta",
+        "Gaussian noise has no finite ε at δ = 0",
+        "use a delta above 0, such as 1e-5",
+    ),
+    Refusal(
+        _is_secretly_sampled,
+        "problem.stream",
+        "a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced exactly",
+        'use "all", or records that accumulate',
+    ),
+)

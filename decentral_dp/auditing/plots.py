@@ -1,4 +1,4 @@
-"""Figures of audits, of their trade-off curves, and of what agents learn of each other's records.
+"""Figures of what agents learn of each other's records.
 
 Pairs of agents are drawn from the certified ε, which holds for float64 messages. Thin lines are exact in real
 arithmetic, and of training the price of linear gossip, which is no bound.
@@ -6,7 +6,6 @@ arithmetic, and of training the price of linear gossip, which is no bound.
 
 from __future__ import annotations
 
-import io
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,98 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, topology_name
 from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
+from decentral_dp.reporting.plots.style import BLUE, GREY
 
-if TYPE_CHECKING:
-    import pandas as pd
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from decentral_dp.auditing.network_attacks import NetworkAudit
     from decentral_dp.auditing.network_view import NetworkView
-
-# ε below the first are drawn there, those above the second at the edge.
-_LEAST, _MOST, _EDGE = 1e-2, 1e3, 1e4
-
-_MARKS = (
-    ("claimed", "D", GREY, "claimed"),
-    ("refuted", "D", PINK, "claimed, and refuted"),
-    ("certified", "|", VERMILLION, "certified"),
-    ("shown", ">", BLUE, "shown"),
-)
-_TITLES = {"none": "Without noise", "as_published": "As published", "certified": "Certified"}
-
-
-def write_curve(curve: Sequence[tuple[float, float]], certified: float, delta: float, path: Path) -> Path:
-    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows.
-
-    The file is for its owner only: the audit may be of a run with secret noise.
-    """
-    alpha = np.linspace(0.0, 1.0, 401)
-    with package_style():
-        figure = new_figure(4.6, 4.4)
-        axes = figure.add_subplot()
-        axes.plot(alpha, 1.0 - alpha, ":", color=GREY, label="nothing told")
-        if np.isfinite(certified):
-            steep, flat = 1.0 - delta - np.exp(certified) * alpha, 1.0 - delta - alpha
-            bound = np.maximum(0.0, np.maximum(steep, np.exp(-certified) * flat))
-            axes.plot(alpha, bound, color=VERMILLION, label="certified: at or above")
-        if curve:
-            false, missed = np.array(curve).T
-            axes.plot(false, missed, "o-", color=BLUE, label="shown: at or below")
-        axes.set_xlabel("second data set taken for the first, α")
-        axes.set_ylabel("first data set taken for the second, β")
-        axes.set_xlim(-0.01, 1.01)
-        axes.set_ylim(-0.01, 1.01)
-        axes.legend(loc="upper right")
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=150)
-    write_whole(path, content.getvalue(), OWNERS)
-    return path
-
-
-def write_audits(table: pd.DataFrame, folder: Path) -> Path:
-    """Draw audits.png into `folder`: a panel for each guarantee, a row for each scenario.
-
-    What is infinite, or too large, stands at the right edge; what is 0 has no mark.
-    """
-    refuted = table["shown"] > table["claimed"]
-    table = table.assign(refuted=table["claimed"].where(refuted), claimed=table["claimed"].mask(refuted))
-    names = list(dict.fromkeys(table["scenario"]))
-    there = [g for g in _TITLES if (table["guarantee"] == g).any()]
-    with package_style():
-        figure = new_figure(2.4 + 2.4 * len(there), 1.3 + 0.22 * len(names))
-        panels = figure.subplots(1, len(there), sharey=True, squeeze=False)[0]
-        for axes, guarantee in zip(panels, there, strict=True):
-            rows = table[table["guarantee"] == guarantee]
-            heights = np.array([len(names) - 1 - names.index(n) for n in rows["scenario"]])
-            for column, marker, colour, label in _MARKS:
-                values = rows[column].to_numpy(dtype=np.float64)
-                drawn = values > 0.0
-                at = np.where(values[drawn] > _MOST, _EDGE, np.maximum(values[drawn], _LEAST))
-                size = 9 if marker == "|" else 5
-                axes.plot(at, heights[drawn], marker, color=colour, label=label, markersize=size, mew=1.5)
-            axes.set_title(_TITLES[guarantee])
-            axes.set_xscale("log")
-            axes.set_xlim(0.5 * _LEAST, 3.0 * _EDGE)
-            ticks = [_LEAST, 1.0, 100.0]
-            axes.set_xticks([*ticks, _EDGE], [f"≤{_LEAST:g}", "1", "100", "∞"])
-            axes.xaxis.set_minor_locator(NullLocator())
-        panels[0].set_yticks(np.arange(len(names)), names[::-1])
-        panels[0].set_ylim(-0.7, len(names) - 0.3)
-        figure.supxlabel(f"ε of one replaced record, shortened runs (∞: or more than {_MOST:g})")
-        handles, labels = panels[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(_MARKS))
-        figure.savefig(folder / "audits.png", dpi=150)
-    return folder / "audits.png"
-
 
 # Of a figure, in inches, where none is asked for.
 _WIDTH = 5.6
@@ -114,7 +32,6 @@ MOST_NAMED = 40
 LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
-ATTACKS = ("attacks.parquet", "attacks.png")
 THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":", "color": BLUE}
 
 
@@ -135,38 +52,6 @@ def write_pairs(view: NetworkView, folder: Path) -> list[Path]:
     return paths
 
 
-def write_attacks(audit: NetworkAudit, folder: Path) -> list[Path]:
-    """Write ATTACKS into a folder: a row for each attack, and claimed, shown, certified and everything in μ.
-
-    Returns:
-        The paths that were written.
-    """
-    from matplotlib.ticker import FuncFormatter
-
-    marks = (
-        ("claimed", "D", style.PINK, "claimed"),
-        ("everything", "|", style.GREY, "every message"),
-        ("certified", "|", style.VERMILLION, "certified"),
-        ("shown", ">", style.BLUE, "shown"),
-    )
-    heights = -np.arange(len(audit.attacks))
-    with style.package_style():
-        figure = style.new_figure(7.0, 1.2 + 0.3 * len(audit.attacks))
-        axes = figure.add_subplot()
-        for field, marker, colour, label in marks:
-            values = [getattr(attack, field) for attack in audit.attacks]
-            size = 11 if marker == "|" else 5
-            axes.plot(values, heights, marker, color=colour, label=label, markersize=size, mew=1.8)
-        axes.set_yticks(heights, [attack.case for attack in audit.attacks])
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
-        axes.set_xlabel("μ of one record, noise of standard deviation 1")
-        figure.legend(loc="outside upper center", ncols=len(marks))
-        figure.savefig(folder / ATTACKS[1], dpi=150)
-    audit.to_frame().to_parquet(folder / ATTACKS[0], index=False)
-    return [folder / name for name in ATTACKS]
-
-
 def heat_map(figure: Figure, view: NetworkView) -> None:
     """The certified ε of every pair on a logarithmic colour scale; grey: the observer itself."""
     from matplotlib.colors import LogNorm
@@ -174,7 +59,9 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
 
     victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
     values = view.certified[:, victims]
-    least, most = _colour_limits(view)
+    # The upper end is what a full view would give; the lower one is at least a factor of 2 below.
+    most = float(view.certified_total.max())
+    least = min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0)
     ax = figure.subplots()
     ax.set_facecolor("#DDDDDD")
     ax.grid(visible=False)
@@ -235,12 +122,6 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
     """Distances, and the largest ε of the pairs at each, where any is above zero."""
     links = np.unique(distance[epsilon > 0.0])
     return links, np.asarray([np.nanmax(epsilon[distance == k]) for k in links])
-
-
-def _colour_limits(view: NetworkView) -> tuple[float, float]:
-    """The ends of the colour scale, at least a factor of 2 apart; the upper one is what a full view would give."""
-    most = float(view.certified_total.max())
-    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0), most
 
 
 def _graph(view: NetworkView) -> str:

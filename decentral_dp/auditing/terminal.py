@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
+from decentral_dp.auditing.audit import AuditResult, add_to_run, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
-from decentral_dp.auditing.check import CheckResult, CheckRow, check
+from decentral_dp.auditing.check import CheckResult, CheckRow, try_component
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
-from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
 from decentral_dp.auditing.network_view import NetworkView, prepare
-from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
-from decentral_dp.auditing.tables import FILES, audit_table, can_resume
+from decentral_dp.auditing.runs import AuditPlan, plan_audit
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.reporting.terminal import console
-from decentral_dp.simulation.folder.layout import check_writable, require_new
+from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import title_of, topology_summary
-from decentral_dp.tasks.parallel import HERE, Workers, cores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def _table(
@@ -86,20 +78,8 @@ def print_inference(inference: Inference) -> None:
 UNSOUND = ("refuted", "broken")
 
 
-def print_outcome(outcome: AuditResult | pd.DataFrame, quiet: bool = False) -> bool:
-    """Print an audit or a table of audits, unless quiet. Return whether nothing was refuted or broken."""
-    if not quiet:
-        (print_audit if isinstance(outcome, AuditResult) else print_table)(outcome)  # type: ignore[arg-type] # by the type
-    statuses = [outcome.status] if isinstance(outcome, AuditResult) else list(outcome["status"])
-    return not set(statuses) & set(UNSOUND)
-
-
-# What `audit` is given instead of a scenario: the attacks of curious neighbours.
-NEIGHBOURS = "network"
-
-
 def audit_command(
-    scenario: str | None,
+    scenario: str,
     *,
     runs: int | None,
     vantage: str,
@@ -107,11 +87,7 @@ def audit_command(
     seed: int,
     out: Path | None,
     override: Sequence[str],
-    every: bool,
-    jobs: int | None,
-    address: str | None,
     canaries: int | None,
-    curve: Path | None,
     membership: bool,
 ) -> bool:
     """Do what `audit` asks for, print it and write it. Return whether nothing was refuted or broken.
@@ -119,142 +95,32 @@ def audit_command(
     Raises:
         InputError: options that do not fit, and as the audits.
     """
-    if every == (scenario is not None):
-        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
-    games = vantage != "everybody" or override or jobs or address or canaries or curve
+    path = Path(scenario)
     if membership:
-        if games or seed or confidence != 0.95 or scenario is None or not Path(scenario).is_dir():
+        if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
             raise InputError("--membership: give a run folder, and --runs and --out only.")
-        return _audit_membership(Path(scenario), 10 if runs is None else runs, out)
-    if scenario == NEIGHBOURS:
-        if games:
-            raise InputError(
-                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
-                "scenario (./network for a folder of that name)."
-            )
-        return audit_neighbours(RUNS if runs is None else runs, confidence, seed, out)
-    if scenario is None:
-        if override:
-            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        workers = Workers(jobs or cores(), address)
-        return audit_every(40 if runs is None else runs, vantage, confidence, seed, out, workers)
-    runs = 200 if runs is None else runs
-    if curve is not None:
-        require_curve(curve, canaries)
-    plan = plan_audit(scenario, runs, vantage, confidence, seed, override, canaries, curve is not None)
-    return audit_one(plan, Path(scenario), out, curve, Workers(jobs or 1, address))
-
-
-def _audit_membership(folder: Path, runs: int, out: Path | None) -> bool:
-    with ProgressBar("runs", estimate=True) as progress:
-        inference = infer_membership(folder, runs, progress, out)
-    print_inference(inference)
-    if out is not None:
-        typer.echo(printable(str(out)))
-    return inference.status not in UNSOUND
-
-
-def require_curve(curve: Path, canaries: int | None) -> None:
-    """Refuse a file that no trade-off curve is drawn into."""
-    if curve.suffix != ".png" or canaries is not None:
-        raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
-    require_new("--curve", curve)
-
-
-def audit_one(plan: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
-    """Carry out an audit, print what is found, and write it where there is a file for it.
-
-    Args:
-        plan: what is played.
-        scenario: as it was named; a run folder keeps the numbers in its audit.json, in result.json and on its page.
-        out: the JSON file instead of these.
-        curve: the PNG file for the trade-off curve.
-        workers: who makes the runs; default this process.
-
-    Returns:
-        Whether nothing was refuted, and the audit is none that is broken.
-
-    Raises:
-        InputError: one sentence about whatever does not fit.
-    """
-    check_workers(plan, workers)
-    ends = Ends(scenario if out is None and scenario.is_dir() else None, curve)
-    file = out if ends.run is None else ends.run / "audit.json"
-    if ends.run is not None:
+        with ProgressBar("runs", estimate=True) as progress:
+            inference = infer_membership(path, 10 if runs is None else runs, progress, out)
+        print_inference(inference)
+        if out is not None:
+            typer.echo(printable(str(out)))
+        return inference.status not in UNSOUND
+    plan = plan_audit(scenario, 200 if runs is None else runs, vantage, confidence, seed, override, canaries)
+    run = path if out is None and path.is_dir() else None
+    file = out if run is None else run / "audit.json"
+    if run is not None:
         # What the numbers are added to is read before they are made.
-        with refuse_damaged(ends.run, "audit"):
-            read_result(ends.run)
+        with refuse_damaged(run, "audit"):
+            read_result(run)
     print_plan(plan)
     with ProgressBar("runs", estimate=True) as progress:
-        result = play_game(plan, file, progress, workers=workers, ends=ends)
-    sound = print_outcome(result)
-    for path in itertools.chain([] if file is None else [file], write_ends(result, ends)):
-        typer.echo(printable(str(path)))
-    return sound
-
-
-def audit_every(
-    runs: int, vantage: str, confidence: float, seed: int, out: Path | None, workers: Workers = HERE
-) -> bool:
-    """Audit every algorithm without noise and certified, in few rounds.
-
-    Args:
-        runs, vantage, confidence, seed: as of `audit_one`.
-        out: a folder for table and figure.
-        workers: who makes the audits.
-
-    Returns:
-        As `audit_one`.
-
-    Raises:
-        InputError: a folder that holds something else.
-    """
-    if out is not None and not can_resume(out):
-        check_writable(out)
-    with ProgressBar("audits") as bar:
-        table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
-    sound = print_outcome(table)
-    for path in [out / name for name in FILES] if out is not None else []:
-        typer.echo(printable(str(path)))
-    return sound
-
-
-def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) -> bool:
-    """Attack what is claimed and certified of curious neighbours, and print it.
-
-    Args:
-        runs, confidence, seed: as of `audit_network`.
-        out: a new folder for table and figure.
-
-    Returns:
-        Whether no certificate was refuted.
-
-    Raises:
-        InputError: one sentence about whatever does not fit.
-    """
-    if out is not None:
-        check_writable(out)
-    result = audit_network(runs, confidence, seed)
-    print_attacks(result)
-    if out is not None:
-        from decentral_dp.auditing.plots import write_attacks
-
-        out.mkdir(parents=True, exist_ok=True)
-        for path in write_attacks(result, out):
-            typer.echo(printable(str(path)))
+        result = play_game(plan, file, progress)
+    print_audit(result)
+    if file is not None:
+        typer.echo(printable(str(file)))
+    if run is not None:
+        typer.echo(printable(str(add_to_run(result, run))))
     return result.status not in UNSOUND
-
-
-def print_attacks(audit: NetworkAudit) -> None:
-    """A line for each attack, then the sentences."""
-    console().print(Text("What a curious neighbour learns in training", style="bold"))
-    heads = ["shown μ", "claimed", "certified", "all seen", "ε"]
-    rows = []
-    for a in audit.attacks:
-        prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
-        shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
-        rows.append((a.case, shown, *prices, epsilon_text(a.epsilon), a.claim))
-    _print(_table(["attack"], heads, rows, ["claim"]), audit.sentences)
 
 
 def print_plan(plan: AuditPlan) -> None:
@@ -294,17 +160,6 @@ def print_audit(result: AuditResult) -> None:
     _print(table, result.sentences)
 
 
-def print_table(table: pd.DataFrame) -> None:
-    """A line for each audit."""
-    rows = []
-    for row in table.to_dict("records"):
-        claimed = None if row["claimed"] != row["claimed"] else float(row["claimed"])
-        numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), at_least_text(float(row["shown"])))
-        rows.append((str(row["scenario"]), str(row["guarantee"]), *numbers, str(row["method"]), str(row["status"])))
-    heads = ("claimed", "certified", "shown ε")
-    console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
-
-
 # network
 
 
@@ -320,7 +175,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    job = build_job(load(scenario, overrides))
+    job = build_job(load_scenario(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
@@ -377,7 +232,7 @@ def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
     Raises InputError: nothing is called so, or a file that cannot be written or read.
     """
     with ProgressBar("pairs") as progress:
-        result = check(what, pairs, seed, progress, rounds)
+        result = try_component(what, pairs, seed, progress, rounds)
     print_check(result)
     return result.passed
 

@@ -502,7 +502,10 @@ def _transcript(
 ) -> Transcript:
     """What one participant released, and what all of them sent, drew and published."""
     published = np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views])
-    noises = _by_name([one for block in all_of_them for one in block.residuals])
+    drawn: dict[str, list[Array]] = {}
+    for name, residual in (one for block in all_of_them for one in block.residuals):
+        drawn.setdefault(name, []).append(residual)
+    noises = {name: np.concatenate(residuals) for name, residuals in drawn.items()}
     return Transcript(
         own.said, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root, own.replies
     )
@@ -513,10 +516,6 @@ def _query(value: Any) -> Query | None:
     if isinstance(value, Bounded):
         return Query(np.array(value.public[0]), np.array(value.private[0]))
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
-
-
-def _by_name(noises: Sequence[tuple[str, Array]]) -> Mapping[str, Array]:
-    return {name: np.concatenate([r for n, r in noises if n == name]) for name in dict.fromkeys(n for n, _ in noises)}
 
 
 class Neighbours(NamedTuple):

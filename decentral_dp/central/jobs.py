@@ -65,20 +65,17 @@ class ReadingClients:
         raise TypeError("agents whose records are their own hand over none")
 
 
-def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere, label_bound: float | None) -> CoordinatorNode:
+def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere) -> CoordinatorNode:
     """A coordinator whose agents read their own records, where their blocks will live.
 
     Args:
         node: whose blocks have no records.
         records: where they are.
-        label_bound: where labels that are numbers are cut, or None.
     """
 
     def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
         norm: Norm = block.clip.norm if isinstance(block, ClientBlock) else "l2"
-        return ReadingClients(
-            block, partial(read_shards, block.agents, records.shards, block.problem, norm, label_bound)
-        )
+        return ReadingClients(block, partial(read_shards, block.agents, records.shards, block.problem, norm))
 
     return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
 
@@ -113,7 +110,7 @@ class _Coordinated(PlannedJob, Protocol):
             largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
         )
         if isinstance(self.records, RecordsElsewhere):
-            return reading_coordinator(node, self.records, self.scenario.problem.label_bound)
+            return reading_coordinator(node, self.records)
         return node
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...

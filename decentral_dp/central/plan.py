@@ -17,6 +17,7 @@ from decentral_dp.bounded import Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -27,7 +28,7 @@ from decentral_dp.config.scenario_components import (
     problem_options,
     stream_of,
 )
-from decentral_dp.config.schema import ClipTable, Scenario
+from decentral_dp.config.schema import Scenario
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -39,7 +40,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, me
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.saddle import Minimax
-from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
+from decentral_dp.simulation.jobs.agent_records import as_numbers, records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 
 
@@ -61,6 +62,10 @@ def _is_set(key: str) -> Callable[[_Chosen], bool]:
     return lambda c: getattr(c.s.privacy, key) != type(c.s.privacy).model_fields[key].default
 
 
+def _releases_share(c: _Chosen) -> bool:
+    return bool(c.s.problem.own_keys().get("positive_share") == "released")
+
+
 def _starts_outside(c: _Chosen) -> bool:
     domain, x = c.components.keys.get("domain"), c.s.algorithm.init.get("x")
     return domain is not None and x is not None and not domain.low <= x <= domain.high
@@ -76,7 +81,7 @@ def _is_unbounded(c: _Chosen) -> bool:
 _OF_GOSSIP: Mapping[str, str] = {
     **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
     **dict.fromkeys(("unit", "neighbours"), "releases of {it} are priced for one replaced record alone"),
-    **dict.fromkeys(("correlation", "observer"), "the noise of {it} is its coordinator's, whom all agents trust"),
+    **dict.fromkeys(("correlation", "colluders"), "the noise of {it} is its coordinator's, whom all agents trust"),
     **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget beforehand and takes none"),
 }
 _UNBOUNDED = (
@@ -93,7 +98,7 @@ _TOO_LONG = _row(
 # What no trusted coordinator takes; no record has been read.
 _COORDINATED = (
     _row(
-        lambda c: c.s.problem.positive_share == "released" and c.s.privacy.guarantee == "as_published",
+        lambda c: _releases_share(c) and c.s.privacy.guarantee == "as_published",
         "problem.positive_share",
         "no paper publishes a noise for it",
         "give a public number",
@@ -115,7 +120,7 @@ _COORDINATED = (
     ),
     _TOO_LONG,
     _row(
-        lambda c: any(isinstance(clip, ClipTable) for clip in c.s.privacy.clip.values()),
+        lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clip.values()),
         "privacy.clip",
         "{it} clips alike in every round",
         "give numbers",
@@ -163,11 +168,6 @@ _MINIMAX = (
     _row(
         lambda c: c.s.privacy.constants is not None,
         "privacy.constants",
-        "a minimax problem takes none, for contributions are clipped",
-    ),
-    _row(
-        lambda c: c.s.problem.label_bound is not None,
-        "problem.label_bound",
         "a minimax problem takes none, for contributions are clipped",
     ),
     _row(
@@ -246,18 +246,9 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
         The context, without constants where they are unknown and not needed.
 
     Raises:
-        InputError: constants that are needed or declared, and unknown or not sound; or a label_bound beside classes.
+        InputError: constants that are needed or declared, and unknown or not sound.
     """
     s = c.scenario
-    if shards.classes and s.problem.label_bound is not None:
-        raise InputError(
-            "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
-            "Leave it out."
-        )
-    if s.problem.label_range is not None and s.problem.label_bound is not None:
-        raise InputError(
-            "problem.label_bound: label_range scales the labels to [−1, 1] already. Leave one of them out."
-        )
     table = c.keys.get("domain")
     domain = Domain() if table is None else Domain(table.low, table.high)
     counts: dict[Split, int] = {
@@ -281,19 +272,18 @@ def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     if s.privacy.constants is not None:
         return Declared.from_table(problem, s.privacy.constants)
     # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
-    label_bound = max(1.0, len(shards.classes) - 1.0) if shards.classes else s.problem.label_bound
-    label_bound = 1.0 if s.problem.label_range is not None and not shards.classes else label_bound
+    label_bound = max(1.0, len(shards.classes) - 1.0)
     table: tuple[Refusal[Scenario], ...] = (
         Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
         Refusal(
-            lambda s: label_bound is None and s.algorithm.kind,
-            "problem.label_bound",
+            lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
+            "problem.label_range",
             "missing; {it} needs labels of bounded size",
-            "give a public bound, at which they are cut, or their public range in problem.label_range",
+            "give their public range",
         ),
     )
     refuse(s, table)
-    return family_of(problem, cast(float, shards.l2), cast(float, label_bound))
+    return family_of(problem, cast(float, shards.l2), label_bound)
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
@@ -446,7 +436,7 @@ def coordinated_job(
     # Defaults may be many steps.
     refuse(_Chosen(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
     ledger = plan_of(s, algorithm, context)
-    shards = replace(shards, labels=bounded_labels(s, shards.labels))
+    shards = replace(shards, labels=as_numbers(shards.labels))
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
     return job(
         components=c,

@@ -70,8 +70,8 @@ Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:por
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.command()
-def run(
+@app.command("run")
+def invoke_run(
     scenario: Name,
     out: Annotated[
         File, Option(metavar="DIR", help="Folder for the results; runs/NAME and the changed keys by default.")
@@ -99,11 +99,11 @@ def run(
     from decentral_dp import api
     from decentral_dp.cli.log import run_with_progress
     from decentral_dp.cli.run import run_name
-    from decentral_dp.config.loading import load
+    from decentral_dp.config.loading import load_scenario
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
-    loaded = load(scenario, overrides)
+    loaded = load_scenario(scenario, overrides)
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
@@ -134,10 +134,10 @@ def _upload(folder: Path | None, store: Any) -> None:
 
 def _require_scenario(folder: Path, asked: Scenario) -> None:
     """Refuse a folder with a run of another scenario. Raises InputError."""
-    from decentral_dp.config.loading import load, read_toml
+    from decentral_dp.config.loading import load_scenario, read_toml
     from decentral_dp.simulation.jobs.build import build_job, run_digest
 
-    there = load(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+    there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
     if run_digest(build_job(there)) != run_digest(build_job(asked)):
         raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
 
@@ -181,50 +181,46 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def resume(
+@app.command("resume")
+def invoke_resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit."),
+        Argument(metavar="FOLDER", help="An interrupted run or study."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Resume an interrupted run, study or audit.
+    """Resume an interrupted run or study.
 
-    A run resumes from its last state on disk; finished cells of a study, and runs of an audit, are kept.
+    A run resumes from its last state on disk; finished cells of a study are kept.
     Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
-    from decentral_dp.resumption import Kind, find_resumable, refuse_for_others, resume_other
+    from decentral_dp.resumption import continue_study, is_study, refuse_for_study
     from decentral_dp.simulation.run import Run
 
-    task = find_resumable(folder)
-    if task.kind is not Kind.RUN:
+    if is_study(folder):
         given = {"--upload": upload, "--log": log}
-        refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
+        refuse_for_study(folder, [name for name, value in given.items() if value is not None])
         from decentral_dp.reporting.progress import ProgressBar
 
-        with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
-            result: Any = resume_other(task, bar)
-        ended_well = annex("print_ended" if task.kind is Kind.STUDY else "print_outcome")(result, quiet)
-        if task.kind is not Kind.STUDY and not quiet:
-            typer.echo(printable(str(task.place)))
-        if not ended_well:
+        with ProgressBar("cells", quiet=quiet) as bar:
+            findings = continue_study(folder, bar)
+        if not annex("print_ended")(findings, quiet):
             raise typer.Exit(1)
         return
 
     from decentral_dp.cli.log import run_with_progress
 
     store = _open_store(upload)
-    finished = run_with_progress(lambda callbacks: Run.resume(task.place, callbacks=callbacks), log, quiet, task.place)
+    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
     _upload(finished.folder, store)
     _print_and_exit(finished, quiet)
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def invoke_plan(
     scenario: Name,
     override: Set = None,
     trust: Trust = False,
@@ -238,8 +234,10 @@ def plan(
     plans.print_privacy_plan(plans.plan_scenario(scenario, override or []))
 
 
-@app.command()
-def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
+@app.command("report")
+def invoke_report(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None
+) -> None:
     """Redraw the plots and the page of a run folder."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
@@ -256,8 +254,8 @@ def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")
     typer.echo(printable(str(page)))
 
 
-@app.command()
-def predict(
+@app.command("predict")
+def invoke_predict(
     run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
     out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; it must not exist.")],
@@ -277,8 +275,8 @@ def predict(
     write_predictions(run, file, out, agent)
 
 
-@app.command()
-def compare(
+@app.command("compare")
+def invoke_compare(
     runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders; at least two.")],
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
@@ -293,8 +291,8 @@ def compare(
     print_and_write_comparison(runs, out, [f.value for f in formats or []])
 
 
-@app.command()
-def network(
+@app.command("network")
+def invoke_network(
     scenario: Name,
     out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
     coalition: Annotated[
@@ -310,17 +308,13 @@ def network(
     annex("network_command")(scenario, override or [], out, coalition or [])
 
 
-@app.command()
-def audit(
+@app.command("audit")
+def invoke_audit(
     scenario: Annotated[
-        Text,
-        Argument(
-            metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, a run folder, or network."
-        ),
-    ] = None,
-    runs: Annotated[
-        Number, Option(help="Runs of each data set, at least 20; by default 200, of --all 40, of network 50000.")
-    ] = None,
+        str,
+        Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ],
+    runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
@@ -328,15 +322,9 @@ def audit(
         File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
-    every: Annotated[
-        bool, Option("--all", help="Every algorithm without noise and certified; --out is a folder then.")
-    ] = False,
-    jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
-    address: Address = None,
     canaries: Annotated[
         Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
-    curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
     membership: Annotated[
         bool, Option("--membership", help="Tell a run's train records from held-out ones, over --runs (10) runs.")
     ] = False,
@@ -346,10 +334,9 @@ def audit(
 
     Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
     the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
-    fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
-    certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
-    states of training, in a few seconds; --out is a folder then. With --membership the records of a run folder are
-    scored by what it published: the AUC over repeated runs, and the ceiling that its ε sets.
+    fail. Exit code 1 where more is shown than is certified, or where the audit itself is broken. With --membership the
+    records of a run folder are scored by what it published: the AUC over repeated runs, and the ceiling that its ε
+    sets.
     """
     sound = annex("audit_command")(
         scenario,
@@ -359,19 +346,15 @@ def audit(
         seed=seed,
         out=out,
         override=override or [],
-        every=every,
-        jobs=jobs,
-        address=address,
         canaries=canaries,
-        curve=curve,
         membership=membership,
     )
     if not sound:
         raise typer.Exit(1)
 
 
-@app.command()
-def check(
+@app.command("check")
+def invoke_check(
     what: Annotated[
         str,
         Argument(
@@ -395,8 +378,8 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
-def study(
+@app.command("study")
+def invoke_study(
     study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
     out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
@@ -418,7 +401,7 @@ def study(
 
 
 @app.command("list")
-def list_(
+def invoke_list(
     name: Annotated[
         Text,
         Argument(
@@ -448,8 +431,8 @@ def list_(
         print_entry(name)
 
 
-@app.command()
-def new(
+@app.command("new")
+def invoke_new(
     out: Annotated[
         File, Argument(metavar="FILE", help="The scenario to write; named for the records' file by default.")
     ] = None,

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
@@ -23,13 +23,13 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.annexes import annex
-from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
-from decentral_dp.config.loading import find, load, shipped_names
-from decentral_dp.config.missing_keys import algorithm_tables
+from decentral_dp.config.component_tables import AlgorithmTable
+from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import Scenario
+from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.files.tables import DeclaredKey, type_in_words
+from decentral_dp.files.tables import DeclaredKey
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.measures import Measure
@@ -52,7 +52,7 @@ _PARTITIONS = {
 ANY = "*"
 
 
-class Key(NamedTuple):
+class KeyText(NamedTuple):
     """The description of a key.
 
     Args:
@@ -72,7 +72,7 @@ class Key(NamedTuple):
     example: str = ""
 
 
-class Component(NamedTuple):
+class Description(NamedTuple):
     """The description of a component.
 
     Args:
@@ -90,7 +90,7 @@ class Component(NamedTuple):
     registry: str
     line: str
     text: str = ""
-    keys: tuple[Key, ...] = ()
+    keys: tuple[KeyText, ...] = ()
     notes: str = ""
     facts: tuple[str, ...] = ()
     usage: str = ""
@@ -102,7 +102,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: graph_title(n) for n in names()},
-        "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
+        "scenarios": {n: load_scenario(n).title if titles else "" for n in shipped_names("scenario")},
         "studies": {n: annex("load_study")(n).title if titles else "" for n in shipped_names("study")},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
@@ -113,21 +113,20 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     return lines
 
 
-def describe(registry: str, name: str) -> Component:
+def describe(registry: str, name: str) -> Description:
     """Describe a component.
 
     Args:
         registry: of `registries`, except scenarios and studies.
         name: in it; none of an installed package.
     """
-    component = Component(name, registry, registries(titles=False)[registry][name])
+    component = Description(name, registry, registries(titles=False)[registry][name])
     match registry:
         case "algorithms":
             return _algorithm(ALGORITHMS[name])
         case "problems":
             entry = PROBLEMS[name]
-            keys = [of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys]
-            keys = [k._replace(default_text="required") if k.name in entry.required_keys else k for k in keys]
+            keys = [of_declared(key) for key in entry.keys]
             usage = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
             return component._replace(text=entry.description, keys=tuple(keys), usage=usage)
         case "topologies" if name in GENERATORS:
@@ -135,7 +134,7 @@ def describe(registry: str, name: str) -> Component:
             agents, example = generator.example
             options = "".join(f", {key} = {value}" for key, value in example.items())
             return component._replace(
-                keys=tuple(map(of_parameter, generator.parameters)),
+                keys=tuple(map(of_declared, generator.parameters)),
                 notes="Drawn at random from topology.seed." if generator.random else "",
                 usage=f'[topology] kind = "{name}", agents = {agents}{options}',
             )
@@ -145,7 +144,7 @@ def describe(registry: str, name: str) -> Component:
             return component._replace(notes=f"{notes}{network.rho:.4f}.", usage=f'[topology] file = "{name}"')
         case "weights":
             rule = WEIGHTS[name]
-            keys = [of_parameter(p) for p in rule.parameters]
+            keys = [of_declared(p) for p in rule.parameters]
             return component._replace(keys=tuple(keys), usage=f"[topology] {rule.usage}")
         case "data":
             table = "Sizes: [problem.synthetic]." if name.startswith("synthetic_") or name in ENVIRONMENTS else ""
@@ -159,7 +158,7 @@ def describe(registry: str, name: str) -> Component:
             return component._replace(usage=f'measure = ["{name}"] of a study')
 
 
-def _algorithm(entry: Entry) -> Component:
+def _algorithm(entry: Entry) -> Description:
     keys = tuple(of_option(option) for option in entry.keys)
     if entry.private:
         keys += (of_schema(AlgorithmTable, "protocol"),)
@@ -171,34 +170,35 @@ def _algorithm(entry: Entry) -> Component:
     facts += [f"Module: `{entry.module_name}`."]
     source = entry.algorithm if entry.custom else importlib.import_module(entry.module_name)
     text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
-    return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
+    return Description(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
 
 # Keys.
 
 
-def of_option(option: Option) -> Key:
+def of_option(option: Option) -> KeyText:
     """A key of an algorithm."""
     left_out = _default_words(option.required, option.default)
     meaning = option.description or "no description"
-    return Key(option.key, meaning, constraint(option), left_out, option.unit, option.example)
+    return KeyText(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
-def of_parameter(p: DeclaredKey) -> Key:
-    """A key of a generator, or of a weight rule."""
-    return Key(p.name, p.description, type_in_words(p.type), _default_words(p.required, p.default))
+def of_declared(key: DeclaredKey) -> KeyText:
+    """A key of a problem, a generator, or a weight rule."""
+    may_be = kind_words(TypeAdapter(key.type).json_schema())
+    return KeyText(key.name, key.description, may_be, _default_words(key.required, key.default))
 
 
-def of_schema(table: type[BaseModel], key: str) -> Key:
+def of_schema(table: type[BaseModel], key: str) -> KeyText:
     """A key of a table."""
     return next(row for row in keys_of(table.model_json_schema()) if row.name == key)
 
 
-def keys_of(schema: Mapping[str, Any]) -> list[Key]:
+def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
     """The keys of a table by its schema, and none of the tables inside it."""
     required = schema.get("required", [])
     return [
-        Key(
+        KeyText(
             name,
             value.get("description", ""),
             kind_words(value),
@@ -242,33 +242,29 @@ def kind_words(value: Mapping[str, Any]) -> str:
 
 
 @cache
-def keys() -> tuple[tuple[Key, str], ...]:
+def keys() -> tuple[tuple[KeyText, str], ...]:
     """Every key of scenarios, and with study in front of studies, once for each component that reads it.
 
     Returns:
         (key with its dotted name, component or "").
     """
-    own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
-    rows: list[tuple[Key, str]] = []
-    for key in _of_tables(Scenario.model_json_schema(), ""):
-        table, _, rest = key.name.partition(".")
-        option = rest.partition(".")[0] if table == "problem" else ""
-        readers = [kind for kind, problem in PROBLEMS.items() if option in problem.options]
-        rows += [] if key.name in own else [(key, reader) for reader in readers or [""]]
+    rows: list[tuple[KeyText, str]] = [(key, "") for key in _of_tables(Scenario.model_json_schema(), "")]
+    for kind, problem in PROBLEMS.items():
+        rows += [(of_declared(k)._replace(name=f"problem.{k.name}"), kind) for k in problem.keys if k.name != "model"]
     for kind, entry in ALGORITHMS.items():
         rows += [(of_option(o)._replace(name=f"algorithm.{o.key}", example=""), kind) for o in entry.keys]
     for kind, generator in GENERATORS.items():
-        rows += [(of_parameter(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
+        rows += [(of_declared(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
     for kind, rule in WEIGHTS.items():
-        rows += [(of_parameter(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
+        rows += [(of_declared(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
     return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
 
 
-def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:
+def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[KeyText]:
     """Every key of a schema, and of the tables inside it, dotted."""
     defined = schema.get("$defs", {})
 
-    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[Key]:
+    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[KeyText]:
         for key in keys_of(table):
             yield key._replace(name=f"{place}{key.name}")
             for inner, below in _inner_tables(table["properties"][key.name], f"{place}{key.name}."):
@@ -314,7 +310,7 @@ def print_entry(name: str) -> None:
     if in_module(name) is not None or name.lower().endswith(".py"):
         texts, files = [_describe_custom(name)], []
     else:
-        texts = [terminal(describe(registry, name)) for registry in known if registry not in _FILES]
+        texts = [description_text(describe(registry, name)) for registry in known if registry not in _FILES]
         files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
     if not texts and not files:
         if Path(name).is_file() or name.endswith(".toml"):
@@ -336,7 +332,7 @@ def print_entry(name: str) -> None:
     print(printable(texts[-1].rstrip("\n")))
 
 
-def terminal(component: Component) -> str:
+def description_text(component: Description) -> str:
     """The description of a component as `list` prints it."""
     c = component
     head = f"{c.name} ({c.registry})" if c.registry else c.name
@@ -348,7 +344,7 @@ def terminal(component: Component) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _key_line(key: Key) -> str:
+def _key_line(key: KeyText) -> str:
     """What a key is, what it may be, and what holds where it is left out."""
     left_out = {"required": "required", "": "may be left out"}.get(key.default_text, f"{key.default_text} if left out")
     bounds = "; ".join(filter(None, (key.may_be, left_out)))
@@ -362,13 +358,15 @@ def _describe_custom(name: str) -> str:
     """The description of a custom component. Raises InputError where there is none."""
     entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
-        return terminal(_algorithm(entry_of_class(entry, name))._replace(name=name))
+        return description_text(_algorithm(entry_of_class(entry, name))._replace(name=name))
     parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
     options = tuple(
-        Key(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
+        KeyText(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
     )
-    return terminal(
-        Component(name, "", "", inspect.getdoc(entry) or "", options, usage=f'kind = "{name}", or the key of its table')
+    return description_text(
+        Description(
+            name, "", "", inspect.getdoc(entry) or "", options, usage=f'kind = "{name}", or the key of its table'
+        )
     )
 
 
@@ -381,14 +379,14 @@ def key_entries(name: str) -> str:
     """
     ending = re.escape(name).replace(r"\.", ".").split(".")
     pattern = re.compile(r"(?:.*\.)?" + r"\.".join(rf"(?:{part}|\*)" for part in ending))
-    readers: dict[Key, list[str]] = {}
+    readers: dict[KeyText, list[str]] = {}
     for key, reader in keys():
         if pattern.fullmatch(key.name):
             readers.setdefault(key, []).append(reader)
     return "\n\n".join(_entry(key, [kind for kind in kinds if kind]) for key, kinds in readers.items())
 
 
-def _entry(key: Key, readers: Sequence[str]) -> str:
+def _entry(key: KeyText, readers: Sequence[str]) -> str:
     inside = [k.name.removeprefix(f"{key.name}.") for k, _ in keys() if k.name.startswith(f"{key.name}.")]
     facts = {
         "Unit": key.unit,

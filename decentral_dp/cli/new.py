@@ -20,8 +20,16 @@ from pydantic import ValidationError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
-from decentral_dp.config.loading import assign, explain, find, load, parse_change, read_toml, toml_key, toml_value
-from decentral_dp.config.missing_keys import missing_keys
+from decentral_dp.config.loading import (
+    assign,
+    explain,
+    find,
+    load_scenario,
+    parse_change,
+    read_toml,
+    toml_key,
+    toml_value,
+)
 from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ColumnRules
@@ -36,7 +44,7 @@ from decentral_dp.topology import GENERATORS
 _BASES = {"dp_dsgd": "classification", "ldp_dsbo": "ring_breast_cancer"}
 # Keys of a problem that describe its records, and those that every problem may have.
 _OF_RECORDS = (
-    *("data", "label", "classes", "label_bound", "label_range", "scale"),
+    *("data", "label", "classes", "label_range", "scale"),
     *("synthetic", "construction", "limit", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
@@ -124,12 +132,10 @@ def write_template(
         content["problem"], placeholders = _with_columns(content["problem"], file, path.parent, label, *declared)
     elif label is not None or classes or ranges:
         raise InputError("--data: --label, --classes and --range describe a file. Fix: name it.")
-    for key, usual in missing_keys(content).items():
-        content = assign(content, key.split("."), tomllib.loads(f"v = {usual or 2}")["v"])
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
-    text = scenario_text(content, placeholders)
-    resolve(load(tomllib.loads(text), folder=path.parent.absolute()))
+    text = template_text(content, placeholders)
+    resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as output:
@@ -206,7 +212,7 @@ def _with_columns(
     if roles.split is not None:
         table.pop("test", None)
         if entry is not None and not entry.one_level and problem["kind"] not in MINIMAX:
-            table["validation"] = {"column": roles.split}
+            table["validation"] = roles.split
     if "scale" not in problem:
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}
         placeholders += [f"the range of {name}" for name in needed if name not in ranges]
@@ -252,7 +258,7 @@ def _number(text: str) -> float:
     return int(value) if value.is_integer() else value
 
 
-def scenario_text(content: Mapping[str, Any], placeholders: Collection[str]) -> str:
+def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> str:
     """Write a scenario as TOML with a comment on every key, and on keys of [problem] that are placeholders."""
     lines = [f"title = {toml_value(content['title'])}", "", *_comment(_SEED), ""]
     for name, (schema, head) in _TABLES.items():
@@ -284,6 +290,8 @@ def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> d
     kind = str(table.get("kind"))
     if name == "algorithm" and kind in ALGORITHMS:
         texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
+    if name == "problem" and kind in PROBLEMS:
+        texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
     if name == "topology" and kind in GENERATORS:
         texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
     # A Greek letter stays what it is.

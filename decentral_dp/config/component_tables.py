@@ -1,30 +1,26 @@
 """The tables [problem] and [algorithm] of a scenario: common keys, and those that problems and algorithms declare.
 
-[problem] says what is optimised, which records there are, and which agent holds them. Keys of a problem's own are the
-parameters of what makes it, those of an algorithm the fields of its dataclass: types and bounds for pydantic, and
-descriptions for the reference.
+[problem] says what is optimised, which records there are, and which agent holds them. The own keys of a problem are the
+parameters of what makes it, those of an algorithm the fields of its dataclass. `table_of` adds them to the common keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import Option
+from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
@@ -34,21 +30,16 @@ from decentral_dp.files.tables import (
     Channel,
     Count,
     Decay,
-    DeclaredKey,
     Finite,
     KindTable,
     NonNegative,
     Points,
-    Positive,
     Seed,
     Share,
     Table,
-    case_of,
-    merged_fields,
 )
-from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.user_code import in_module
 
 
@@ -84,13 +75,6 @@ class Partition(KindTable):
             if keys[k] in keys[:k]:
                 raise ValueError(f"agents lists {quoted(name)} twice. Name every agent once")
         return self
-
-
-class Column(Table):
-    """A column of the data file."""
-
-    column: str
-    """Name of a column of the data file."""
 
 
 class Synthetic(Table):
@@ -140,17 +124,6 @@ class ConstructionTable(Table):
         return self
 
 
-def _close_schema(schema: dict[str, Any]) -> None:
-    """In the JSON Schema a registered problem has its own keys alone; what another takes is not known."""
-    schema.pop("additionalProperties", None)
-    schema["allOf"] = [
-        case_of(
-            kind, CommonProblemTable.model_fields, e.options, [k for k in e.required_keys if k not in e.construction_of]
-        )
-        for kind, e in PROBLEMS.items()
-    ]
-
-
 class StreamTable(KindTable):
     """Which records a round reads."""
 
@@ -181,19 +154,24 @@ def _partition_from_outside(name: str) -> str:
     return name
 
 
-def _is_from_outside(kind: Any) -> bool:
-    """Whether a problem is none of the registered ones, so that its options are keys which no table lists.
+class OwnKeysTable(Table):
+    """A table whose kind has keys of its own, beside the fields that every kind has.
 
-    A name that nobody has is refused as such where the problem is built, and not for the keys beside it.
+    Those of a registered kind are checked when a scenario is loaded, those of a custom one when it is made.
     """
-    return isinstance(kind, str) and kind not in PROBLEMS
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    kind: str
+    """What is named."""
+
+    def own_keys(self) -> dict[str, Any]:
+        """Return the keys of the kind that are given."""
+        return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
 
 
-class CommonProblemTable(Table):
+class ProblemTable(OwnKeysTable):
     """What is optimised, over which records."""
-
-    # Options of a problem from outside are its own; of the others an unknown key is refused below.
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_close_schema)
 
     kind: str
     """What is optimised: a registered problem, or "module:Name". `list problems` lists them."""
@@ -233,9 +211,9 @@ class CommonProblemTable(Table):
     """How records are dealt to agents: "iid", a table, or "module:function". Left out: by the data's own agent column,
     else "iid"."""
 
-    validation: Share | Column | None = None
-    """Share of each agent's records for the upper level, or { column = … }. Left out: the data's own split column, else
-    0.5. Read by bilevel problems."""
+    validation: Share | str | None = None
+    """Share of each agent's records for the upper level, or the name of the column of the data file that says it. Left
+    out: the data's own split column, else 0.5. Read by bilevel problems."""
 
     test: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."""
@@ -251,16 +229,15 @@ class CommonProblemTable(Table):
     stream: Literal["all"] | StreamTable = "all"
     """Which records a round reads: "all", or a table. Read by gossip algorithms."""
 
-    label_bound: Positive | None = None
-    """Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need problem
-    constants."""
-
     label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores are in
     the labels' own unit."""
 
     construction: ConstructionTable | None = None
     """Other records made of the data's own, by their labels, after test records are held out."""
+
+    model: ModelTable | None = None
+    """The model that is trained, of problems that have one; linear if left out."""
 
     synthetic: Synthetic = Synthetic()
     """Sizes of records that are made up. Read by the synthetic families and environments."""
@@ -278,85 +255,29 @@ class CommonProblemTable(Table):
             raise ValueError(f"got {classes}, expected at least two different labels, or [] for numbers")
         return [int(label) if isinstance(label, bool) else label for label in classes]
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _own_options(cls, table: Any, validated: ModelWrapValidatorHandler[CommonProblemTable]) -> CommonProblemTable:
-        """A problem from outside may have a key of the name of one of ours, of another type."""
-        if not isinstance(table, Mapping) or not _is_from_outside(table.get("kind")):
-            return validated(table)
-        # A run folder's scenario has every default filled in, and those say nothing.
-        own = {
-            key: value
-            for key, value in table.items()
-            if key in cls.model_fields and key not in SHARED_KEYS and value != cls.model_fields[key].default
-        }
-        made = validated({key: value for key, value in table.items() if key not in own})
-        extra = made.model_extra
-        if extra is not None:
-            extra.update(own)
-        return made
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_known_keys(cls, table: Any) -> Any:
-        unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, Mapping) else []
-        if unknown and not _is_from_outside(table.get("kind")):
-            raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
-        return table
-
-
-def _readers(by_text: Mapping[str, Sequence[str]]) -> str:
-    """Each description with the problems that it is true of."""
-    if len(by_text) == 1:
-        return "".join(f"{text} Read by {join_words(kinds)}." for text, kinds in by_text.items())
-    return " ".join(f"Of {join_words(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
-
-
-if TYPE_CHECKING:
-
-    class ProblemTable(CommonProblemTable):
-        """What is optimised, over which records; with the keys of all registered problems, as they declare them."""
-
-        loss: str | None
-        model: ModelTable | None
-        positive_share: float | str | None
-
-else:
-    ProblemTable = create_model(
-        "ProblemTable",
-        __base__=CommonProblemTable,
-        __doc__=CommonProblemTable.__doc__,
-        **merged_fields(((kind, key) for kind, entry in PROBLEMS.items() for key in entry.keys), _readers),
-    )
-
-# Keys that no field of a problem from outside can be called like.
-SHARED_KEYS = (*CommonProblemTable.model_fields, "model")
-# Keys that registered problems declare.
-DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)
-
-
-def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
+def declared_columns(table: ProblemTable) -> DeclaredColumns:
     """What a scenario says of the columns of a table of records."""
     owner = table.partition if isinstance(table.partition, Partition) else None
-    split = table.validation.column if isinstance(table.validation, Column) else None
+    split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
     return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
 
 
-def csv_of(table: CommonProblemTable) -> CsvFormat | None:
+def csv_of(table: ProblemTable) -> CsvFormat | None:
     """How a scenario declares that its CSV file is written; None where it declares nothing. Raises InputError."""
     keys = (table.separator, table.decimal, table.encoding)
     return None if keys == (None, None, None) else csv_format(*keys)
 
 
-class Step(Table):
-    """Step size λ_t = scale/(t+1)^decay · f(t)."""
+class Schedule(Table):
+    """A step size, or a clip, of scale/(t+1)^decay · f(t) in round t."""
 
     scale: NonNegative
-    """λ_0, the first step."""
+    """The value of round 0, without points. That of a clip is above 0."""
 
     decay: Decay = 0.0
-    """Exponent of the decay in rounds; 0 keeps the step constant."""
+    """Exponent of the decay in rounds; constant by default."""
 
     points: Points | None = None
     """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: in a straight line between two of them, and
@@ -365,9 +286,6 @@ class Step(Table):
 
 class DomainTable(Table):
     """Where x may be, for algorithms of a trusted coordinator: a box."""
-
-    kind: Literal["box"] = "box"
-    """ "box": low and high of every coordinate."""
 
     low: Finite
     """Lower end of every coordinate."""
@@ -382,7 +300,7 @@ class DomainTable(Table):
         return self
 
 
-class AlgorithmTable(Table):
+class AlgorithmTable(OwnKeysTable):
     """Which algorithm, for how many rounds, from which constant start; and the algorithm's own keys.
 
     Those are the fields of its dataclass (`decentral-dp list KIND` describes them); others are refused.
@@ -401,85 +319,30 @@ class AlgorithmTable(Table):
     """ "released": everything is computed at the own released values; "private", of ldp_dsbo: its state is kept without
     noise"""
 
-    def own_keys(self) -> dict[str, Any]:
-        """What is given of the algorithm's own keys."""
-        values = {k: getattr(self, k) for k in type(self).model_fields} | (self.model_extra or {})
-        return {k: v for k, v in values.items() if k not in AlgorithmTable.model_fields and v is not None}
+
+_TABLE_TYPES = {StepSize: Schedule, Mapping: DomainTable}
 
 
-class OutsideAlgorithmTable(AlgorithmTable):
-    """A custom algorithm. Its own keys are checked when it is built."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-
-def own_fields(options: Iterable[tuple[str, Option]]) -> dict[str, tuple[Any, Any]]:
-    """The keys of algorithms, by kind, all of them optional: what is missing is refused with an example."""
-    tables = {StepSize: Step, Mapping: DomainTable}
-    keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.pydantic_type), _phrase(o), False)) for kind, o in options]
-    # Of a switch that is left out, too, the algorithm has the default.
-    return {
-        key: (kind | None, Field(default=None, description=field.description)) if kind is bool else (kind, field)
-        for key, (kind, field) in merged_fields(keys, _phrases).items()
-    }
+def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:
+    """Return the keys that a registered problem or algorithm declares, with the types that pydantic checks."""
+    if isinstance(entry, ProblemEntry):
+        return {key.name: key.type for key in entry.keys}
+    return {option.key: _TABLE_TYPES.get(option.type, option.pydantic_type) for option in entry.keys}
 
 
-def _phrase(option: Option) -> str:
-    """The description with the unit and the default."""
-    text = option.description or option.key
-    text += f" [{option.unit}]" if option.unit else ""
-    return text if option.default is None else f"{text} (default {option.default})"
+def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
+    """Return the table of a registered problem or algorithm, with the keys that it declares.
 
-
-def _phrases(by_phrase: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{', '.join(kinds)}: {phrase}" for phrase, kinds in by_phrase.items())
-
-
-if TYPE_CHECKING:
-
-    class RegisteredAlgorithmTable(AlgorithmTable):
-        """With the keys of all registered algorithms, as their fields declare them."""
-
-else:
-    RegisteredAlgorithmTable = create_model(
-        "RegisteredAlgorithmTable",
-        __base__=AlgorithmTable,
-        **own_fields((entry.kind, option) for entry in ALGORITHMS.values() for option in entry.keys),
-    )
-
-
-def which_table(value: Any) -> str:
-    """Which of the two tables a value is meant to be.
-
-    A name that nobody has is refused as such where the algorithm is built, and not for the keys beside it.
+    All of them may be left out here: what is missing is refused with an example when the scenario is built.
     """
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    outside = isinstance(value, OutsideAlgorithmTable) or (isinstance(kind, str) and kind not in ALGORITHMS)
-    return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
+    base: type[OwnKeysTable] = ProblemTable if isinstance(entry, ProblemEntry) else AlgorithmTable
+    own: dict[str, Any] = {k: (kind | None, None) for k, kind in own_types(entry).items() if k not in base.model_fields}
+    return create_model(base.__name__, __base__=base, **own)
 
 
-def _required_keys(entry: Entry) -> Sequence[str]:
-    """Keys that a scenario cannot do without; the step of y alone is planned where a model is trained."""
-    return () if tuple(entry.options) == ("y",) else entry.options
-
-
-class AlgorithmSchema:
-    """The JSON Schema of both tables as one: all properties; by kind those that are needed and may be given."""
-
-    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        schema: dict[str, Any] = handler(core_schema)
-        resolved: dict[str, Any] = handler.resolve_ref_schema(schema["oneOf"][0])
-        common, own = list(AlgorithmTable.model_fields), resolved["properties"]
-        known = {"properties": {"kind": {"enum": list(ALGORITHMS)}}, "required": ["kind"]}
-        merged = {k: v for k, v in resolved.items() if k != "additionalProperties"}
-        merged["title"], merged["allOf"] = (
-            "AlgorithmTable",
-            [
-                case_of(kind, common, [o.key for o in entry.keys], _required_keys(entry))
-                for kind, entry in ALGORITHMS.items()
-            ],
-        )
-        # A custom algorithm has its own keys.
-        merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}
-        merged["properties"]["kind"]["examples"] = list(ALGORITHMS)
-        return merged
+def common_table(checked: OwnKeysTable) -> OwnKeysTable:
+    """Return a table of `table_of` in the common class, which other processes know; own keys keep their values."""
+    base = ProblemTable if isinstance(checked, ProblemTable) else AlgorithmTable
+    values = {name: getattr(checked, name) for name in type(checked).model_fields} | (checked.model_extra or {})
+    given = {key: value for key, value in values.items() if key in base.model_fields or value is not None}
+    return base.model_construct(checked.model_fields_set, **given)

@@ -21,14 +21,14 @@ from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import (
     AlgorithmTable,
-    OutsideAlgorithmTable,
     Partition,
     ProblemTable,
+    common_table,
     csv_of,
     declared_columns,
-    own_fields,
+    table_of,
 )
-from decentral_dp.config.loading import Source, explain, load
+from decentral_dp.config.loading import Source, explain, load_scenario
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -179,7 +179,7 @@ _AUTHORS_WORD = {
 }
 
 
-def components_of(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
+def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
     """Load a scenario, and look up all that it names.
 
     Args:
@@ -191,7 +191,7 @@ def components_of(scenario: Source, overrides: Sequence[str] = (), **objects: Un
         InputError: as of `load`, `with_objects` and `resolve`.
     """
     names = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load(scenario, overrides, objects=names), **objects))
+    return resolve(with_objects(load_scenario(scenario, overrides, objects=names), **objects))
 
 
 def resolve(s: Scenario) -> Components:
@@ -212,7 +212,9 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition = (_component(s, what, files) for what in KEYS)
+    problem, model, topology, data, partition = (
+        replace(part, make=_maker(part, s, files)) for part in (named_component(s, what) for what in KEYS)
+    )
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     return Components(
@@ -309,7 +311,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     return entry._replace(instance=algorithm, source=source)
 
 
-def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
+def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     """The [algorithm] table with the fields of an object that was handed over."""
     values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
@@ -318,22 +320,17 @@ def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
     if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
         given["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
-    return OutsideAlgorithmTable.model_validate(common | given)
+    return AlgorithmTable.model_validate(common | given)
 
 
 def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
-    if not isinstance(s.algorithm, OutsideAlgorithmTable):
-        return s.algorithm.own_keys()
-    made: Any = own_fields((entry.kind, option) for option in entry.keys)
-    table = create_model("AlgorithmKeys", __base__=AlgorithmTable, **made)
-    root = create_model("Scenario", algorithm=(table, ...))
+    root = create_model("Scenario", algorithm=(table_of(entry), ...))
     try:
         checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
     except ValidationError as error:
         raise InputError(explain(error, root)) from None
-    keys: dict[str, Any] = checked.algorithm.own_keys()
-    return keys
+    return common_table(checked.algorithm).own_keys()
 
 
 def _mechanism(s: Scenario, own: bool) -> Mechanism:
@@ -349,12 +346,6 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
     return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
-
-
-def _component(s: Scenario, what: str, files: Files) -> Component:
-    """The problem, topology, data set or partition. Raises InputError where a module gives none."""
-    part = named_component(s, what)
-    return replace(part, make=_maker(part, s, files))
 
 
 def named_component(s: Scenario, what: str) -> Component:
@@ -409,7 +400,6 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
             agents=base.n_agents,
             connected=False,
             directed=base.directed,
-            separator=table.separator,
         )
         base = topologies.in_turn([read(place) for place in places], _graph_seed(s), base.name)
     elif base.over_time is None and (how is not None or any(lossy.values())):
@@ -438,7 +428,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
         path = files.get(("topology", "file"), Path(table.file))
         # Graphs in turn connect all together, of which it may be one.
         alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
-        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed), table.separator)
+        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
     return _generated(s, _graph_seed(s))
 
 
@@ -521,7 +511,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
 def _algorithm_source(s: Scenario) -> str:
     """A digest of a custom algorithm; nothing of another."""
     try:
-        return algorithm_entry(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else ""
+        return algorithm_entry(s).source if s.algorithm.kind not in ALGORITHMS else ""
     except InputError:
         # Refused where it is built.
         return ""

@@ -12,27 +12,46 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config import synonyms
-from decentral_dp.config.missing_keys import fill_planned_settings, missing_keys, missing_sentence
+from decentral_dp.config.component_tables import common_table, own_types, table_of
 from decentral_dp.config.schema import Scenario
+from decentral_dp.data import DATASETS
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
+from decentral_dp.problems import PROBLEMS
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
 # What is shipped as TOML files → the folder they are in.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
+# Table → the kinds of it that declare keys of their own.
+REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
 # What each of them is for.
 _COMMANDS = {"scenario": "run", "study": "study"}
+
+
+# What training at one level leaves to be planned. Rounds are the same for every training, and are filled in here; the
+# step and the clip follow from public numbers of the records when a job is built.
+AUTO = "auto"
+# (table, key) that may be "auto".
+PLANNED = (
+    ("algorithm", "kind"),
+    ("algorithm", "rounds"),
+    ("algorithm", "y"),
+    ("privacy", "clip"),
+)
+ROUNDS = 1000
 
 
 def shipped_names(what: str) -> list[str]:
@@ -58,7 +77,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     raise InputError(f"{what}: {wrong}{meant} {mend}")
 
 
-def load(
+def load_scenario(
     scenario: Source,
     overrides: Sequence[str] = (),
     folder: Path | None = None,
@@ -85,15 +104,51 @@ def load(
     for override in overrides:
         content = assign(content, *parse_change(override))
     content = fill_planned_settings(content)
-    try:
-        loaded = Scenario.model_validate(content)
-    except ValidationError as error:
-        raise InputError(_all_missing(error, content) or explain(error)) from None
+    loaded = _validated(content)
     loaded._folder = folder
     loaded._replaced_tables = (scenario._replaced_tables if isinstance(scenario, Scenario) else frozenset()) | {
         table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)
     }
     return loaded
+
+
+@cache
+def _model_of(**kinds: str) -> type[Scenario]:
+    """The model of scenarios with the keys that these registered problems and algorithms declare. kinds: by table."""
+    fields: dict[str, Any] = {name: (table_of(REGISTRIES[name][kind]), ...) for name, kind in kinds.items()}
+    return create_model("Scenario", __base__=Scenario, **fields)
+
+
+def _validated(content: Mapping[str, Any]) -> Scenario:
+    """The scenario of these keys, those of registered problems and algorithms checked as they declare them."""
+    kinds = {name: content[name].get("kind") for name in REGISTRIES if isinstance(content.get(name), Mapping)}
+    known = {name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]}
+    model = _model_of(**known)
+    try:
+        checked = model.model_validate(content)
+    except ValidationError as error:
+        raise InputError(explain(error, model)) from None
+    values = {name: getattr(checked, name) for name in Scenario.model_fields}
+    for name, kind in known.items():
+        refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]))
+        values[name] = common_table(values[name])
+    return Scenario.model_construct(checked.model_fields_set, **values)
+
+
+def refuse_unread(table: str, kind: str, keys: Iterable[str], declared: Collection[str]) -> None:
+    """Refuse keys of a problem or an algorithm that it does not declare.
+
+    Raises:
+        InputError: the first of them, with the kinds that read it.
+    """
+    for key in keys:
+        if key not in declared:
+            takers = ", ".join(name for name, entry in REGISTRIES[table].items() if key in own_types(entry))
+            if not takers:
+                root = _model_of(**{table: kind}) if kind in REGISTRIES[table] else Scenario
+                raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
+            refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
+            raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -110,6 +165,45 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
         return folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
     path = find(str(scenario))
     return path.resolve().parent, read_toml(path)
+
+
+def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
+
+    Args:
+        content: of a scenario, as it is written.
+
+    Returns:
+        The same where the problem is none of one level.
+
+    Raises:
+        InputError: "auto" where nothing is planned.
+
+    Example:
+        >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
+        {'kind': 'dp_dsgd', 'rounds': 1000}
+        >>> fill_planned_settings({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
+        {'kind': 'bsa'}
+    """
+    tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}
+    if not all(value is None or isinstance(value, Mapping) for value in tables.values()):
+        return content
+    kind = (tables["problem"] or {}).get("kind")
+    entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
+    auto = [(table, key) for table, key in PLANNED if (tables[table] or {}).get(key) == AUTO]
+    if entry is None or not entry.one_level:
+        if auto:
+            raise InputError(
+                f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
+            )
+        return content
+    filled = {name: dict(value or {}) for name, value in tables.items()}
+    for table, key in auto:
+        del filled[table][key]
+    filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
+    if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
+        filled["problem"].setdefault("classes", [])
+    return {**content, **filled}
 
 
 def python_value(value: Any) -> Any:
@@ -252,46 +346,26 @@ def key_parts(key: str) -> list[str]:
 
 # What stands for records or a graph that is an object, where the scenario names none.
 OBJECT_NAME = "given in Python"
-# How alike a key of another table has to be.
-_LEAST_SIMILARITY = 0.85
-# What pydantic calls an unknown key, and what the [problem] table does.
-_UNKNOWN = ("extra_forbidden", "extra_key")
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
     # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
-    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
+    first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_key":
-        names.append(str(first["ctx"]["key"]))
-    if first["type"] in _UNKNOWN:
+    if first["type"] == "extra_forbidden":
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
         return f"{path}: unknown key{_suggestion(names, root)}."
     path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
-        return f"{path}: missing. Add it to the {root.__name__.lower()}."
+        lacking = [_path([str(n) for n in e["loc"] if _is_key(str(n))]) for e in complaints if e["type"] == "missing"]
+        return f"{', '.join(lacking)}: missing. Fix: add {'it' if len(lacking) == 1 else 'them'}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     wanted = list(dict.fromkeys(expected_text(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
-
-
-def _all_missing(error: ValidationError, content: Mapping[str, Any]) -> str | None:
-    """One sentence on all keys that are missing, where nothing but that is wrong; None of a single one."""
-    complaints, known = error.errors(include_url=False), missing_keys(content)
-    # A topology says itself what it lacks.
-    lacks = {("topology",)} if any(key.startswith("topology.") for key in known) else set()
-    if any(e["type"] != "missing" and e["loc"] not in lacks for e in complaints):
-        return None
-    named = [[str(part) for part in e["loc"] if _is_key(str(part))] for e in complaints if e["type"] == "missing"]
-    # Of a table that is missing its keys are named.
-    schema = {_path(names): "" for names in named if len(names) > 1 or names[0] not in content}
-    tables = {key.partition(".")[0] for key in known}
-    lacking = known | {key: "" for key in schema if key not in known and key not in tables}
-    return missing_sentence(lacking) if len(lacking) > 1 else None
 
 
 _EXPECTED_TEXTS = {
@@ -326,42 +400,28 @@ def _path(names: Sequence[str]) -> str:
 
 def _is_key(name: str) -> bool:
     """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
-    return "[" not in name and name not in _alternatives() and not name.startswith("constrained-")
+    alternatives = {"str", "int", "float", "bool"} | {table.__name__ for table in _subclasses(Table)}
+    return "[" not in name and name not in alternatives and not name.startswith("constrained-")
 
 
-def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
-    """The keys of the table that the last name of a location was looked for in."""
-    candidates: list[type[BaseModel]] = [root]
-    for name in names[:-1]:
-        chosen = [t for t in candidates if t.__name__ == name]
-        inner = [t for c in candidates if name in c.model_fields for t in tables_in(c.model_fields[name].annotation)]
-        candidates = chosen or inner or candidates
-    return sorted({key for c in candidates for key in c.model_fields})
+def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
+    """All tables that are made of this one."""
+    return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
-    if absent := synonyms.ABSENT.get(names[-1]):
+    key = names[-1]
+    if absent := synonyms.ABSENT.get(key):
         return f"; {absent}"
-    nested = (synonyms.NESTED.get((table, names[-1])) for table in names)
-    if meant := next(filter(None, nested), synonyms.KEYS.get(names[-1])):
+    nested = (synonyms.NESTED.get((table, key)) for table in names)
+    if meant := next(filter(None, nested), synonyms.KEYS.get(key)):
         return f"; use {meant}"
-    elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
-    valid = _valid_keys(names, root)
-    if elsewhere and "." not in elsewhere[0] and len(names) > 1:
-        return f"; {quoted(elsewhere[0])} is a key at the top, outside all tables. Valid here: {_quote_names(valid)}"
-    if elsewhere:
-        return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
-    close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
-    last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
-    completions = [key for key in valid if key.startswith(names[-1])]
-    # Of another table only a key that is nearly the same was meant: no hint is better than a wrong one.
-    far = [] if completions else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
-    if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_LEAST_SIMILARITY):
-        far = []
-    if far and far != close and far[0] in last:
-        return f"; did you mean {quoted(last[far[0]])}"
-    return nearest_of(names[-1], valid)
+    paths = _key_paths(root)
+    if same := [path for path in paths if path.rpartition(".")[2] == key]:
+        return f"; did you mean {' or '.join(map(quoted, same[:3]))}"
+    above = _path([name for name in names[:-1] if _is_key(name)])
+    return nearest_of(key, [name for path in paths for table, _, name in [path.rpartition(".")] if table == above])
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
@@ -378,23 +438,9 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
-def _alternatives() -> set[str]:
-    """What pydantic calls the alternatives of a union."""
-    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _subclasses(Table)}
-
-
-def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
-    """All tables that are made of this one."""
-    return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
-
-
 def nearest_of(name: str, valid: Sequence[str]) -> str:
     """How a refusal of a name ends: with the one that is like it, or with those that there are."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'
-    return f". Valid: {_quote_names(valid)}" if valid else ""
-
-
-def _quote_names(names: Sequence[str]) -> str:
-    return ", ".join(f'"{n}"' for n in names)
+    return f". Valid: {', '.join(map(quoted, valid))}" if valid else ""

@@ -17,7 +17,7 @@ A Python object given to `run` is used the same way.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from types import FunctionType
@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_of, declared_columns
+from decentral_dp.config.component_tables import ProblemTable, csv_of, declared_columns
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
@@ -37,7 +37,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Table
 from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
-from decentral_dp.topology.graphs import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blame, call, reason
 
 ProblemType = Literal["bilevel", "minimax"]
@@ -107,9 +106,8 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
     if isinstance(made, FunctionType):
         return partial(made, **checked_options(option_fields(made, name), table_keys, "problem", name))
     if not isinstance(made, type):
-        if problem.is_object or not table_keys:
-            return made
-        raise InputError(f"problem.{next(iter(table_keys))}: {name} takes none. Leave it out.")
+        _refuse_options({} if problem.is_object else table_keys, "problem", name)
+        return made
     return _made(made, option_fields(made, name), table_keys, "problem", name)
 
 
@@ -121,7 +119,6 @@ def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
     Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
     is no dataclass.
     """
-    keys = ProblemTable.model_fields
     if isinstance(cls, FunctionType):
         options = {k: v for k, v in parameters(cls, "problem.kind", name).items() if k not in PUBLIC_FACTS}
     else:
@@ -130,8 +127,7 @@ def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
     if isinstance(cls, type) and not is_dataclass(cls) and has_options:
         raise _no_dataclass(cls, name, "problem")
     for key in options:
-        # A default that is written out in a run folder could not be told from an option of that value.
-        if key in SHARED_KEYS or (key in keys and keys[key].default is not None):
+        if key in ProblemTable.model_fields:
             raise InputError(
                 f"problem.kind: {name} has a field {key}, which is a key of every problem. Give it another name."
             )
@@ -142,15 +138,19 @@ def mechanism_with(component: Any, options: Mapping[str, Any]) -> Any:
     """The object of a mechanism's class, its options set by the scenario; an object as it is. Raises InputError."""
     table = "privacy.mechanism"
     if not isinstance(component, type):
-        if options and not isinstance(component, FunctionType):
-            listed = ", ".join(options)
-            raise InputError(f"{table}: {listed} given, but an object has its values already. Leave them out.")
+        if not isinstance(component, FunctionType):
+            _refuse_options(options, table, type(component).__name__)
         return component
     known = _typed_fields(component, component.__name__, table)
     if options and not is_dataclass(component):
         raise _no_dataclass(component, component.__name__, table)
     finite = {key: (Finite if kind is float else kind, default) for key, (kind, default) in known.items()}
     return _made(component, finite, options, table, component.__name__)
+
+
+def _refuse_options(options: Mapping[str, Any], table: str, name: str) -> None:
+    if options:
+        raise InputError(f"{table}.{next(iter(options))}: {name} is an object, which takes no keys. Fix: leave it out.")
 
 
 def _typed_fields(cls: type, name: str, table: str) -> dict[str, tuple[Any, Any]]:
@@ -232,8 +232,6 @@ _LISTS = ("classes", "feature_names", "image")
 
 # The parameter by which a function of the round is known.
 ROUND = "t"
-# Of all graphs of a function, each counted once: 800 MB.
-_MOST_LINKS = 50_000_000
 
 
 def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
@@ -243,17 +241,13 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     if isinstance(value, Topology):
         return value
     if not callable(value) or _is_graph(value):
-        if options and not graph.is_object:
-            raise InputError(f"topology.{next(iter(options))}: {name} is a graph and takes none. Leave it out.")
+        _refuse_options({} if graph.is_object else options, "topology", name)
         return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
     known = parameters(value, "topology.kind", name)
     sized = "agents" in known
     if sized and table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
     own = {k: v for k, v in known.items() if k not in ("agents", "seed", ROUND)}
-    for key in options:
-        if key not in own:
-            raise unknown_key(key, name, own)
     chosen = checked_options(own, options, "topology", name)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
     call_with = partial(_call, value, key="topology.kind", name=name)
@@ -286,30 +280,17 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
 def _several(graphs: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
     """The graphs of the rounds, each that comes back as one object. Raises InputError."""
     by_digest: dict[bytes, Topology] = {}
-    several, links = [], 0
+    several = []
     for k, value in enumerate(graphs):
         one = _as_topology(value, f"{name}, graph {k + 1}", table, connected=False)
         parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
         key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
-        links += 0 if key in by_digest else one.mixing.nnz
-        if links > _MOST_LINKS:
-            raise InputError(
-                f"topology: {name} gives more than {_MOST_LINKS:,} weights in {k + 1} graphs. Let graphs come back, or "
-                "use fewer rounds or agents."
-            )
         several.append(by_digest.setdefault(key, one))
     return several
 
 
 def _is_graph(value: Any) -> bool:
     return isinstance(value, Topology) or (hasattr(value, "nodes") and hasattr(value, "edges"))
-
-
-def _array_like(graph: Any) -> Any:
-    """What numpy makes an array of: a sparse matrix written out, an array as it is, all else as a list."""
-    if hasattr(graph, "todense"):
-        return graph.todense()
-    return graph if isinstance(graph, np.ndarray) else list(graph)
 
 
 def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = True) -> Topology:
@@ -327,19 +308,19 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
     if _is_graph(graph):
         require_agents("", graph.number_of_nodes())
         return from_networkx(graph, weights, name, connected, directed)
-    wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
-    kind = type(graph).__name__
-    refused = f"topology: got {kind}" if name == kind else f"topology.kind: {name} gives {kind}"
-    refused += f"; wanted {wanted}."
+    rows = graph.todense() if hasattr(graph, "todense") else graph
     try:
-        numbers = np.asarray(_array_like(graph), dtype=np.float64)
-    except USER_ERRORS as error:
-        raise InputError(refused) from error
+        numbers = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.float64)
+    except USER_ERRORS:
+        numbers = np.array([np.nan])
     if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
         require_agents("a matrix of ", len(numbers))
         return from_matrix(numbers, weights, name, "topology.kind", connected, directed)
     if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
-        raise InputError(refused)
+        raise InputError(
+            f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or a "
+            "symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
+        )
     return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
 
 
@@ -367,27 +348,25 @@ def build_dataset(
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
     """
     records, name = data.value, data.name
-    if table.synthetic.model_fields_set:
-        raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
     if callable(records) and not isinstance(records, Dataset):
         known = {"agents": agents, "seed": seed}
-        arguments = parameters(records, "problem.data", name)
-        _refuse_unknown(arguments, known, "problem.data", data.name)
+        arguments = parameters(records, "problem.data", name, known)
         records = _call(records, {k: known[k] for k in arguments if k in known}, "problem.data", name)
     return _dataset(records, table, name, certified)
 
 
 def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
     """The data set of what a function gave, or of what was handed over. Raises InputError."""
-    if csv_of(table) is not None:
-        raise InputError(f"problem.separator, decimal, encoding: {name} is no CSV file. Leave them out.")
-    if _is_frame(records):
-        dataset = _of_frame(records, table, name, certified)
-    else:
-        for key in ("columns", "label"):
-            if getattr(table, key) is not None:
-                raise InputError(f"problem.{key}: records from {name} take none, only a DataFrame does. Leave it out.")
-        dataset = _as_dataset(records, name, table.classes, certified)
+    is_frame = _is_frame(records)
+    unread = {
+        "separator, decimal, encoding": csv_of(table),
+        "synthetic": table.synthetic.model_fields_set,
+        **({} if is_frame else {"columns": table.columns, "label": table.label}),
+    }
+    for key in (key for key, value in unread.items() if value):
+        raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
+    read = _of_frame(records, table, name, certified) if is_frame else None
+    dataset = read or _as_dataset(records, name, table.classes, certified)
     return dataset if table.limit is None else dataset.head(table.limit)
 
 
@@ -415,30 +394,13 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS:
-        # By their numbers, since pandas names columns by the first record of a file without a header.
-        bad = [k + 1 for k in range(len(names or ())) if not _is_numbers(features.iloc[:, k])]
-        listed = ", ".join(map(str, bad))
-        wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
-            bad
-        )
         # numpy quotes the cell.
-        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from None
-
-
-def _is_numbers(column: Any) -> bool:
-    try:
-        np.asarray(column, dtype=np.float64)
-    except USER_ERRORS:
-        return False
-    return True
+        raise InputError(f"{subject} has features that are no table of numbers. Fix it there.") from None
 
 
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
     if isinstance(records, Dataset):
-        if classes is not None and tuple(classes) != records.classes:
-            raise InputError(
-                f"problem.classes: {name} has the classes {list(records.classes)}, got {list(classes)}. Leave it out."
-            )
+        _check_classes(records.classes, classes, name)
         return records
     columns: Mapping[str, Any] | None = records if isinstance(records, Mapping) else None
     if columns is None and isinstance(records, tuple | list) and len(records) == 2:
@@ -453,9 +415,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(f"{where} gives {key} as {type(columns[key]).__name__}; wanted a list. Mend it.")
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
-    own = columns.get("classes")
-    if classes is not None and own is not None and list(classes) != list(own):
-        raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(classes)}. Leave it out.")
+    _check_classes(columns.get("classes"), classes, name)
     features, own_names = _numbers(columns["features"], where)
     refuse_masked(columns["labels"], f"{where}, labels")
     labels = np.asarray(columns["labels"])
@@ -480,6 +440,11 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     )
 
 
+def _check_classes(own: Any, declared: Sequence[Any] | None, name: str) -> None:
+    if own is not None and declared is not None and list(own) != list(declared):
+        raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(declared)}. Leave it out.")
+
+
 # Partitions.
 
 
@@ -491,9 +456,8 @@ def dealer(partition: Component) -> Callable[..., Any]:
     deal, name = partition.value, partition.name
     if not callable(deal):
         raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
-    arguments = parameters(deal, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    _refuse_unknown(arguments, known, "problem.partition", partition.name)
+    arguments = parameters(deal, "problem.partition", name, known)
 
     def call_deal(**values: Any) -> Any:
         return _call(deal, {k: values[k] for k in arguments if k in known}, "problem.partition", name)
@@ -504,8 +468,13 @@ def dealer(partition: Component) -> Callable[..., Any]:
 # How functions of the user's own are called, and refused.
 
 
-def parameters(function: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:
-    """Parameter → (type, default or ...), of a function whose parameters all have names. Raises InputError."""
+def parameters(
+    function: Callable[..., Any], key: str, name: str, known: Collection[str] | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """Parameter → (type, default or ...), of a function whose parameters all have names.
+
+    known: names that it may ask for; any if left out. Raises InputError.
+    """
     try:
         signature = inspect.signature(function, eval_str=True)
     except USER_ERRORS as error:
@@ -514,14 +483,10 @@ def parameters(function: Callable[..., Any], key: str, name: str) -> dict[str, t
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
             raise InputError(f"{key}: {name} takes {p}; wanted parameters by name. Write them out.")
+        if known is not None and p.name not in known and p.default is p.empty:
+            raise InputError(f"{key}: {name} takes {p.name}; it can take {', '.join(known)}, by these names.")
         out[p.name] = (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
     return out
-
-
-def _refuse_unknown(arguments: Mapping[str, tuple[Any, Any]], names: Any, key: str, name: str) -> None:
-    for parameter, (_, default) in arguments.items():
-        if parameter not in names and default is ...:
-            raise InputError(f"{key}: {name} takes {parameter}; it can take {', '.join(names)}, by these names.")
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:

@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import ALGORITHMS, Options
+from decentral_dp.algorithms import Options
 from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
-    DECLARED_KEYS,
-    Column,
     DomainTable,
     ProblemTable,
-    Step,
+    Schedule,
     csv_of,
+    own_types,
 )
 from decentral_dp.config.components import Components
-from decentral_dp.config.missing_keys import refusal_of_levels
-from decentral_dp.config.schema import ClipTable, Scenario, by_channel
+from decentral_dp.config.loading import refuse_unread
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
@@ -170,7 +169,6 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
-    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
     played, entry = dataset.trajectory is not None, c.problem_entry
     if entry is not None and entry.trajectories != played:
@@ -184,7 +182,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         n_agents,
         seed=c.scenario.records_seed,
         partition_spec=partition,
-        validation=validation,
+        validation={"column": table.validation} if isinstance(table.validation, str) else table.validation,
         test=table.test,
         scale_spec=scale_of(c),
         normalisation=table.normalise,
@@ -231,7 +229,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         place_of_shards(c.scenario),
         manifest,
         table.label,
-        table.validation.column if isinstance(table.validation, Column) else None,
+        table.validation if isinstance(table.validation, str) else None,
         public_ranges(manifest, scale_of(c), c.scenario.folder, table.columns),
         table.normalise,
         None if given is None else (given[0], given[1]),
@@ -253,14 +251,7 @@ def stream_of(s: Scenario) -> Stream:
 def algorithm_of(c: Components) -> Algorithm | Coordinated:
     """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
-    unread = [key for key in c.keys if key not in {o.key for o in entry.keys}]
-    if unread:
-        refused = f"{', '.join(f'algorithm.{key}' for key in unread)}: {table.kind} takes none of these. Leave them out"
-        if len(unread) == 1:
-            takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
-            refused = f"algorithm.{unread[0]}: {table.kind} takes none, only {', '.join(takers)}. Leave it out"
-        command = " ".join(f"--set algorithm.{key}=null" for key in unread)
-        raise InputError(f"{refused}.", command=f"{refused} ({command}).")
+    refuse_unread("algorithm", table.kind, c.keys, own_types(entry))
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
@@ -276,7 +267,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
 
 def _value(value: Any) -> Any:
     """The value of a field."""
-    if isinstance(value, Step):
+    if isinstance(value, Schedule):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
@@ -292,7 +283,10 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         InputError: the problem has one level, and they read more than the gradient of the lower loss.
     """
     if c.one_level and not set(terms) <= set(ONE_LEVEL):
-        raise refusal_of_levels(c.scenario.algorithm.kind, c.scenario.problem.kind)
+        raise InputError(
+            f"algorithm.kind: {c.scenario.algorithm.kind} solves a bilevel problem, and {c.scenario.problem.kind} has "
+            'nothing to tune. Take "dp_dsgd" or "ldp_single_level".'
+        )
 
 
 # What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
@@ -354,11 +348,10 @@ def problem_options(c: Components) -> dict[str, Any]:
 
 def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any]:
     """The options of a registered problem. Raises InputError for what it would leave unread, or lacks."""
-    given = {k: v for k in DECLARED_KEYS if (v := getattr(table, k)) is not None and v is not False}
-    for key in given:
-        if key not in entry.options:
-            takers = ", ".join(kind for kind, e in PROBLEMS.items() if key in e.options)
-            raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
+    given = {key: value for key, value in table.own_keys().items() if value is not False}
+    if table.model is not None:
+        given["model"] = table.model
+    refuse_unread("problem", table.kind, given, entry.options)
     for key, share in entry.construction_of.items():
         if (value := getattr(table.construction, share, None)) is not None:
             given.setdefault(key, value)
@@ -400,7 +393,7 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
 
 def clip_of(s: Scenario, norm: Norm) -> Clip:
     """The table privacy.clip: bounds, and the share of each by round where it changes."""
-    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, ClipTable)}
+    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, Schedule)}
     bounds = by_channel(s.privacy.clip)
     return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
 
@@ -455,7 +448,7 @@ def make_problem(c: Components, shards: Shards) -> Any:
             )
         return author
     if solves in annexes.AUTHORED:
-        return annexes.load(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
+        return annexes.import_place(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
     return recordwise(author, facts.n_features, facts.n_classes, name)
@@ -478,7 +471,7 @@ def _check_present(kind: str, shards: Shards) -> None:
         )
 
 
-def check_device(c: Components) -> None:
+def check_run_device(c: Components) -> None:
     """Refuse a device that is not there, or that the problem would not compute on. Reads no record.
 
     Raises InputError.

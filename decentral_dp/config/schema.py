@@ -13,23 +13,19 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     PrivateAttr,
-    Tag,
     field_validator,
     model_validator,
 )
 
 from decentral_dp.config.component_tables import (
-    AlgorithmSchema,
-    OutsideAlgorithmTable,
+    AlgorithmTable,
     ProblemTable,
-    RegisteredAlgorithmTable,
-    Step,
-    which_table,
+    Schedule,
 )
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import (
@@ -127,6 +123,7 @@ def _no_objects() -> Secret[dict[str, Any]]:
     return Secret(OBJECTS, {})
 
 
+GroupSize = Annotated[int, Field(ge=1, le=10**9)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -161,9 +158,6 @@ class CompressionTable(KindTable):
     levels: Annotated[int, Field(ge=1, le=2**16)] | None = None
     """Levels above 0. Read by qsgd."""
 
-    consensus: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """γ, how far agents move towards what they hear; the contraction δ of the widest channel if left out."""
-
 
 class TopologyTable(Table):
     """A registered generator with its parameters, or a file; and the rule for the weights."""
@@ -177,9 +171,6 @@ class TopologyTable(Table):
     file: str | None = None
     """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
     of kind."""
-
-    separator: Literal[",", ";", "\t"] | None = None
-    """Separator of the columns of a .csv file; a comma if left out."""
 
     agents: Count | None = None
     """Number of agents; of a file, or of a function without agents, only checked."""
@@ -221,8 +212,6 @@ class TopologyTable(Table):
                 "give either kind (a generator) or file (a graph file or a named network); "
                 'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
             )
-        if self.separator is not None and not str(self.file).lower().endswith(".csv"):
-            raise ValueError("separator is read with a file that ends in .csv only. Leave it out")
         # A function of one's own may give a graph that has its number of agents.
         custom = self.kind is None or in_module(self.kind) is not None
         if self.agents is None and not custom:
@@ -230,7 +219,7 @@ class TopologyTable(Table):
         return self
 
 
-class Noise(Table):
+class NoiseTable(Table):
     """Noise of standard deviation scale/(t+1)^decay · f(t); agent i = 1..m may decay faster by i·decay_per_agent.
 
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
@@ -251,11 +240,10 @@ class Noise(Table):
     """
 
 
-class ClipTable(Step):
-    """A clip C_t = scale/(t+1)^decay · f(t)."""
-
-    scale: Positive
-    """C_0, without points."""
+def _check_clip(clip: Schedule) -> Schedule:
+    if clip.scale == 0.0:
+        raise ValueError("got a clip of scale 0, expected a number above 0")
+    return clip
 
 
 class MechanismTable(Table):
@@ -267,38 +255,8 @@ class MechanismTable(Table):
     """ "module:Name"."""
 
 
-class GroupTable(Table):
-    """A group of records of one agent, which are protected together."""
-
-    records: Annotated[int, Field(ge=1, le=10**9)]
-    """k, how many records of an agent at most."""
-
-
-class ColludersTable(Table):
-    """Agents who tell the observer all that they know."""
-
-    colluders: Annotated[int, Field(ge=0, le=10**6)]
-    """q, how many there may be."""
-
-
 # An array of numpy is a list of rows as well.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
-
-
-class TimeFactorTable(Table):
-    """The factor C⁻¹ of noise correlated over rounds: of a banded square root, or a custom one from a file."""
-
-    bands: Count | None = None
-    """Of the banded square root: coefficients, the leading 1 included."""
-
-    file: str | None = None
-    """Path of a .csv file with a custom C⁻¹, a line for each round."""
-
-    @model_validator(mode="after")
-    def _check_one_factor(self) -> TimeFactorTable:
-        if (self.bands is None) == (self.file is None):
-            raise ValueError("give either bands or file")
-        return self
 
 
 class CorrelationTable(Table):
@@ -313,11 +271,18 @@ class CorrelationTable(Table):
     """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
     at one price, 4 at most, on a network that stays. Not read by "optimised"."""
 
-    in_time: Literal["banded_square_root"] | TimeFactorTable | Rows | None = None
+    in_time: Count | str | Rows | None = None
     """Factor C⁻¹ of noise correlated over rounds. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2),
-    x the shift by a round, as many as rounds from one read of a record to the next. A table sets their number, or names
-    a file. A list of numbers for each round, in Python also an array, is a custom C⁻¹. Noise is fresh in every round if
-    left out. Saves reading, and no privacy, where problem.stream.kind = "turns"."""
+    x the shift by a round, as many as rounds from one read of a record to the next; a number sets how many. A custom
+    C⁻¹ is a list of numbers for each round, in Python also an array, or the path of a .csv file of lines by round.
+    Noise is fresh in every round if left out. Saves reading, and no privacy, where problem.stream.kind = "turns"."""
+
+    @field_validator("in_time")
+    @classmethod
+    def _check_factor(cls, factor: Any) -> Any:
+        if isinstance(factor, str) and factor != "banded_square_root" and not factor.lower().endswith(".csv"):
+            raise ValueError(f'got {quoted(factor)}, expected "banded_square_root", a number of bands or a .csv file')
+        return factor
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
@@ -339,8 +304,8 @@ class PrivacyTable(Table):
     """Noise of gossip algorithms: "laplace", "gaussian", or your own as "module:Name", or as a table with its kind and
     options. Coordinator algorithms have their own."""
 
-    unit: Literal["record", "agent"] | GroupTable = "record"
-    """What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", everything
+    unit: Literal["record", "agent"] | GroupSize = "record"
+    """What is protected: "record", one record of an agent; a number k, any k of them together; "agent", everything
     that it holds. Read by gossip algorithms that keep nothing un-noised."""
 
     neighbours: Literal["replace", "zero_out"] = "replace"
@@ -348,9 +313,9 @@ class PrivacyTable(Table):
     contributes nothing, which takes half the noise and protects half as much. Read by gossip algorithms that keep
     nothing un-noised."""
 
-    observer: Literal["everybody"] | ColludersTable = "everybody"
-    """Against whom ε holds: "everybody", who sees every message; { colluders = q }, who knows as well all that any q
-    agents know. Read by gossip algorithms."""
+    colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
+    """q: ε holds against an adversary that sees every message and all that any q agents know. Read by gossip
+    algorithms."""
 
     correlation: CorrelationTable | None = None
     """Gaussian noise that neighbours share, or that is correlated in time; all of it is an agent's own and fresh if
@@ -367,7 +332,7 @@ class PrivacyTable(Table):
     """Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms that need
     problem constants."""
 
-    clip: dict[Channel, Positive | ClipTable] = {}
+    clip: dict[Channel, Positive | Annotated[Schedule, AfterValidator(_check_clip)]] = {}
     """Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 under Gaussian
     noise. Of gossip algorithms a table { scale, decay, points }, as a step size, too: a bound that changes."""
 
@@ -382,34 +347,19 @@ class PrivacyTable(Table):
     cap: Positive | None = None
     """ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."""
 
-    x: Noise | None = None
+    x: NoiseTable | None = None
     """Noise of the releases of x."""
 
-    y: Noise | None = None
+    y: NoiseTable | None = None
     """Noise of the releases of y."""
 
-    z: Noise | None = None
+    z: NoiseTable | None = None
     """Noise of the releases of z."""
 
     @property
     def mechanism_kind(self) -> str:
         """The name, or the place, of the mechanism."""
         return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.kind
-
-    @field_validator("observer", mode="before")
-    @classmethod
-    def _check_observer(cls, observer: Any) -> Any:
-        if isinstance(observer, str) and observer != "everybody":
-            raise ValueError(
-                f'got {quoted(observer)}, wanted "everybody" or {{ colluders = q }}; what one agent learns from the '
-                "messages of its neighbours alone is what the command network tells"
-            )
-        return observer
-
-    @property
-    def colluders(self) -> int:
-        """q, how many agents may tell the observer all that they know."""
-        return self.observer.colluders if isinstance(self.observer, ColludersTable) else 0
 
     @field_validator("mechanism")
     @classmethod
@@ -434,8 +384,8 @@ class PrivacyTable(Table):
         """Variable → bound on the points at which directions are taken."""
         return by_channel(self.box) if self.guarantee == "as_published" else {}
 
-    def noise(self, channel: str) -> Noise | None:
-        table: Noise | None = getattr(self, channel)
+    def noise(self, channel: str) -> NoiseTable | None:
+        table: NoiseTable | None = getattr(self, channel)
         return table
 
 
@@ -468,12 +418,7 @@ class Scenario(Table):
     topology: TopologyTable
     """Who talks to whom."""
 
-    algorithm: Annotated[
-        Annotated[RegisteredAlgorithmTable, Tag("RegisteredAlgorithmTable")]
-        | Annotated[OutsideAlgorithmTable, Tag("OutsideAlgorithmTable")],
-        Discriminator(which_table),
-        AlgorithmSchema(),
-    ]
+    algorithm: AlgorithmTable
     """How it is optimised."""
 
     privacy: PrivacyTable = PrivacyTable()
@@ -484,9 +429,6 @@ class Scenario(Table):
 
     code_folders: list[str] = ["."]
     """Folders whose files are modules of `kind = "module:Name"`, before those of the working directory."""
-
-    versions: dict[str, str] = {}
-    """Versions of the software that wrote a run folder; not read."""
 
     objects: dict[str, str] = {}
     """Written into a run folder: components that were Python objects, which another run needs again."""
@@ -562,7 +504,7 @@ class Scenario(Table):
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("topology", "file"): self.topology.file,
-            ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
+            ("privacy", "correlation", "in_time"): factor if str(factor).lower().endswith(".csv") else None,
         }
         if isinstance(self.topology.over_time, OverTimeTable):
             sequence = self.topology.over_time.files
@@ -586,6 +528,6 @@ def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
     inner[int(last) if isinstance(inner, list) else last] = value
 
 
-def by_channel(table: Mapping[Channel, float | ClipTable]) -> dict[str, float]:
+def by_channel(table: Mapping[Channel, float | Schedule]) -> dict[str, float]:
     """Name of a channel → its value, of a table whose keys are channels; of a clip that changes its scale."""
-    return {str(channel): value.scale if isinstance(value, ClipTable) else value for channel, value in table.items()}
+    return {str(channel): value.scale if isinstance(value, Schedule) else value for channel, value in table.items()}

@@ -125,7 +125,7 @@ def load_dataset(
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
-        played: Dataset = annexes.load(annexes.TRAJECTORIES).simulate(
+        played: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
             n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
         return played
@@ -163,7 +163,7 @@ def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Datas
         )
     played: Dataset | None = None
     if suffix == ".npz":
-        played = annexes.load(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
+        played = annexes.import_place(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
     if played is not None:
         if declared.classes:
             _refuse_classes(data, declared.classes, ())

@@ -1,22 +1,30 @@
-"""Engines, which perform exchanges. `ENGINES` names them; each is imported only when it is used."""
+"""Engines, which perform exchanges. Each is imported only when it is used."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from decentral_dp.engines import protocol
 from decentral_dp.engines.protocol import Engine, Recovery
 from decentral_dp.errors import needing
 
-
-def _local(place: str | None, gpus: float) -> Engine:
-    from decentral_dp.engines.local import LocalEngine
-
-    return LocalEngine()
+_RAY = 'run.engine = "ray"'
 
 
-def _ray(place: str | None, gpus: float) -> Engine:
-    with needing('run.engine = "ray"'):
+def engine_of(name: str, place: str | None, gpus: float) -> Engine:
+    """Return an engine.
+
+    Args:
+        name: "local" or "ray".
+        place: resource of the machine that an agent of Ray is to be on; None for any.
+        gpus: that Ray sets aside for each actor.
+
+    Raises:
+        InputError: Ray is not installed.
+    """
+    if name == "local":
+        from decentral_dp.engines.local import LocalEngine
+
+        return LocalEngine()
+    with needing(_RAY):
         from decentral_dp.engines.ray import RayEngine
         from decentral_dp.engines.ray_cluster import user_address
 
@@ -29,15 +37,10 @@ def ray_cores() -> int:
     Raises:
         InputError: no Ray is reachable there, or Ray is not installed.
     """
-    with needing('run.engine = "ray"'):
+    with needing(_RAY):
         from decentral_dp.engines import ray_cluster
 
     return ray_cluster.cluster_cores(ray_cluster.user_address())
 
 
-ENGINES: dict[str, Callable[[str | None, float], Engine]] = {
-    "local": _local,
-    "ray": _ray,
-}
-
-__all__ = ["ENGINES", "Recovery", "ray_cores"]
+__all__ = ["Recovery", "engine_of", "ray_cores"]

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.components import components_of
+from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import shared
@@ -126,7 +126,7 @@ class _Decentralised(shared.Private):
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
         if table["kind"] in _WITH_PARTS:
             try:
-                topology = components_of(scenario, data=data, topology=drawn).topology.make()
+                topology = load_components(scenario, data=data, topology=drawn).topology.make()
                 momentum = stable_momentum(topology, table["kind"])
             except InputError:
                 # Refused once more by the build, in the words of parameters.

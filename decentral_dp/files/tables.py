@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -180,43 +180,3 @@ def without_none(hint: Any) -> Any:
         return hint
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
     return kinds[0] if len(kinds) == 1 else hint
-
-
-def merged_fields(
-    declared: Iterable[tuple[str, DeclaredKey]], describe: Callable[[Mapping[str, Sequence[str]]], str]
-) -> dict[str, tuple[Any, Any]]:
-    """Merge the keys of all kinds into fields of one table, all of them optional: which are read depends on the kind.
-
-    Args:
-        declared: kind and key, as often as some kind has a key.
-        describe: description → the kinds that give it, to the sentences of the reference.
-
-    Returns:
-        Key → type and field, as `pydantic.create_model` reads them. A switch is off where it is left out.
-
-    Raises:
-        TypeError: two kinds declare one key with different types or bounds.
-    """
-    by_name: dict[str, list[tuple[str, DeclaredKey]]] = {}
-    for kind, key in declared:
-        by_name.setdefault(key.name, []).append((kind, key))
-    out = {}
-    for name, takers in by_name.items():
-        first, by_text = takers[0][1], dict[str, list[str]]()
-        for kind, key in takers:
-            if key.type != first.type:
-                kinds = ", ".join(kind for kind, _ in takers)
-                raise TypeError(f"{kinds} declare {name} with different types or bounds")
-            by_text.setdefault(key.description, []).append(kind)
-        switch = first.type is bool
-        default, kind_of = (False, bool) if switch else (None, first.type | None)
-        out[name] = (kind_of, Field(default=default, description=describe(by_text)))
-    return out
-
-
-def case_of(kind: str, common: Iterable[str], keys: Sequence[str], needed: Sequence[str]) -> dict[str, Any]:
-    """The part of a JSON Schema that says what a table of this kind needs, and may have beside the common keys."""
-    return {
-        "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-        "then": {"required": list(needed), "propertyNames": {"enum": [*common, *keys]}},
-    }

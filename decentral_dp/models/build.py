@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -160,4 +161,4 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
         network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
     else:
         network = networks.convolutional_network(image, table.channels, outputs, seed)
-    return networks.network_model(network, image, device)
+    return networks.network_model(network, math.prod(image), device)

@@ -20,13 +20,12 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.learner import Cotangents
-from decentral_dp.models.linear_terms import tiles, with_intercept
-from decentral_dp.models.protocol import UNDERFLOW, Slope, norm_sums
+from decentral_dp.models.linear_terms import tiles
+from decentral_dp.models.protocol import UNDERFLOW, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
 # Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.
@@ -205,51 +204,3 @@ class DenseLayers:
         for slope, a in zip(slopes, seen, strict=False):
             total += norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))
         return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)
-
-
-class HiddenTape(NamedTuple):
-    """inputs: (n, d + 1), the last column ones. passes: (n, width) where the ReLU lets through."""
-
-    inputs: Array
-    passes: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class HiddenLayer:
-    """One layer of ReLU units as an embedding: φ = max(0, A·(a, 1)).
-
-    Args:
-        n_features: d.
-        outputs: number of units.
-        seed: public, of the random start.
-    """
-
-    n_features: int
-    outputs: int
-    seed: int = 0
-
-    @property
-    def p(self) -> int:
-        """Number of weights."""
-        return self.outputs * (self.n_features + 1)
-
-    @property
-    def cells(self) -> int:
-        return self.n_features + 3 * self.outputs
-
-    @property
-    def start(self) -> Array:
-        """(p,) public start: weights from N(0, 2/fan-in), biases 0."""
-        x, draw = np.zeros((self.outputs, self.n_features + 1)), public_generator(self.seed, "network")
-        x[:, :-1] = draw.normal(size=(self.outputs, self.n_features)) * math.sqrt(2.0 / self.n_features)
-        return x.ravel()
-
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, HiddenTape]:
-        rows = with_intercept(inputs)
-        hidden = rows @ x.reshape(self.outputs, -1).T
-        return np.maximum(hidden, 0.0), HiddenTape(rows, hidden > 0.0)
-
-    def rows(self, at: Slope) -> Array:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
-        outer = (at.cotangents * at.tape.passes)[:, :, None] * at.tape.inputs[:, None, :]
-        return np.asarray(outer.reshape(len(at.cotangents), -1))

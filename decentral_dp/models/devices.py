@@ -21,7 +21,6 @@ from decentral_dp.errors import InputError, needing, quoted
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
     from torch import Tensor
-    from torch.nn import Module
 
 DEVICES = ("cpu", "cuda")
 
@@ -67,11 +66,6 @@ def shared(array: NDArray[Any], device: str) -> Tensor:
 
     here = torch.from_numpy(array)
     return here if device == "cpu" else here.to(device)
-
-
-def module_on(module: Module, device: str) -> Module:
-    """The module itself, its parameters and buffers moved."""
-    return module.to(device)
 
 
 def to_numpy(computed: Tensor) -> Array:

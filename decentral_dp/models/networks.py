@@ -1,4 +1,4 @@
-"""Networks for images as modules of torch in float64: plain convolutions, a residual network, an embedding.
+"""Networks as modules of torch in float64: plain convolutions, a residual network, and embeddings.
 
 They use group normalisation in groups of 4 channels instead of batch normalisation (Wu & He, ECCV 2018): no operation
 may mix two records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) by the public seed, biases
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import module_on
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Image
 
@@ -134,10 +133,26 @@ def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
     return module
 
 
-def network_model(module: nn.Module, image: Image, device: str = "cpu") -> TorchModel:
+def hidden_layer(n_features: int, width: int, seed: int) -> nn.Module:
+    """Make one layer of ReLU units in float64, an embedding of records that are no images.
+
+    Args:
+        n_features: columns of the records.
+        width: number of units.
+        seed: the public one, from which weights are drawn.
+
+    Returns:
+        The module.
+    """
+    module = nn.Sequential(nn.Linear(n_features, width), nn.ReLU()).double()
+    _draw_weights(module, seed, "network")
+    return module
+
+
+def network_model(module: nn.Module, n_features: int, device: str = "cpu") -> TorchModel:
     """Make the model of one of these networks. Raises InputError: there is no such device."""
     with quiet_torch():
-        return as_model(module_on(module, device), math.prod(image), device)
+        return as_model(module.to(device), n_features, device)
 
 
 def group_count(channels: int) -> int:

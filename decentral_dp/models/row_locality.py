@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 
@@ -127,17 +126,13 @@ def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place
             # None of the records could be evaluated.
             whole: Any = there if here is None else here
             here, there = (np.full_like(whole, np.nan) if rows is None else rows for rows in (here, there))
-        differs = _differs(here, there)
+        differs = np.ones(len(here), dtype=np.bool_)
+        if here.shape == there.shape:
+            # What is no number is like any other that is none.
+            one, other = (a.reshape(len(a), -1) for a in (here, there))
+            differs = ((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)
         if place is not None:
             differs[place] = False
         if differs.any():
             return term, int(np.argmax(differs))
     return None
-
-
-def _differs(here: Array, other: Array) -> NDArray[np.bool_]:
-    """(n,) which rows differ; what is no number is like any other that is none."""
-    if here.shape != other.shape:
-        return np.ones(len(here), dtype=np.bool_)
-    flat = [a.reshape(len(a), -1) for a in (here, other)]
-    return np.asarray(((flat[0] != flat[1]) & ~(np.isnan(flat[0]) & np.isnan(flat[1]))).any(axis=1))

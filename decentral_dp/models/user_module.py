@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import module_on, tensor, to_numpy
+from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS
@@ -74,7 +74,7 @@ def custom_model(
     try:
         with quiet_torch():
             model = _checked_model(made, where, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(module_on(made, device), n_features, device, where)
+            return model if device == "cpu" else as_model(made.to(device), n_features, device, where)
     except InputError:
         raise
     except USER_ERRORS as error:
@@ -115,16 +115,13 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
                 f"{where}: the module changes {name!r} when it is used, which remembers records from batch to batch; "
                 "take layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm."
             )
-    if not isinstance(together, Tensor) or together.shape != (_TRIED_RECORDS, outputs):
-        got = f"shape {tuple(together.shape)}" if isinstance(together, Tensor) else type(together).__name__
+    wanted = (_TRIED_RECORDS, outputs)
+    if not isinstance(together, Tensor) or together.shape != wanted or together.dtype != torch.float64:
+        got = type(together).__name__
+        if isinstance(together, Tensor):
+            got = f"shape {tuple(together.shape)} of {together.dtype}"
         raise InputError(
-            f"{where}: the module returned {got} for {_TRIED_RECORDS} records; return {outputs} numbers for each, "
-            f"({_TRIED_RECORDS}, {outputs})."
-        )
-    if together.dtype != torch.float64:
-        raise InputError(
-            f"{where}: the module returned {together.dtype}, but clipping and sums need torch.float64; cast nothing "
-            "down."
+            f"{where}: the module returned {got} for {_TRIED_RECORDS} records, expected {wanted} of torch.float64."
         )
     model = as_model(module, n_features, "cpu", where)
     # Raises what would otherwise pass for a bad record.

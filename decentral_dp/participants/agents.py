@@ -364,7 +364,7 @@ class LocalDataset:
         return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone)
 
     def feature_mean(self) -> Bounded:
-        """The mean of the features, (b, p), of a problem that is `Centred`: of all train records, not of a round's.
+        """The mean of the features, (b, p), of a problem that has one: of all train records, not of a round's.
 
         Sensitivity:
             2Cκ/N, without amplification, with N the number of records.
@@ -398,11 +398,8 @@ class LocalDataset:
         hidden = {c: v for c, v in zip(CHANNELS, points, strict=True) if isinstance(v, Bounded)}
         at: Sequence[Any] = [_plain_value(v) for v in points] if hidden else points
         if self._box:
-            limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
-            at = [
-                np.minimum(at[0], limit["x"]),
-                *(np.clip(v, -limit[c], limit[c]) for v, c in zip(at[1:], "yz", strict=True)),
-            ]
+            high = [self._box.get(c, np.inf) for c in CHANNELS]
+            at = [np.clip(v, low, up) for v, low, up in zip(at, (-np.inf, -high[1], -high[2]), high, strict=True)]
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)

@@ -210,23 +210,9 @@ class Ledger:
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
 
-    def summary(self) -> pd.DataFrame:
-        """Describe each channel in a row: how it is released, how often, and its ranges over agents and releases.
-
-        Returns:
-            channel, mechanism, releases, dimension, and the least and largest scale and sensitivity.
-        """
-        import pandas as pd
-
-        return pd.DataFrame([_row(c) for c in self.channels])
-
     def __repr__(self) -> str:
         agents = "1 agent" if self.n_agents == 1 else f"{self.n_agents} agents"
         return f"<Ledger: {agents}; {', '.join(f'{c.channel} × {c.rounds.size}' for c in self.channels)}>"
-
-    def _repr_html_(self) -> str:
-        markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)
-        return markup
 
     def to_frame(self, names: Sequence[str] = ()) -> pd.DataFrame:
         """Convert to one row per agent, channel, release and record kind: the columns of `ledger.parquet`.
@@ -299,21 +285,6 @@ class Ledger:
                         if names:
                             columns["agent_name"] = np.array([names[agent] for agent in columns["agent"]], dtype=str)
                         yield columns
-
-
-def _row(c: ChannelLedger) -> dict[str, object]:
-    charged = c.mechanism.charged
-    sensitivities = [end for s in c.sensitivity.values() for end in (s.min(), s.max())] or [0.0]
-    return {
-        "channel": c.channel,
-        "mechanism": c.mechanism.name,
-        "releases": int(c.rounds.size),
-        "dimension": c.dimension,
-        "least scale": float(c.scale.min(initial=np.inf)) if charged else 0.0,
-        "largest scale": float(c.scale.max(initial=0.0, where=np.isfinite(c.scale))),
-        "least sensitivity": float(min(sensitivities)),
-        "largest sensitivity": float(max(sensitivities)),
-    }
 
 
 def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:

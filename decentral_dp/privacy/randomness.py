@@ -168,18 +168,14 @@ class Streams:
         self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
     def with_agent_secrets(self, secrets: Sequence[bytes]) -> Streams:
-        """The same streams under keys that need a secret of each agent as well as the root.
+        """The same streams, of a secret root, under keys that need a secret of each agent as well.
 
         Args:
             secrets: one for each agent, in order; an empty one leaves its key as it is.
         """
-        each, secret = list(zip(self._keys, secrets, strict=True)), isinstance(self.source, Keystreams)
+        each = zip(self._keys, secrets, strict=True)
         other = Streams.__new__(Streams)
-        if secret:
-            other._set_keys([_digest(b"agent", own, key=key) if own else key for key, own in each], secret)
-        else:
-            # Of a run that was begun when secret noise came from Philox.
-            other._set_keys([_digest(b"agent", key, own)[:16] if own else key for key, own in each], secret)
+        other._set_keys([_digest(b"agent", own, key=key) if own else key for key, own in each], True)
         return other
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,8 @@ Entry = Array | float
 _COMPARED_AT_ONCE = 2**15
 # Of a release that reads no record.
 _FREE_SCALE = np.zeros(1)
+# Of a column, what has a series for each kind of record or name.
+_PARTS = ("sensitivity", "rate", "shared")
 
 
 class Series:
@@ -236,6 +238,37 @@ class _ChannelColumn:
         """(n,), ascending."""
         return np.cumsum(self.gaps.dense(), dtype=np.float64).astype(np.int64)
 
+    def to_lines(self, end: float) -> dict[str, Any]:
+        """Return the releases of index below `end` as plain values, which `from_lines` reads back."""
+        n = int(np.searchsorted(self.indices(), end)) if self.last_index >= end else len(self.gaps)
+        return {
+            "mechanism": self.mechanism.name,
+            "dimension": self.dimension,
+            "reason": self.reason,
+            "gaps": self.gaps.to_arrays(n),
+            "scale": self.scale.to_arrays(n),
+            **{part: {k: v.to_arrays(n) for k, v in getattr(self, part).items()} for part in _PARTS},
+            "sampling": sorted(self.sampling),
+            "distortion": self.distortion,
+        }
+
+    @classmethod
+    def from_lines(cls, lines: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _ChannelColumn:
+        """Return the column of which `to_lines` made plain values."""
+        gaps = Series.from_arrays(lines["gaps"])
+        parts: dict[str, Any] = {part: {k: Series.from_arrays(v) for k, v in lines[part].items()} for part in _PARTS}
+        return cls(
+            mechanism=mechanisms.get(lines["mechanism"]) or mechanism_of(lines["mechanism"]),
+            dimension=lines["dimension"],
+            reason=lines["reason"],
+            gaps=gaps,
+            last_index=int(gaps.dense().sum()),
+            scale=Series.from_arrays(lines["scale"]),
+            **parts,
+            sampling=set(lines["sampling"]),
+            distortion=lines["distortion"],
+        )
+
 
 class Recorder:
     """A record of what a block of agents releases, written as it is released.
@@ -334,35 +367,36 @@ class Recorder:
                 raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
         for split in column.sensitivity:
             sensitivity = value.sensitivities.get(split)
-            if sensitivity is not None:
-                self._check_amplification(index, channel, split, sensitivity)
+            if sensitivity is not None and (fault := self._amplify(index, split, sensitivity)):
+                raise ValueError(f"{channel} at index {index} {fault}")
             masked = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
             column.sensitivity[split].append(masked)
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
-    def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
-        """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
-        if sensitivity.batch is None:
-            return
-        if sensitivity.batch == MIXED:
+    def _amplify(self, index: int, split: Split, sensitivity: Sensitivity) -> str:
+        """Record which batch feeds a release; return why it cannot be amplified as planned, "" if it can.
+
+        A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards.
+        """
+        batch = sensitivity.batch
+        if batch is None:
+            return ""
+        if batch == MIXED:
             if any(amplified == split for amplified, _ in self._amplified):
-                raise ValueError(
-                    f"{channel} at index {index} still depends on {split} batches whose releases were charged as if "
-                    'forgotten; read all records in every round (problem.stream = "all"), or take batch(t, kept=True) '
-                    "and plan rates of 1"
+                return (
+                    f"still depends on {split} batches whose releases were charged as if forgotten; read all records "
+                    'in every round (problem.stream = "all"), or take batch(t, kept=True) and plan rates of 1'
                 )
             self._mixed.add(split)
-        elif self._amplified.setdefault((split, sensitivity.batch), index) != index:
-            raise ValueError(
-                f"{channel} at index {index} uses the {split} batch of round {sensitivity.batch} a second time"
-            )
-        elif (sensitivity.rate < 1.0).any() and self._drawn.setdefault(
-            (split, index), sensitivity.batch
-        ) != sensitivity.batch:
+            return ""
+        if self._amplified.setdefault((split, batch), index) != index:
+            return f"uses the {split} batch of round {batch} a second time"
+        if not (sensitivity.rate < 1.0).any():
+            return ""
+        if self._drawn.setdefault((split, index), batch) != batch:
             # Accountants amplify an index as one event; two independent batches are more than that.
-            raise ValueError(f"{channel} at index {index} uses a second {split} batch of the same index")
-        elif split in self._mixed and (sensitivity.rate < 1.0).any():
-            raise ValueError(f"{channel} at index {index} amplifies a {split} batch that other channels may remember")
+            return f"uses a second {split} batch of the same index"
+        return f"amplifies a {split} batch that other channels may remember" if split in self._mixed else ""
 
     def free(self, index: int, channel: str, dimension: int, reason: str) -> None:
         """Record one release that reads no record.
@@ -391,7 +425,7 @@ class Recorder:
             before: releases of lower index only; by default all.
         """
         end = math.inf if before is None else before
-        columns = {name: _pack(c, end) for name, c in self.columns.items()}
+        columns = {name: c.to_lines(end) for name, c in self.columns.items()}
         return {
             "columns": {name: c for name, c in columns.items() if len(c["gaps"]["values"])},
             "amplified": [[split, batch, index] for (split, batch), index in self._amplified.items() if index < end],
@@ -407,44 +441,10 @@ class Recorder:
             known: mechanisms by which this block releases, for those that are not of this package.
         """
         mechanisms = {m.name: m for m in known}
-        self._columns = {name: _unpack(c, mechanisms) for name, c in lines["columns"].items()}
+        self._columns = {name: _ChannelColumn.from_lines(c, mechanisms) for name, c in lines["columns"].items()}
         self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
         self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
         self._mixed = set(lines["mixed"])
-
-
-def _pack(c: _ChannelColumn, end: float) -> dict[str, Any]:
-    n = int(np.searchsorted(c.indices(), end)) if c.last_index >= end else len(c.gaps)
-    return {
-        "mechanism": c.mechanism.name,
-        "dimension": c.dimension,
-        "reason": c.reason,
-        "gaps": c.gaps.to_arrays(n),
-        "scale": c.scale.to_arrays(n),
-        "sensitivity": {k: v.to_arrays(n) for k, v in c.sensitivity.items()},
-        "rate": {k: v.to_arrays(n) for k, v in c.rate.items()},
-        "shared": {k: v.to_arrays(n) for k, v in c.shared.items()},
-        "sampling": sorted(c.sampling),
-        "distortion": c.distortion,
-    }
-
-
-def _unpack(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _ChannelColumn:
-    gaps = Series.from_arrays(c["gaps"])
-    return _ChannelColumn(
-        mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
-        dimension=c["dimension"],
-        reason=c["reason"],
-        gaps=gaps,
-        last_index=int(gaps.dense().sum()),
-        scale=Series.from_arrays(c["scale"]),
-        sensitivity={k: Series.from_arrays(v) for k, v in c["sensitivity"].items()},
-        rate={k: Series.from_arrays(v) for k, v in c["rate"].items()},
-        # A state of before there was any has none.
-        shared={k: Series.from_arrays(v) for k, v in c.get("shared", {}).items()},
-        sampling=set(c["sampling"]),
-        distortion=c["distortion"],
-    )
 
 
 def _mask_unsent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
@@ -483,13 +483,14 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
     if alone:
         group = np.zeros(n_agents, dtype=np.int64)
 
-    def stack(pick: Callable[[_ChannelColumn], Series]) -> Array:
+    def stack(part: str, key: str = "") -> Array:
+        each = [getattr(column, part) for _, column in columns]
+        rows: list[Array] = [(one[key] if key else one).dense() for one in each]
         if alone:
-            return pick(first).dense()[:, None]
+            return rows[0][:, None]
         out = np.empty((rounds.size, n_agents))
-        for agents, column in columns:
-            rows = pick(column).dense()
-            out[:, agents] = rows if rows.ndim > 1 else rows[:, None]
+        for (agents, _), values in zip(columns, rows, strict=True):
+            out[:, agents] = values if values.ndim > 1 else values[:, None]
         return out
 
     return ChannelLedger(
@@ -498,11 +499,11 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         first.dimension,
         group,
         rounds,
-        stack(lambda c: c.scale),
-        {k: stack(lambda c, k=k: c.sensitivity[k]) for k in first.sensitivity},  # type: ignore[misc]
-        {k: stack(lambda c, k=k: c.rate[k]) for k in first.rate},  # type: ignore[misc]
+        stack("scale"),
+        {k: stack("sensitivity", k) for k in first.sensitivity},
+        {k: stack("rate", k) for k in first.rate},
         first.reason,
         next(iter(first.sampling), "fixed"),
         first.distortion,
-        {k: stack(lambda c, k=k: c.shared[k]) for k in first.shared},  # type: ignore[misc]
+        {k: stack("shared", k) for k in first.shared},
     )

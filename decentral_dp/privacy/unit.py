@@ -146,5 +146,5 @@ def sampled_unit(sampling: str) -> Unit | None:
 
 def unit_of(unit: Any, neighbours: str) -> Unit:
     """The unit of the keys privacy.unit and privacy.neighbours of a scenario."""
-    records = 1 if unit == "record" else None if unit == "agent" else int(unit.records)
+    records = 1 if unit == "record" else None if unit == "agent" else int(unit)
     return Unit(records, neighbours == "zero_out")

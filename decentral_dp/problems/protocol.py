@@ -10,7 +10,7 @@ its train records plus a data-independent regulariser R(x, y). Per record the al
 and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are exact and never clipped.
 
 Problems that read features from a public centre x have a sixth, which reads train records: feature_mean (p), the mean
-of the features.
+of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), each record's clipped to clip.x.
 
 Algorithms that send second derivatives instead of products with a vector need matrices as well:
 
@@ -396,14 +396,6 @@ class Steepening(Protocol):
 
     def largest_x(self, curvature: float) -> float:
         """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`; public."""
-        ...
-
-
-class Centred(Protocol):
-    """A problem that reads features from a public centre x."""
-
-    def feature_mean(self, records: Any, clip: Clip) -> Array:
-        """Average the features of each agent, (g, n, …) → (g, p), each record's clipped to clip.x."""
         ...
 
 

@@ -5,7 +5,7 @@ Beside them the second derivatives of a regulariser as matrices, from its produc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -132,10 +132,6 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     return out
 
 
-# Float64 numbers per argument in one call of a regulariser on many directions, 16 MiB.
-DIRECTIONS = 1 << 21
-
-
 class RegulariserMatrices(NamedTuple):
     """Second derivatives of a regulariser R, data-independent, one for each of b points.
 
@@ -162,22 +158,15 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
     Returns:
         The matrices of every row.
     """
-    b, p, q = len(y), problem.p, problem.q
-    units, whole = np.eye(q), RegulariserMatrices(np.empty((b, q, q)), np.empty((b, p, q)), None)
-    product = None if matrix is None else np.empty((b, q, p))
+    b, q, units = len(y), problem.q, np.eye(problem.q)
+    hessian, jacobian = np.empty((b, q, q)), np.empty((b, problem.p, q))
+    product = None if matrix is None else np.empty((b, q, problem.p))
     for row in range(b):
-        for part in _columns(q, p + q):
-            along = _regulariser_along(problem, x[row], y[row], units[part])
-            whole.hessian[row][:, part], whole.jacobian[row][:, part] = along.hvp.T, along.jvp.T
+        along = _regulariser_along(problem, x[row], y[row], units)
+        hessian[row], jacobian[row] = along.hvp.T, along.jvp.T
         if matrix is not None and product is not None:
-            for part in _columns(p, p + q):
-                product[row][:, part] = _regulariser_along(problem, x[row], y[row], matrix[row].T[part]).hvp.T
-    return whole._replace(product=product)
-
-
-def _columns(n: int, width: int) -> Iterator[slice]:
-    step = max(1, DIRECTIONS // max(1, width))
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+            product[row] = _regulariser_along(problem, x[row], y[row], matrix[row].T).hvp.T
+    return RegulariserMatrices(hessian, jacobian, product)
 
 
 def _regulariser_along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:

@@ -121,7 +121,7 @@ def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
         text += f"δ = {delta_text(delta)}."
     if result.privacy.shared is not None:
         some = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
-        text += f" ε of this run holds against {some} (privacy.observer), elsewhere against any number."
+        text += f" ε of this run holds against {some} (privacy.colluders), elsewhere against any number."
     if "none" in baselines:
         text += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
     return text

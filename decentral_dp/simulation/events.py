@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
@@ -48,10 +47,8 @@ class Progress(NamedTuple):
         return ", ".join([*words, *([f"{self.failed} failed"] if self.failed else [])])
 
 
-class Callback(Protocol):
-    """Called with every progress. What it raises is a warning (`Callbacks`); only an interrupt ends the work."""
-
-    def __call__(self, progress: Progress, /) -> None: ...
+# Called with every progress. What it raises is a warning (`Callbacks`); only an interrupt ends the work.
+Callback: TypeAlias = Callable[[Progress], object]
 
 
 class Reporter:
@@ -141,23 +138,12 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
     """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is.
 
     Raises:
-        InputError: it is no list, or one of them is no function, or an asynchronous one.
+        InputError: it is no list of functions.
     """
-    if callable(callbacks) or not isinstance(callbacks, Iterable):
-        raise InputError(
-            f"callbacks: got {type(callbacks).__name__}, expected a list of functions. Fix: callbacks=[function]."
-        )
-    listed = list(callbacks)
-    for callback in listed:
-        name = getattr(callback, "__qualname__", type(callback).__name__)
-        if not callable(callback):
-            raise InputError(f"callbacks: got {name}, expected functions of a Progress. Fix: callbacks=[function].")
-        # The coroutine that it returns would not be awaited.
-        called: tuple[Any, ...] = (callback, type(callback).__call__)
-        if any(inspect.iscoroutinefunction(function) for function in called):
-            raise InputError(
-                f"callbacks: {name} is asynchronous, expected a plain function. Fix: def instead of async def."
-            )
+    is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
+    listed: list[Any] = list(callbacks) if is_list else [None]
+    if not all(map(callable, listed)):
+        raise InputError("callbacks: got no list of functions of a Progress. Fix: callbacks=[function].")
     if len(listed) == 1 and isinstance(listed[0], Callbacks):
         return listed[0]
     return Callbacks(listed) if listed else None

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
 from decentral_dp.config.components import named_component, trusted_files
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
@@ -266,30 +266,21 @@ class TrainedModel:
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError):
+            rows = np.empty(0)
+        by_name = self.reading.columns != self.features
+        if by_name or rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
+            shape = "" if by_name else f" or an array (records, {len(self.features)}) of numbers"
             raise InputError(
-                f"predict: the table holds what is no number; wanted an array of {len(self.features)} numbers for each "
-                "record, or a DataFrame with named columns."
-            ) from None
-        if self.reading.columns != self.features:
-            raise InputError(
-                "predict: got an array, and the scenario's rules in [problem.columns] read columns by name. Give a "
-                "DataFrame, or the path of a CSV file."
-            )
-        if rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
-            raise InputError(
-                f"predict: got an array of shape {rows.shape}; wanted (records, {len(self.features)}), a column for "
-                "each feature, and at least one record."
+                f"predict: got {type(table).__name__} of shape {rows.shape}, expected a table with the columns "
+                f"{', '.join(self.reading.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
             )
         return {name: rows[:, k] for k, name in enumerate(self.features)}
 
     def _of_frame(self, frame: Any) -> Columns:
         known = [str(column) for column in frame.columns]
         require_columns(self.columns, known, "predict: the table")
-        twice = next((name for name in self.columns if known.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"predict: the table has two columns {quoted(twice)}. Give every column its own name.")
-        if not len(frame):
-            raise InputError("predict: the table has no records; wanted at least one.")
+        if not len(frame) or any(known.count(name) > 1 for name in self.columns):
+            raise InputError("predict: the table has no records, or two columns of one name. Fix: give another table.")
         return cells_of(frame.set_axis(known, axis=1), self.columns)
 
 
@@ -339,16 +330,15 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         module=named_component(scenario, "model").value,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
-    if problem is None:
+    if problem is None or y is None or scenario.problem.scale == "standard":
+        refused = 'problem.scale = "standard" was fitted on the records, and no run publishes it'
+        if problem is None:
+            refused = f"{kind} has no model that predicts the label of a record"
+        elif y is None:
+            refused = f"{scenario.algorithm.kind} publishes {' and '.join(published)} only, and {kind} predicts by y"
         raise InputError(
-            f"predict: {kind} has no model that predicts the label of a record, or an earlier version ran it, which "
-            "did not say what its weights read. Run its scenario again in that case; what the run published is "
-            "run.published, and published_… in state.npz of its folder."
-        )
-    if y is None:
-        raise InputError(
-            f"predict: {scenario.algorithm.kind} publishes {' and '.join(published)} alone, and {kind} predicts by "
-            "y. Take an algorithm of gossip, which publishes y as well."
+            f"predict: {refused}. Fix: run another scenario; what is published is in run.published, and in "
+            "state.npz of the run folder."
         )
     if isinstance(problem, Training):
         y = problem.predicting(published["x"], y)
@@ -404,6 +394,6 @@ def load_model(folder: str | Path) -> TrainedModel:
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with refuse_damaged(folder, "predict"):
-        scenario = load(folder / "scenario.toml")
+        scenario = load_scenario(folder / "scenario.toml")
         trusted_files(scenario)
         return model_of(scenario, result, published_values(folder, "predict"))

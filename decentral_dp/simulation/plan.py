@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.config.components import Objects, components_of
+from decentral_dp.config.components import Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
@@ -157,10 +157,10 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
         >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    c = components_of(scenario, overrides, **objects)
+    c = load_components(scenario, overrides, **objects)
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        c = components_of(scenario, [*overrides, 'run.device="cpu"'], **objects)
+        c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(build_job(c.without_records()))
 
 

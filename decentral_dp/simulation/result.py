@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import SkipValidation, TypeAdapter, ValidationError
+from pydantic import SkipValidation, TypeAdapter
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, quoted_path
@@ -204,16 +204,6 @@ def is_complete(folder: Path) -> bool:
     return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE
 
 
-def require_complete(folder: Path) -> None:
-    """Raise InputError for the folder of a run that is under way, or was cut off, or whose result is no file."""
-    own(folder / RESULT, folder, str(folder))
-    if not is_complete(folder):
-        raise InputError(
-            f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
-            "cut off."
-        )
-
-
 def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
     """Raise InputError for a folder that is none of a complete run.
 
@@ -225,11 +215,11 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
     """
     for name in (*needed, *more):
         own(folder / name, folder, what)
-    require_complete(folder)
-    for name in needed:
-        if not (folder / name).is_file():
-            raise InputError(f"{what}: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    require_own_files(folder, read_result(folder), what, (*needed, *more))
+    result = read_result(folder)
+    missing = next((name for name in needed if not (folder / name).is_file()), None)
+    if missing is not None:
+        raise InputError(f"{what}: {folder} has no {missing}. Fix: give the folder that a run wrote.")
+    require_own_files(folder, result, what, (*needed, *more))
 
 
 def require_own_files(folder: Path, result: RunResult, what: str, names: Sequence[str] = ()) -> None:
@@ -324,7 +314,10 @@ def read_result(folder: Path) -> RunResult:
     Raises:
         InputError: there is none that can be read, it is not what the run wrote, or the run is not complete.
     """
-    require_complete(folder)
+    if not is_complete(folder):
+        raise InputError(
+            f'{folder}: this run is not complete. Fix: wait for it, or resume it with "decentral-dp resume {folder}".'
+        )
     return read_any_result(folder)
 
 
@@ -334,17 +327,12 @@ def read_any_result(folder: Path) -> RunResult:
     try:
         text = path.read_text(encoding="utf-8")
         if not is_sealed(text):
-            json.loads(text)
-            raise ValueError("it is not what the run wrote")
+            raise ValueError
         return RunResult.from_json(text)
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
-    except (ValidationError, KeyError, TypeError, OverflowError):
-        raise InputError(f"{path}: it does not hold what a run writes; run the scenario again.") from None
-    except ValueError as error:
-        raise InputError(f"{path}: {error}; run the scenario again.") from None
+        raise InputError(f"{folder}: no result.json found here. Fix: give the folder that a run has written.") from None
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise InputError(f"{path}: it is not what a run of this version wrote. Fix: run the scenario again.") from None
 
 
 def is_sealed(text: str) -> bool:

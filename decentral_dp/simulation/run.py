@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Objects
-from decentral_dp.config.loading import load, read_toml
+from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
-from decentral_dp.engines import ENGINES
+from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped, lacks_memory, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
@@ -145,7 +145,7 @@ class Run:
         interruption, lock = open_interrupted(folder)
         try:
             # Wherever the text lies, it names files from the folder of the run.
-            job = build_job(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
+            job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
@@ -583,7 +583,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.place, table.gpus_per_actor)
+    engine = engine_of(table.engine, table.place, table.gpus_per_actor)
 
     def check_machines(machines: Sequence[str]) -> None:
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:

@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 
 def setting_of(name: str) -> Setting:
     """Return a setting by its name, imported now. Raises KeyError for a name that is none."""
-    setting: Setting = annexes.load(SETTINGS[name])
+    setting: Setting = annexes.import_place(SETTINGS[name])
     return setting
 
 

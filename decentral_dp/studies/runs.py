@@ -20,7 +20,7 @@ import numpy as np
 
 from decentral_dp.annexes import annex
 from decentral_dp.config.components import inputs_digest
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
@@ -77,7 +77,7 @@ def task_of(
     """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
-        scenario = load(cell.content, folder=cell.folder)
+        scenario = load_scenario(cell.content, folder=cell.folder)
         key = key_of(scenario, priced, network, salt, of_classes)
     except InputError as error:
         return _record("refused", str(error))
@@ -87,9 +87,7 @@ def task_of(
 def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
-    content = scenario.model_dump(
-        mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
-    )
+    content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
     # Cells of studies that do not ask for pairs keep their names.
     parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
@@ -100,7 +98,7 @@ def compute(task: Task) -> Record:
     """Run or price one cell. Whatever is wrong with it becomes its record."""
     started = time.perf_counter()
     try:
-        scenario = load(task.content, folder=Path(task.folder))
+        scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
         record = _record("refused", str(error))

@@ -40,9 +40,8 @@ from decentral_dp.tasks.outcomes import (
     STUDY,
     hold_folder,
     read_outcome,
-    read_request,
     refuse_foreign,
-    write_request,
+    write,
 )
 from decentral_dp.tasks.parallel import Workers, cores
 
@@ -86,7 +85,7 @@ def write_manifest(out: Path, manifest: StudyManifest) -> None:
         # It may go on from another working folder.
         if not (manifest.study.folder / name).is_file() and Path(name).is_file():
             table["scenario"] = str(Path(name).resolve())
-    write_request(out / STUDY, manifest._asdict() | {"study": study, "folder": str(manifest.study.folder)})
+    write(out, Path(STUDY).stem, manifest._asdict() | {"study": study, "folder": str(manifest.study.folder)})
 
 
 def read_manifest(out: Path) -> StudyManifest:
@@ -108,7 +107,7 @@ def read_manifest(out: Path) -> StudyManifest:
             "again."
         )
     with refuse_foreign(path, f"Finished cells are kept: give the same study with --out {out} again."):
-        request = read_request(path)
+        request = read_outcome(out, path.stem)
         study = Study.model_validate(request["study"])
         study._folder = Path(request["folder"])
         return StudyManifest(study, request["cells"], request["jobs"])

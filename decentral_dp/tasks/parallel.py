@@ -58,9 +58,6 @@ class Workers(NamedTuple):
                 import ray  # noqa: F401 # only whether it is there
 
 
-HERE = Workers()
-
-
 def cores() -> int:
     """Count the cores that this process may use.
 

@@ -80,13 +80,12 @@ def find_file(name: str | Path) -> Path:
     return path
 
 
-def read_graph(path: Path, directed: bool = False, separator: str | None = None) -> Graph:
+def read_graph(path: Path, directed: bool = False) -> Graph:
     """Read a graph file that is no matrix.
 
     Args:
         path: of a file.
         directed: whether edges are arcs; default no, except in a file of arcs.
-        separator: of the columns of a `.csv`; default a comma.
 
     Raises:
         InputError: the file is missing or unreadable, or has two readings.
@@ -109,7 +108,7 @@ def read_graph(path: Path, directed: bool = False, separator: str | None = None)
     except UnicodeDecodeError as error:
         raise _refusal(place, "the file is not UTF-8 text", "save it as UTF-8") from error
     if ending == ".csv":
-        return _edge_list(content, separator or ",", place, directed)
+        return _edge_list(content, place, directed)
     name, reader = _READERS[ending]
     try:
         with warnings.catch_warnings():
@@ -133,9 +132,9 @@ def _unreadable(place: str, error: OSError) -> InputError:
     return _refusal(place, f"the file cannot be read ({error.strerror})", "check the path")
 
 
-def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
+def _edge_list(text: str, place: str, directed: bool) -> Graph:
     """A header, then an edge a line."""
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     links: list[Link] = []
     problem, header = "", None
     try:
@@ -145,7 +144,7 @@ def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
                 header = [name.lower() for name in row]
                 # The line is not printed: a file of records may be named by mistake.
                 if header not in (["source", "target"], ["source", "target", "weight"]):
-                    problem = f"no header (expected source{separator}target, and weight or not)"
+                    problem = "no header (expected source,target, and weight or not)"
             elif len(row) != len(header):
                 problem = f"{len(row)} columns (expected {len(header)})"
             elif [name.lower() for name in row] == header:
@@ -162,7 +161,7 @@ def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
         problem = "no row of a CSV file"
     if problem or not links:
         problem = f"line {rows.line_num}: {problem}" if problem else "no edges"
-        raise _refusal(place, problem, "write a header and one edge a line, or set topology.separator")
+        raise _refusal(place, problem, "write a header and one edge a line, with commas")
     agents = list(dict.fromkeys(agent for link in links for agent in link.endpoints))
     return collect([agents[k] for k in numbering(agents)], links, place, directed)
 

@@ -170,7 +170,6 @@ def from_file(
     agents: int | None = None,
     connected: bool = True,
     directed: bool = False,
-    separator: str | None = None,
 ) -> Topology:
     """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
@@ -180,7 +179,6 @@ def from_file(
         agents: the expected number, refused if the file has another; None accepts any.
         connected: whether a graph of several components is refused, and its rate is computed; default True.
         directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
-        separator: of the columns of a `.csv`; default a comma.
 
     Returns:
         The weighted graph with its labels and positions where the file has them.
@@ -196,7 +194,7 @@ def from_file(
     if path.suffix.lower() in MATRICES:
         made = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
     else:
-        made = _topology(path.stem, read_graph(path, directed, separator), weights, connected, directed)
+        made = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
     if agents is not None and agents != made.n_agents:
         raise InputError(
             f"topology.agents: got {agents}, but {path.stem} has {made.n_agents} agents; leave agents out or say "

@@ -22,11 +22,11 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.bounded import transpose
-from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.gossip import smallest_noise
 from decentral_dp.simulation.statements.statement import PaperClaim
+from papers.published.private_state import endless_remainder, private_state
 from papers.published.theorems import theorem_4_5
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
@@ -127,7 +127,7 @@ class PublishedLdpDsbo(dp.Algorithm):
         v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
 
     One record moves a private state by what a recursion in the Lipschitz constants of all terms says
-    (`privacy.accounting.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z
+    (`papers.published.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z
     and y boxed and x capped.
 
     Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import CHANNELS, Array
-from decentral_dp.privacy.accounting.private_state import Power
+from decentral_dp.privacy.schedules import StepSize
 
 SOURCE_4_5 = "Theorem 4.5 of Chen & Wang (2024), as published"
 NAME_4_1 = "Theorem 4.1 of Chen & Wang (2024)"
@@ -57,7 +57,7 @@ class ClaimedBudget:
 
 
 def theorem_4_5(
-    steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
+    steps: Mapping[str, StepSize], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
 ) -> ClaimedBudget:
     """Evaluate the published ε of Theorem 4.5.
 

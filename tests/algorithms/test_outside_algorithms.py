@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.describe import print_entry
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.studies.schema import load_study

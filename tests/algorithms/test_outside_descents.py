@@ -231,7 +231,7 @@ def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(progr
     assert most > 0.9
 
 
-@pytest.mark.parametrize("keys", [{"unit": {"records": 3}}, {"unit": "agent"}, {}])
+@pytest.mark.parametrize("keys", [{"unit": 3}, {"unit": "agent"}, {}])
 def test_what_keeps_more_than_it_plans_is_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError, match=r"round 2: .* one train record may move y by .* was planned and priced"):
         decentral_dp.run(content(epsilon=4.0, **keys), algorithm=Hidden(StepSize(0.5)))
@@ -251,7 +251,7 @@ class Sgd(LocalSteps):
 def test_decor_from_outside_costs_what_it_costs_here() -> None:
     """By Schur's complement, from the covariance alone; it is what `dp_dsgd` pays, for less noise of one's own."""
     ratio, colluders, m = 3.0, 1, 4
-    keys = {"correlation": {"across": "pairwise", "ratio": ratio}, "observer": {"colluders": colluders}}
+    keys = {"correlation": {"across": "pairwise", "ratio": ratio}, "colluders": colluders}
     run = decentral_dp.run(content(epsilon=4.0, **keys), algorithm=Sgd(StepSize(0.5)))
     ledger = run.simulation().ledger
     ours = decentral_dp.plan(content(epsilon=4.0, **keys))
@@ -316,7 +316,7 @@ def test_a_variance_of_noise_that_neighbours_share_is_refused() -> None:
 
 def test_a_variance_of_noise_that_goes_on_is_refused() -> None:
     """Where programs of one's own are refused for other reasons, the records refuse this one too."""
-    correlation = {"in_time": {"bands": 2}}
+    correlation = {"in_time": 2}
     job = decentral_dp.build(content(epsilon=4.0, correlation=correlation)).simulation()
     with pytest.raises(InputError, match="or it goes on in time"):
         job.nodes()[0].dataset.noise_variance("y", 1)

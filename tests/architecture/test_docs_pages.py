@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import assign, load, read_toml
+from decentral_dp.config.loading import assign, read_toml
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.build import run_digest
@@ -151,7 +152,7 @@ REFUSED = {
     "a wrong value": ("huber", "problem.threshold", "a", 'problem.threshold: got "a", wanted a number'),
     "a value that it refuses": ("huber", "problem.threshold", -1.0, "threshold and ridge are numbers above 0"),
     "a missing class": ("huber", "problem.kind", "my_problem:Hubert", "defines no Hubert"),
-    "a missing file": ("huber", "problem.kind", "mine:Huber", "there is no module mine"),
+    "a missing file": ("huber", "problem.kind", "mine:Huber", "no module mine"),
     "another's option": ("worse_class", "problem.discount", 0.5, "problem.discount: unknown key"),
     "an unknown parameter": (
         "caveman",

@@ -14,7 +14,7 @@ from tests.golden.reference import pages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 # Tables whose keys are described elsewhere, in phrases: those of [algorithm] are the fields of the algorithms.
-ELSEWHERE = ("AlgorithmTable", "RegisteredAlgorithmTable", "OutsideAlgorithmTable")
+ELSEWHERE = ("AlgorithmTable",)
 
 
 def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

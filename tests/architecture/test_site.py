@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 
 from decentral_dp.cli.describe import registries
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.studies.schema import load_study
 from papers import name_of
 
@@ -132,7 +132,7 @@ def require_known(words: list[str], text: str) -> None:
             load_study(name, overrides)
         elif words[0] in ("list", "check"):
             assert name in registered() | {*registries(titles=False)}, name
-        elif words != ["audit", "network"]:
+        else:
             load(name, overrides)
 
 

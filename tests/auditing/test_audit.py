@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import tomli_w
 
 import decentral_dp
-from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.auditing import runs as audit_runs
 from decentral_dp.auditing.audit import LowerBound, play_game, sentences_of
 from decentral_dp.auditing.runs import plan_audit
-from decentral_dp.auditing.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
-from decentral_dp.config.loading import load
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.tasks.parallel import Workers
 from tests.support.audits import audit
 from tests.support.commands import Command
 from tests.support.published import as_published, scenario_file
@@ -158,7 +151,7 @@ def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, o
 
 def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_runs, "MOST_NUMBERS", 59)
-    with pytest.raises(InputError, match="Take fewer rounds"):
+    with pytest.raises(InputError, match="numbers"):
         plan_audit("network_view", 20, "everybody", overrides=ONE)
 
 
@@ -187,37 +180,9 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
 def test_a_result_is_read_back(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
-    written = json.loads(out.read_text())
-    assert written == found.to_dict()
-
-
-def stop_after(batches: int) -> Callable[[Progress], None]:
-    calls: list[int] = []
-
-    def progress(at: Progress) -> None:
-        calls.append(at.done)
-        if len(calls) == batches:
-            raise KeyboardInterrupt
-
-    return progress
-
-
-def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, overrides = tmp_path / "kept.json", ["algorithm.rounds=2"]
-    whole = audit("bsa", overrides=overrides, runs=24)
-    with pytest.raises(Stopped, match="15 runs of each data set are kept"):
-        audit("bsa", overrides=overrides, runs=24, out=out, progress=stop_after(15))
-    kept = json.loads(out.read_text())
-    assert kept["status"] == "interrupted"
-    assert len(kept["outcomes"]) == 15
-    with pytest.raises(InputError, match="another scenario or with other settings"):
-        audit("bsa", overrides=overrides, runs=24, out=out, seed=1)
-    real, numbers = audit_runs.runs_of, []
-    monkeypatch.setattr(audit_runs, "runs_of", lambda game, some: numbers.extend(some) or real(game, some))
-    assert audit("bsa", overrides=overrides, runs=24, out=out) == whole
-    assert numbers == list(range(15, 24)), "no run is made twice"
+    assert json.loads(out.read_text()) == found.to_dict()
     with pytest.raises(InputError, match="nothing is written over"):
-        audit("bsa", overrides=overrides, runs=24, out=out)
+        audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
 
 
 def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -231,7 +196,7 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     content = json.loads((run / "audit.json").read_text())
     assert content["method"] == "exact"
     result = json.loads((run / "result.json").read_text())
-    assert result.pop("audit") == {name: value for name, value in content.items() if name != "fingerprint"}
+    assert result.pop("audit") == content
     # The digest is of the whole text, of which the audit is a part.
     assert {**result, "digest": ""} == {**json.loads(before["result.json"]), "digest": ""}
     # A lower bound is rounded down: certified are 4.
@@ -241,49 +206,13 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     assert command("audit", "network_view", "--runs", 20, *sets).code == 1
 
 
-def test_a_table_of_several_scenarios(tmp_path: Path) -> None:
-    names = ["bsa", scenario_file("paper_boxed"), "scdro"]
-    table = audit_table(names, runs=20)
-    assert list(table["scenario"]) == names
-    assert table["status"].eq("ok").all()
-    assert (table["shown"] <= table["certified"]).all()
-    assert np.isfinite(table["claimed"]).tolist() == [False, True, False]
-    written = write_table(table, tmp_path / "audits")
-    assert pd.read_parquet(written[0]).equals(table)
-    assert written[1].read_bytes()[:4] == b"\x89PNG"
-
-
-def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> None:
-    listed = systems()
-    assert len(set(listed)) == len(listed)
-    for name, entry in ALGORITHMS.items():
-        there = {s.guarantee for s in listed if s.scenario == name}
-        assert "none" in there
-        # One clips nothing: its example asks for another guarantee.
-        assert ("certified" in there) == ("guarantee" not in entry.example)
-    assert {name for name, entry in ALGORITHMS.items() if "guarantee" in entry.example} == {"scdro"}
-
-
-@pytest.mark.parametrize("system", systems(), ids=lambda s: f"{s.scenario}-{s.guarantee}")
-def test_every_system_of_the_table_can_be_loaded(system: System) -> None:
-    loaded = scenario_of(system)
-    assert loaded.algorithm.kind == system.scenario
-    assert loaded.privacy.guarantee == system.guarantee
-    assert system.guarantee in GUARANTEES
-
-
-def test_a_claim_that_an_attack_refutes_is_in_the_table(tmp_path: Path) -> None:
+def test_an_attack_refutes_a_claim_of_published_noise() -> None:
     """The published noise of double_spider hides nothing of its claim."""
-    scenario = decentral_dp.load("double_spider", set={"privacy.guarantee": "as_published"})
-    place = tmp_path / "published.toml"
-    place.write_text(tomli_w.dumps(as_published(scenario.model_dump(exclude_unset=True))))
-    table = audit_table([str(place), System("bsa", "none")], runs=20, workers=Workers(2))
-    assert table["guarantee"].tolist() == ["as_published", "none"]
-    published = table.iloc[0]
-    assert (published["claimed"], published["certified"], published["status"]) == (4.0, np.inf, "ok")
-    assert published["shown"] > 10.0 * published["claimed"]
-    assert table.iloc[1]["shown"] == np.inf
-    assert write_table(table, tmp_path / "two")[1].is_file()
+    changes = {"privacy.guarantee": "as_published", "algorithm.rounds": 5}
+    scenario = as_published(decentral_dp.load("double_spider", set=changes).model_dump(exclude_unset=True))
+    found = audit(scenario, runs=20)
+    assert (found.claimed, found.certified, found.status) == (4.0, np.inf, "ok")
+    assert found.shown > 10.0 * found.claimed
 
 
 def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
@@ -301,8 +230,6 @@ def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
         (["quadratic", "--confidence", 1.0], "confidence"),
         (["quadratic", "--out", "missing/audit.json"], "no folder"),
         (["."], "no run folder"),
-        ([], "give a scenario"),
-        (["--all", "--set", "algorithm.rounds=2"], "--all"),
     ],
 )
 def test_wrong_input_is_refused(command: Command, arguments: list[object], words: str) -> None:

@@ -28,7 +28,7 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
             "delta": 1e-5,
             "clip": {"y": 0.1},
             "correlation": correlation,
-            "observer": {"colluders": colluders},
+            "colluders": colluders,
         },
         "run": {"average": 1, "measures": ["lower_loss"]},
     }

@@ -1,22 +1,19 @@
-"""Canaries in a single run, and the trade-off curve: bounds that hold as often as they say, and are worth something."""
+"""Canaries in a single run: bounds that hold as often as they say, and are worth something."""
 
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom
 
 import decentral_dp
-from decentral_dp.auditing.bounds import chance, one_run_bound, plant, trade_off
-from decentral_dp.auditing.plots import write_curve
+from decentral_dp.auditing.bounds import chance, one_run_bound, plant
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
-from tests.support.commands import Command
 
 
 def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
@@ -80,32 +77,3 @@ def test_without_noise_canaries_are_found_and_with_it_no_more_than_certified() -
 def test_canaries_that_cannot_be(name: str, canaries: int) -> None:
     with pytest.raises(InputError, match="canaries"):
         audit(name, canaries=canaries)
-
-
-def test_a_trade_off_curve_is_above_the_true_one_as_often_as_it_says() -> None:
-    """Of two normal laws, G_μ(α) = Φ(Φ⁻¹(1 − α) − μ)."""
-    rng, mu = np.random.default_rng(4), 1.5
-    missed, gained = 0, []
-    for _ in range(200):
-        first, second = rng.normal(mu, 1.0, 400), rng.normal(0.0, 1.0, 400)
-        points = trade_off(first, second, 0.05)
-        missed += any(beta < norm.cdf(norm.isf(alpha) - mu) for alpha, beta in points)
-        gained.append(max(1.0 - a - b for a, b in points))
-    # 200 tries at risk 0.05: more than 23 have probability 1e-4.
-    assert missed <= 23
-    # The best test has 1 − α − β = 2Φ(μ/2) − 1 = 0.547.
-    assert np.median(gained) > 0.3
-
-
-def test_the_curve_of_an_audit(command: Command, tmp_path: Path) -> None:
-    few = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=20.0"]
-    found = audit("network_view", overrides=few, runs=60, curve=True)
-    assert (found.method, found.status) == ("exact", "ok")
-    assert found.curve
-    assert all(0.0 < a < 1.0 and 0.0 <= b < 1.0 for a, b in found.curve)
-    assert write_curve(found.curve, found.certified, found.delta, tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
-    sets = [part for one in few for part in ("--set", one)]
-    arguments = ["audit", "network_view", "--runs", "20", *sets, "--curve"]
-    for name, code in (("c.pdf", 2), ("curve.png", 2), ("c.png", 0)):
-        assert command(*arguments, tmp_path / name).code == code
-    assert (tmp_path / "c.png").is_file()

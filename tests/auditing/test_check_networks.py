@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.auditing.check import _NETWORKS, _networks, check
-from decentral_dp.auditing.targets import target_of
+from decentral_dp.auditing.check import _NETWORKS, _networks, target_of
+from decentral_dp.auditing.check import try_component as check
 
 GOSSIP = sorted(kind for kind, entry in ALGORITHMS.items() if entry.setting == "gossip")
 # Algorithms that must not be refused, by network.

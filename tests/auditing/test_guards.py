@@ -12,7 +12,7 @@ import pytest
 
 from decentral_dp.bounded import Bounded, Sensitivity, Split
 from decentral_dp.central.tuner import project
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.charges import charges

@@ -11,7 +11,7 @@ from scipy.stats import laplace, norm
 
 from decentral_dp.auditing.losses import Shifts, _coordinate, _line, drawn_noise, mixture_epsilon
 from decentral_dp.auditing.neighbours import among_copies, farthest
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit

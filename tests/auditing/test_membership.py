@@ -31,14 +31,15 @@ from decentral_dp.auditing.membership import (
     repetition,
     require_attackable,
     sentences,
+    within_run,
 )
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
+from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
 
 Change = dict[str, dict[str, Any]]
@@ -116,8 +117,6 @@ def test_the_auc_is_a_share_of_pairs() -> None:
         assert auc(members, others) == pytest.approx(np.mean(pairs))
     assert auc(np.array([np.nan, 1.0]), np.array([0.0, np.inf])) == 0.25
     assert auc(np.array([np.nan]), np.array([np.nan, -np.inf])) == 0.5
-    with pytest.raises(ValueError, match="no pairs"):
-        auc(np.zeros(0), np.ones(3))
 
 
 def test_classes_alone_are_put_in_their_best_order() -> None:
@@ -160,13 +159,8 @@ def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
 # Intervals and verdicts -----------------------------------------------------------------------------------------------
 
 
-def test_one_run_has_no_interval_and_no_verdict() -> None:
-    verdict = judge([0.99], 0.6)
-    assert verdict.interval is None
-    assert not verdict.is_above
-
-
 def test_an_interval_is_students_over_runs() -> None:
+    assert judge([0.99], 0.6) == (0.99, None, False)
     verdict = judge([0.5, 0.6, 0.7], 0.6)
     assert verdict.auc == pytest.approx(0.6)
     assert verdict.interval is not None
@@ -225,7 +219,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
     assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
 
 
-@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--jobs", 2], ["--canaries", 20]])
+@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
 def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
     assert refused(folder, *option).startswith("--membership: give a run folder")
 
@@ -283,7 +277,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
     """As printed, at a price that is proven and one that is claimed."""
-    scenario = changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}})
+    scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
     assert said.exit_code == 0
@@ -426,13 +420,7 @@ def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
 
 def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "scenario.toml" in refused(tmp_path)
-    (tmp_path / "scenario.toml").write_bytes((folder / "scenario.toml").read_bytes())
-    assert "state.npz" in refused(tmp_path)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
-    assert "is not the file that the run wrote" in refused(tmp_path)
-    rewrite_result(tmp_path)
-    assert "cannot be read" in refused(tmp_path)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
     rewrite_result(tmp_path)
     assert "has shape (1, 7)" in refused(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import decentral_dp
 from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare, steps_of
 from decentral_dp.bounded import Bounded
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply

@@ -25,7 +25,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
     use_sensitivity,
 )
 from decentral_dp.bounded import memory_slack
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build_job as build

@@ -34,7 +34,7 @@ from decentral_dp.auditing.transcripts import (
 from decentral_dp.central import exponential_samplers
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.selection import FiniteExponential
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.randomness import seeded_root

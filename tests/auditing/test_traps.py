@@ -23,7 +23,6 @@ from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memor
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
@@ -34,6 +33,7 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.gossip import PublishedLdpDsbo
+from papers.published.private_state import private_state
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import realised_change, replay
 

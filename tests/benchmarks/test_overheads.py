@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.randomness import secret_root

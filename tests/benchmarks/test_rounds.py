@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.new import parse_classes, parse_ranges, write_template
-from decentral_dp.config.loading import load, toml_value
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import toml_value
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.simulation.jobs.build import build_job as build

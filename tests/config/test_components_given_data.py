@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -116,7 +116,7 @@ def test_frames_that_cannot_be_used_are_refused(change: Any, sentence: str) -> N
 
 def test_a_frame_needs_the_name_of_its_label_and_arrays_have_none() -> None:
     content = load("own_csv", FEW).model_dump(exclude_unset=True)
-    with pytest.raises(InputError, match="only a DataFrame does"):
+    with pytest.raises(InputError, match=r"^problem\.label"):
         build(content, data=(np.ones((3, 4)), np.ones(3)))
     del content["problem"]["label"]
     with pytest.raises(InputError, match=r"problem\.label: missing"):
@@ -147,7 +147,7 @@ def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
         InputError, match='"file" needs a file, or a graph, with one weight above 0 for every link; give them'
     ):
         build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
-    with pytest.raises(InputError, match=r"2 strongly connected .*Add arcs, or make the graph undirected\.$"):
+    with pytest.raises(InputError, match="2 strongly connected"):
         build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
 
 

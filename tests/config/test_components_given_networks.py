@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.topology import build_topology, time_varying
 
@@ -138,7 +138,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     for channel, value in first.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
-    with pytest.raises(InputError, match=r"topology\.hop: .*meetings takes no such key; did you mean \"hops\""):
+    with pytest.raises(InputError, match=r"topology\.hop: unknown key; did you mean \"hops\""):
         decentral_dp.plan(
             "quadratic", set=SHORT | {"topology": {**table, "hop": 1}, "code_folders": [str(tmp_path / "run" / "code")]}
         )

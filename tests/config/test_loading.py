@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.conftest import BASE
@@ -30,8 +31,8 @@ REFUSED = {
     "problem.dta=3": 'problem.dta: unknown key; did you mean "data"',
     'problem."da ta"=3': 'problem."da ta": unknown key; did you mean "data"',
     "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only ma_dsbo",
-    "algorithm.kind=dp_dsgd": "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out.",
-    "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "scenario: 2 keys are missing",
+    "algorithm.kind=dp_dsgd": "algorithm.x: dp_dsgd takes none, only",
+    "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "algorithm.inner: missing",
     "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd has no "private" protocol',
     "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
     "Ü=3": "Ü: unknown key. Valid: ",
@@ -44,9 +45,8 @@ REFUSED = {
     "problem.kind=softmax_hyperparametr": "the nearest is 'softmax_hyperparameter'",
     "problem.data=wine": "needs exactly 2 classes, and the data have 3",
     "problem.classes=[0,1]": "problem.classes: 'breast_cancer' has the classes",
-    "problem.validation=0": "problem.validation: got 0, wanted a number above 0, or a table",
-    "problem.validation={colum='a'}": 'problem.validation.colum: unknown key; did you mean "column"',
-    "problem.validation={column='a'}": "problem.validation: 'breast_cancer' takes none",
+    "problem.validation=0": "problem.validation: got 0, wanted a number above 0, or text",
+    "problem.validation=a": "problem.validation: 'breast_cancer' takes none",
     "problem.validation=0.001": "train and 0 validation records",
     "problem.test=1": "problem.test: got 1, wanted a number below 1",
     "problem.partition={kind='dirichlet'}": 'problem.partition: a "dirichlet" partition needs alpha',
@@ -88,7 +88,7 @@ REFUSED = {
     "topology.agents=1": 'kind = "complete" for one agent alone',
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
     "topology.file=a.graphml": "give either kind",
-    "topology={file='nowhere.graphml'}": "nowhere.graphml does not exist",
+    "topology={file='nowhere.graphml'}": "nowhere.graphml: the file cannot be read",
     "topology={file='abilen'}": 'did you mean "abilene"',
     "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
     "algorithm.rounds=0": "algorithm.rounds: got 0, wanted a number of at least 1",
@@ -147,7 +147,7 @@ def test_epsilon_or_scales_have_to_be_given(scenario: Make) -> None:
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (b"", "scenario: 9 keys are missing"),
+        (b"", "problem, topology, algorithm: missing"),
         (bytes(range(256)), "is not text in UTF-8"),
         (b"a = = 3", "is not valid TOML"),
         (b"a = " + b"[" * 100_000, "is not valid TOML"),
@@ -245,7 +245,6 @@ def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
     assert resolved[0] == resolved[1]
     assert resolved[0]["privacy"]["delta"] == 1e-5, "defaults are filled in"
     assert resolved[0]["seed"] == 11
-    assert "numpy" in resolved[0]["versions"]
 
 
 def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,7 +480,6 @@ def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) ->
         ("epsilon=1", '"privacy.epsilon"'),
         ("rounds=5", '"algorithm.rounds"'),
         ("algorithm.epsilon=1", '"privacy.epsilon"'),
-        ("epsilom=1", '"privacy.epsilon"'),
         ("evaluate_every=1", '"run.evaluate_every"'),
         ("privacy.epsilom=1", '"epsilon"'),
     ],

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 
 RING = "ring_breast_cancer"
@@ -70,12 +70,6 @@ def test_a_split_that_training_has_no_use_for_is_taken_out_so() -> None:
     assert isinstance(refused.exception, InputError)
     assert str(refused.exception) == "problem.validation: classification takes none. Leave it out."
     assert "Leave it out (--set problem.validation=null)." in refused.exception.command
-
-
-def test_all_keys_that_have_to_go_are_named_at_once() -> None:
-    with pytest.raises(InputError) as caught:
-        decentral_dp.plan(RING, set={"algorithm.kind": "dp_dsgd"})
-    assert str(caught.value) == "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out."
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.setting import statement_of
 
@@ -79,7 +79,7 @@ def test_samples_are_poisson_samples_and_no_key_names_others(kind: str) -> None:
     ("place", "value"),
     [
         ("problem.validation", 0.5),
-        ("problem.validation", {"column": "split"}),
+        ("problem.validation", "split"),
         ("problem.intercept", True),
         ("problem.stream", {"batch": 5}),
         ("problem.stream", {"kind": "minibatch", "batch": 5}),
@@ -182,7 +182,7 @@ def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
 
 def test_a_construction_is_refused_before_anything_is_released(tmp_path: Path) -> None:
     data = own(tmp_path, np.arange(60) % 2)
-    for table, words in (({"share": 0.9}, "no positive train record"), ({"keep": {"1": 31}}, "fewer than 31 train")):
+    for table, words in (({"share": 0.9}, "too few train records"), ({"keep": {"1": 31}}, "too few train records")):
         made = owned(data, **{"problem.construction": table})
         assert words in refusal(unprotected(made))
         # What is asked for is in the scenario; what there is is private.

@@ -13,7 +13,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.topology import GENERATORS, names
@@ -214,7 +215,7 @@ UNFIT += "|constants are not known|has nothing to tune"
 def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any) -> dict[str, Any]:
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]})
     single = ALGORITHMS[algorithm].example.get("rounds") == "1"
-    box = {"kind": "box", "low": -1.5, "high": 0.0}
+    box = {"low": -1.5, "high": 0.0}
     content["algorithm"] = {"kind": algorithm, "rounds": 1 if single else 2, "domain": box}
     content["topology"] = {"kind": "star", "agents": 4}
     content["privacy"] = {"guarantee": "certified", "epsilon": 4.0, "delta": 1e-5, **privacy}

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 
 # What is measured on the way is not looked at, and costs more than the rounds.
 AT_THE_END = "run.evaluate_every=4000"

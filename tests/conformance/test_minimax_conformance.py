@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.problems import MINIMAX
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published import FORMS

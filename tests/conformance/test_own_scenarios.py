@@ -13,7 +13,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.data.loaders import DATASETS
 from decentral_dp.simulation.jobs.build import build_job as build
 

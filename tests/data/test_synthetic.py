@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.data.synthetic import construct
 from decentral_dp.simulation.jobs import build

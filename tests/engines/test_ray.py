@@ -26,7 +26,7 @@ import tomli_w
 import yaml
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
 from decentral_dp.engines import ray_cluster as ray_cluster_module

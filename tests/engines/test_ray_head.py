@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.randomness import Streams
 from tests.support.ray_processes import descendants, ray_processes
 

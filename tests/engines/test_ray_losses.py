@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import ray
 
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import Recovery
 from decentral_dp.engines import ray as engine
 from decentral_dp.engines.protocol import ReleasedValues, RunControl, Snapshot

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import protocol
 from decentral_dp.engines import ray as ray_engine
 from decentral_dp.simulation.events import Progress

@@ -18,13 +18,13 @@ import pytest
 import ray
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import ray_cluster
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.tasks.outcomes import read_request, write_request
+from decentral_dp.tasks.outcomes import read_outcome, write
 
 
 def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +135,8 @@ def test_no_file_makes_this_process_show_its_token(command: str, listener: Liste
         (tmp_path / "s.toml").write_text(f'{text}engine = "ray"\naddress = "{address}"\n', encoding="utf-8")
     else:
         _begin_study(tmp_path / "study")
-        asked = read_request(tmp_path / "study" / "begun.json")
-        write_request(tmp_path / "study" / "begun.json", asked | {"address": address})
+        asked = read_outcome(tmp_path / "study", "begun")
+        write(tmp_path / "study", "begun", asked | {"address": address})
     done = subprocess.run(
         [sys.executable, "-m", "decentral_dp.cli.main", command, {"run": "s.toml", "resume": "study"}[command]],
         cwd=tmp_path,

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 from . import damage
-from .command_kills import kill_audits, kill_studies
-from .damage import mutate, truncate
+from .damage import mutate
 from .files import damage_files
 from .kills import kill_local
 from .network import lossy_network
@@ -25,10 +24,7 @@ KINDS = {
     "cluster": kill_clusters,
     "machine": lose_machines,
     "nodes": kill_nodes,
-    "study": kill_studies,
-    "audit": kill_audits,
     "network": lossy_network,
-    "truncated": truncate,
     "mutated": mutate,
     "tampered": tamper,
     "files": damage_files,

@@ -1,13 +1,10 @@
-"""Files that are cut short or changed at random."""
+"""Scenarios that are changed at random."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import math
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -18,12 +15,9 @@ import numpy as np
 import tomli_w
 
 import decentral_dp
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal
+from decentral_dp.errors import InputError
 
-from .kills import SCENARIO, Tally
+from .kills import Tally
 
 # Whatever is refused is refused within so many seconds.
 LIMIT = 20
@@ -35,50 +29,6 @@ ODD: tuple[Any, ...] = (
     *_NUMBERS, "", "x", "ring", "../..", "\x1b[31m", "a" * 5000, True, False, [], [0], [1, "a"], {}, {"a": 1},
     {"kind": "ring"},
 )  # fmt: skip
-
-
-def truncate(times: int, seed: int, place: Path) -> Tally:
-    """Cut off random files of a run folder that is not complete, and go on with it.
-
-    Args:
-        times: damaged folders.
-        seed: of which and where.
-        place: an empty folder.
-    """
-    journal._INTERVAL, journal._SHARE = 0.0, 1e9
-    page.draw_run = lambda *_: None
-    given = copy.deepcopy(SCENARIO)
-    given["algorithm"]["rounds"] = 12
-    given["run"]["evaluate_every"] = 2
-    whole, folder = decentral_dp.run(given), place / "run"
-
-    def stop(at: Progress) -> None:
-        if at.done >= 8:
-            raise KeyboardInterrupt
-
-    with contextlib.suppress(Stopped):
-        decentral_dp.run(given, out=folder, callbacks=[stop])
-    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
-    draw, resumed, refused, wrong = random.Random(seed), 0, 0, list[str]()
-    for k in range(times):
-        damaged = place / "damaged"
-        shutil.copytree(folder, damaged)
-        path = damaged / draw.choice(files)
-        content = path.read_bytes()
-        path.write_bytes(content[: draw.randrange(len(content))])
-        try:
-            done = decentral_dp.resume(damaged)
-        except InputError:
-            refused += 1
-        except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
-            wrong.append(f"{k}: {path.name}: {type(error).__name__}: {error}")
-        else:
-            resumed += 1
-            same = all(np.array_equal(done.released[c], v) for c, v in whole.released.items())
-            if not (same and done.ledger.equals(whole.ledger) and done.metrics.equals(whole.metrics)):
-                wrong.append(f"{k}: {path.name} was misread")
-        shutil.rmtree(damaged)
-    return Tally(times, resumed, refused, wrong)
 
 
 def mutate(times: int, seed: int, place: Path) -> Tally:

@@ -15,12 +15,9 @@ ROOT = Path(__file__).parents[2]
 # Kind → how many times.
 FAULTS = {
     "local": 4,
-    "truncated": 10,
     "mutated": 40,
     "tampered": 40,
     "files": 60,
-    "study": 1,
-    "audit": 1,
     "actor": 2,
     "driver": 1,
     "machine": 1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,9 @@ import pytest
 import tomli_w
 
 import decentral_dp
-from decentral_dp.auditing import audit as audits
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.files.durable import BYTES, SALT, salt_in
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.tasks.outcomes import fingerprint
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 AGES = range(40, 70)
@@ -47,7 +44,7 @@ def people(folder: Path) -> Path:
 
 
 def digests(path: Path, scenario: Any) -> Iterator[str]:
-    """Digests that need no secret: of the file's bytes, of the project's own digest of it, of either with settings."""
+    """Digests that need no secret: of the file's bytes, of the project's own digest of it."""
     own = digest_of_file(path)
     for content in (path.read_bytes(), own.encode(), bytes.fromhex(own)):
         for name in ("md5", "sha1", "sha256", "sha512"):
@@ -55,7 +52,6 @@ def digests(path: Path, scenario: Any) -> Iterator[str]:
         for size in (8, 16, 32, 64):
             yield hashlib.blake2b(content, digest_size=size).hexdigest()
     yield inputs_digest(scenario, b"")
-    yield fingerprint([scenario], ["everybody", 0.95, 0], b"")
 
 
 def text_of(kept: Path) -> str:
@@ -92,16 +88,6 @@ def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
     assert recognised(out, tmp_path) == [TRUE]
 
 
-def test_a_study_knows_its_files_again(tmp_path: Path) -> None:
-    first = study(tmp_path / "mine", tmp_path / "out")
-    assert first.computed == 2
-    assert study(tmp_path / "mine", tmp_path / "out").computed == 0
-    # A folder of an earlier version has no salt, and its cells are computed anew.
-    (tmp_path / "out" / "cells" / SALT).unlink()
-    assert study(tmp_path / "mine", tmp_path / "out").computed == 2
-    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2
-
-
 def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
@@ -113,32 +99,6 @@ def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(decentral_dp.InputError, match="an earlier version of decentral_dp wrote none"):
         decentral_dp.resume(out)
     assert decentral_dp.resume(tmp_path / "whole").computed == 0
-
-
-def test_cells_that_read_no_file_have_the_names_that_they_had(tmp_path: Path) -> None:
-    asked = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2]}}
-    cells = [set(decentral_dp.study(asked, out=tmp_path / k, workers=1).results["cell"]) for k in "ab"]
-    assert cells[0] == cells[1]
-
-
-def test_no_file_of_an_audit_shows_which_guess_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, out = people(tmp_path / "mine"), tmp_path / "audit.json"
-    seen = []
-
-    def interrupted(*given: Any) -> Any:
-        seen.append((out.stat().st_mode & 0o777, json.loads(out.read_text())))
-        return shown(*given)
-
-    shown = audits._lower_bound
-    monkeypatch.setattr(audits, "_lower_bound", interrupted)
-    decentral_dp.audit(scenario, runs=20, out=out)
-    ((mode, under_way),) = seen
-    assert mode == 0o600
-    salt = bytes.fromhex(under_way["salt"])
-    assert under_way["fingerprint"] == fingerprint([decentral_dp.load(scenario)], ["everybody", 0.95, 0], salt)
-    assert out.stat().st_mode & 0o777 != 0o600
-    assert {"fingerprint", "salt"}.isdisjoint(json.loads(out.read_text()))
-    assert recognised(out, tmp_path) == []
 
 
 def test_a_salt_is_drawn_once_for_a_folder(tmp_path: Path) -> None:

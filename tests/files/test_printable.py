@@ -14,7 +14,7 @@ import tomli_w
 
 from decentral_dp import InputError
 from decentral_dp.cli.main import main
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import printable
 from tests.support.run_folders import rewrite_result
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data.tables import DeclaredColumns, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes

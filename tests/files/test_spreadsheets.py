@@ -46,7 +46,7 @@ def test_predictions_and_messages_hold_no_formula(tmp_path: Path) -> None:
         "algorithm": {"rounds": 2},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
     }
-    from decentral_dp.config.loading import load
+    from decentral_dp.config.loading import load_scenario as load
 
     scenario = load(content, folder=tmp_path)
     decentral_dp.run(scenario, out=tmp_path / "run")

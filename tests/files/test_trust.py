@@ -209,14 +209,6 @@ def test_a_home_that_cannot_be_written_costs_a_consent_and_no_run(
         trust.require_trust(tmp_path / "run" / "code" / "heavy_ball.py", b"")
 
 
-def test_code_has_one_ending_so_that_none_passes_by_its_name(complete: Path, tmp_path: Path) -> None:
-    elsewhere, mark = tmp_path / "elsewhere.dat", tmp_path / "mark"
-    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text() + MARK.format(str(mark)))
-    with pytest.raises(InputError, match=r"end in \.py"):
-        run_file(elsewhere)
-    assert not mark.exists()
-
-
 @pytest.mark.parametrize("way", ["link", "deep"])
 def test_where_code_lies_is_asked_of_its_name_and_of_its_target(complete: Path, tmp_path: Path, way: str) -> None:
     elsewhere, mark = tmp_path / "elsewhere.py", tmp_path / "mark"

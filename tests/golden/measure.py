@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build_job

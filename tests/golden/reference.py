@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.describe import Component, Key, describe, keys_of
+from decentral_dp.cli.describe import Description, KeyText, describe, keys_of
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
@@ -93,7 +93,7 @@ def _algorithms() -> str:
     )
 
 
-def markdown(component: Component, level: int) -> str:
+def markdown(component: Description, level: int) -> str:
     """A section on a component, without its derivation. level: of its heading."""
     c = component
     parts = [f"{'#' * level} {c.name}\n", f"{c.line[:1].upper()}{c.line[1:]}.\n"]
@@ -113,7 +113,7 @@ def _table_page(heading: str, table: type[BaseModel], nested: bool = True) -> st
     return _page(heading, schema.get("description", ""), *parts)
 
 
-def _keys(keys: Sequence[Key]) -> str:
+def _keys(keys: Sequence[KeyText]) -> str:
     """A table of keys; units and examples have a column where there is one."""
     has_unit, has_example = any(key.unit for key in keys), any(key.example for key in keys)
     heads = ["key", "may be", "left out", "meaning", *["unit"] * has_unit, *["example"] * has_example]
@@ -125,7 +125,7 @@ def _keys(keys: Sequence[Key]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _default_words(key: Key) -> str:
+def _default_words(key: KeyText) -> str:
     return "required" if key.default_text == "required" else f"`{_cell(key.default_text)}`" if key.default_text else "–"
 
 

@@ -60,7 +60,7 @@ def test_shared_and_frozen_parameters_have_the_gradient_of_the_batch(make):
 
 def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     """However many records there are: group after group, of as many rows as fit."""
-    model = network_model(residual_network((8, 8, 1), 4, 1, 1, 0), (8, 8, 1))
+    model = network_model(residual_network((8, 8, 1), 4, 1, 1, 0), 64)
     assert model.group * model.row <= rows_of._CELLS["cpu"] < (model.group + 1) * model.row
     assert model.row >= 2 * model.p
     small = TorchModel(model.module, 64, 1, model.start, rows_of._CELLS["cpu"] // 3)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from decentral_dp.models.mlp import mlp
@@ -71,3 +72,50 @@ def test_the_bias_of_the_first_layer_counts_for_a_record_of_zeros():
 def relu_like(model):
     first, hidden, last = model.widths
     return nn.Sequential(nn.Linear(first, hidden), nn.ReLU(), nn.Linear(hidden, last)).double()
+
+
+def gram_norms(here, there):
+    """‖δaᵀ − δ'a'ᵀ‖ by squares and inner products, in the numbers that are given."""
+    total = 0.0
+    for (delta, a), (before, b) in zip(here, there, strict=True):
+        squares = (delta**2).sum(1) * ((a**2).sum(1) + 1) + (before**2).sum(1) * ((b**2).sum(1) + 1)
+        total = total + squares - 2.0 * (delta * before).sum(1) * ((a * b).sum(1) + 1)
+    return np.sqrt(np.maximum(total, 0.0))
+
+
+def outer_parts(model, module, x, records, cotangents):
+    """(δ, a) of both layers of a network with one hidden layer, by hand."""
+    nn.utils.vector_to_parameters(torch.tensor(x), module.parameters())
+    with torch.no_grad():
+        hidden = torch.relu(module[0](torch.tensor(records))).numpy()
+        delta = cotangents @ module[2].weight.numpy() * (hidden > 0.0)
+    return [(delta, records), (cotangents, hidden)]
+
+
+@pytest.mark.parametrize("step", [1e-4, 1e-6, 1e-9])
+def test_squares_and_inner_products_lose_a_small_change_and_products_of_differences_do_not(step):
+    rng = np.random.default_rng(7)
+    model = mlp(20, (30,), 1, 0)
+    module = relu_like(model)
+    records, cotangents = rng.normal(size=(200, 20)), rng.normal(size=(200, 1))
+    x = model.start + 0.1 * rng.normal(size=model.p)
+    before = x + step * rng.normal(size=model.p) * np.abs(x)
+    here, there = (outer_parts(model, module, at, records, cotangents) for at in (x, before))
+    exact = np.sqrt(
+        sum(
+            np.sum((np.einsum("ni,nj->nij", d, a) - np.einsum("ni,nj->nij", e, b)) ** 2, axis=(1, 2))
+            + np.sum((d - e) ** 2, axis=1)
+            for (d, a), (e, b) in zip(here, there, strict=True)
+        )
+    )
+    bound = 0.5 * float(np.median(exact))
+    floats = [[(d.astype(np.float32), a.astype(np.float32)) for d, a in side] for side in (here, there)]
+    with np.errstate(divide="ignore"):
+        escaped = np.minimum(1.0, bound / gram_norms(*floats)) * exact > 1.01 * bound
+    assert escaped.mean() > 0.1
+    none = np.zeros((200, 0))
+    now, then = (slope(model, at, records, cotangents) for at in (x, before))
+    _, factors = model.clipped_sum(now, none, bound, then)
+    assert (factors * exact <= bound * (1.0 + 1e-11 + 1e-14 / step)).all()
+    # The bound on the norm is near it.
+    assert (factors * exact >= 0.6 * np.minimum(exact, bound)).all()

@@ -29,7 +29,7 @@ CASES: list[Shape] = [((8, 8, 1), (3, 4)), ((9, 7, 3), (4,)), ((5, 6, 2), (2, 3)
 
 
 def _model(shape: Shape, outputs: int = CLASSES, seed: int = 3) -> TorchModel:
-    return network_model(convolutional_network(*shape, outputs, seed), shape[0])
+    return network_model(convolutional_network(*shape, outputs, seed), int(np.prod(shape[0])))
 
 
 def _case(shape: Shape, seed: int = 0) -> tuple[Training, Array, Examples]:

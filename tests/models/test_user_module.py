@@ -187,13 +187,13 @@ FORWARDS = {
         "changes 'seen'",
     ),
     "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its records in place"),
-    "float32": ("return self.last(self.first(a)).float()", "", "returned torch.float32, but clipping"),
+    "float32": ("return self.last(self.first(a)).float()", "", "of torch.float32 for 6 records"),
     "one number": (
         "return self.last(self.first(a))[:, 0]",
         "",
-        r"returned shape \(6,\) for 6 records; return 2 numbers",
+        r"returned shape \(6,\) of torch.float64 for 6 records",
     ),
-    "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) for 6 records"),
+    "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) of"),
     "a pair": ("return self.first(a), a", "", "returned tuple for 6 records"),
     "a branch": (
         "return self.last(self.first(a)) if a.sum() > 0 else self.last(a[:, :1].expand(-1, 8))",

@@ -110,7 +110,7 @@ SCALES = {"x": 7.0, "y": 2.0}
 def releaser(agents: np.ndarray, kind: str = "ring") -> ScheduledReleaser:
     schedules = {c: NoiseSchedule(np.full(agents.size, own), np.full(agents.size, 0.5)) for c, own in SCALES.items()}
     streams, noise = Streams(b"root", "noise", agents), draws(agents, kind=kind)
-    return ScheduledReleaser(GAUSSIAN, schedules, streams, 1, agents, noise.noise.network, noise)
+    return ScheduledReleaser(GAUSSIAN, schedules, streams, 1, noise)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -39,8 +39,8 @@ from tests.support.replay import conversation
 KEYS: tuple[Mapping[str, Any], ...] = (
     {},
     {"neighbours": "zero_out"},
-    {"unit": {"records": 3}},
-    {"unit": {"records": 3}, "neighbours": "zero_out"},
+    {"unit": 3},
+    {"unit": 3, "neighbours": "zero_out"},
     {"unit": "agent"},
     {"unit": "agent", "neighbours": "zero_out"},
 )
@@ -296,7 +296,7 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
     job = run.simulation()
     assert run.result.status == "ok"
     assert run.records.same_releases(job.ledger)
-    assert not run.records.same_releases(built({"unit": {"records": 2}}, algorithm, stream).ledger)
+    assert not run.records.same_releases(built({"unit": 2}, algorithm, stream).ledger)
     c = job.ledger.charged_channels[0]
     n = {"all": 12.0, "accumulate": 3.0, "minibatch": 4.0}[job.stream.kind]
     k = {"record": 1.0, "agent": 12.0}.get(str(keys.get("unit", "record")), 3.0)
@@ -324,7 +324,7 @@ def test_a_unit_changes_prices_and_no_message() -> None:
 @pytest.mark.parametrize(
     ("keys", "stream", "tables"),
     [
-        ({"unit": {"records": 3}, "neighbours": "zero_out"}, "all", {}),
+        ({"unit": 3, "neighbours": "zero_out"}, "all", {}),
         ({"unit": "agent"}, {"kind": "minibatch", "batch": 4}, {"algorithm": {"local_steps": 3}}),
         ({}, {"kind": "poisson", "rate": 0.25}, {"algorithm": {"local_steps": 2}}),
     ],
@@ -346,11 +346,11 @@ def test_ray_gives_the_same_bits_and_the_same_ledger(ray_cluster: None, keys: An
     [
         ("ma_dsbo", "privacy.unit", "agent", "is not derived"),
         ("vrdsbo", "privacy.neighbours", "zero_out", "one record zeroed out"),
-        *((name, "privacy.unit", {"records": 2}, "") for name in ("ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip")),
-        ("dp_sgda", "privacy.unit", {"records": 2}, "one replaced record"),
+        *((name, "privacy.unit", 2, "") for name in ("ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip")),
+        ("dp_sgda", "privacy.unit", 2, "one replaced record"),
         ("dp_bilevel", "privacy.neighbours", "zero_out", ""),
         ("figure_2_as_published", "privacy.unit", "agent", '"as_published"'),
-        ("dp_dsgd", "privacy.unit", {"records": 0}, ""),
+        ("dp_dsgd", "privacy.unit", 0, ""),
         ("dp_dsgd", "privacy.neighbours", "remove", ""),
         ("ldp_dsbo", "problem.stream", {"kind": "poisson", "rate": 0.25}, "no price"),
     ],

@@ -50,8 +50,7 @@ SCENARIO = {
 ASKED = """
 import json, sys
 import decentral_dp
-from decentral_dp.cli.describe import registries
-from decentral_dp.config.schema import Scenario
+from decentral_dp.cli.describe import describe, registries
 from decentral_dp.errors import InputError
 
 content = json.loads(sys.argv[1])
@@ -64,12 +63,9 @@ def refused(**problem):
 
 run = decentral_dp.run(content)
 result = run.result
-table = Scenario.model_json_schema()["$defs"]["ProblemTable"]
 print(json.dumps({
     "line": registries(titles=False)["problems"]["stretched"],
-    "key": table["properties"]["stretch"]["description"],
-    "case": [c["then"]["propertyNames"]["enum"][-2:] for c in table["allOf"]
-             if c["if"]["properties"]["kind"]["const"] == "stretched"],
+    "keys": [key.name for key in describe("problems", "stretched").keys],
     "epsilon": result.privacy.epsilon_max,
     "lead": " ".join(run._repr_html_().split()),
     "bound": refused(stretch=-1.0),
@@ -94,8 +90,7 @@ def test_one_file_is_a_problem(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["line"] == "the mean of stretched records"
-    assert found["key"] == "Public factor of every record. Read by stretched."
-    assert found["case"] == [["ridge", "stretch"]]
+    assert found["keys"] == ["ridge", "stretch"]
     assert 0.0 < found["epsilon"] <= 4.0
     assert "stretched and averaged" in found["lead"]
     assert found["bound"] == "problem.stretch: got -1.0, wanted a number above 0."

@@ -118,8 +118,7 @@ def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
     found = measure_classes(problem, x, y, records, CLASS_MEASURES, 0.5)
     assert found.keys() == CLASS_MEASURES.keys() - set(OF_TWO_CLASSES)
     for row in range(ROWS):
-        layer = x[row].reshape(3, D + 1)
-        hidden = np.maximum(features @ layer[:, :-1].T + layer[:, -1], 0.0)
+        hidden = np.maximum(features @ x[row, : 3 * D].reshape(3, D).T + x[row, 3 * D :], 0.0)
         each = []
         for head, task in zip(y[row].reshape(2, 3, 4), tasks, strict=True):
             mine = np.isin(label, task)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.models.linear_terms import clip_coefficients, clip_columns, feature_norms
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

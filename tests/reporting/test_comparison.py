@@ -18,7 +18,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.run import print_and_write_comparison
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.events import Progress
@@ -236,7 +236,7 @@ def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
         (["a", "../runs0/a"], "given twice"),
         (["a", "nowhere"], "is no run folder; it has no result.json"),
         (["a", "a/result.json"], "is no run folder"),
-        (["a", "damaged"], "not JSON"),
+        (["a", "damaged"], "not what a run"),
     ],
 )
 def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str], sentence: str) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import write_plots
@@ -76,8 +76,8 @@ def test_files_of_a_run_with_secret_noise_are_its_owners(folder: Path) -> None:
     assert {name for name, mode in modes.items() if mode != 0o600} == public
 
 
-def test_logs_and_curves_outside_the_folder_are_their_owners(tmp_path: Path) -> None:
-    log, curve = tmp_path / "log.jsonl", tmp_path / "curve.png"
+def test_logs_and_audits_outside_the_folder_are_their_owners(tmp_path: Path) -> None:
+    log, numbers = tmp_path / "log.jsonl", tmp_path / "audit.json"
     sets = [
         "--set",
         "topology.agents=4",
@@ -91,12 +91,12 @@ def test_logs_and_curves_outside_the_folder_are_their_owners(tmp_path: Path) -> 
     before = os.umask(0o022)
     try:
         ran = CliRunner().invoke(app, ["run", "quadratic", *sets, "--out", str(tmp_path / "run"), "--log", str(log)])
-        CliRunner().invoke(app, ["audit", str(tmp_path / "run"), "--runs", "20", "--curve", str(curve)])
+        CliRunner().invoke(app, ["audit", str(tmp_path / "run"), "--runs", "20", "--out", str(numbers)])
     finally:
         os.umask(before)
     assert ran.exit_code == 0, ran.exception
     assert "loss" in log.read_text()
-    assert stat.S_IMODE(log.stat().st_mode) == stat.S_IMODE(curve.stat().st_mode) == 0o600
+    assert stat.S_IMODE(log.stat().st_mode) == stat.S_IMODE(numbers.stat().st_mode) == 0o600
 
 
 def test_files_of_a_seeded_run_are_as_the_umask_says(tmp_path: Path) -> None:

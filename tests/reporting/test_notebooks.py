@@ -11,7 +11,7 @@ import pytest
 from rich.progress import Progress
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting import progress
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -99,17 +99,6 @@ def test_what_cannot_be_drawn_or_saved_is_said(run: Run, tmp_path: Path) -> None
         run.plot("primal")
     with pytest.raises(InputError, match=r"a\.xyz: .*Give a name that ends in \.png, \.svg or \.pdf\.$"):
         run.plot("losses").save(tmp_path / "a.xyz")
-
-
-def test_a_ledger_is_a_row_for_each_channel(run: Run) -> None:
-    summary = run.records.summary().set_index("channel")
-    assert sorted(summary.index) == ["x", "y", "z"]
-    rows = run.ledger[run.ledger["channel"] == "y"]
-    assert summary.loc["y", "releases"] == rows["release"].nunique() == 10
-    assert summary.loc["y", "largest scale"] == rows["scale"].max()
-    assert summary.loc["y", "least sensitivity"] == rows["sensitivity"].min()
-    assert summary.loc["x", "mechanism"] == "free"
-    assert "<td>gaussian</td>" in run.records._repr_html_()
 
 
 def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:

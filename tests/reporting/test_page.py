@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
@@ -274,11 +274,8 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no result\.json"):
         write_report(tmp_path)
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="not what a run"):
         write_plots(tmp_path)
-    (tmp_path / "result.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match="not what the run wrote"):
-        write_report(tmp_path)
 
 
 def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_published: Path) -> None:

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.cli.run import print_run
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -161,8 +161,8 @@ def test_settings_that_were_left_out_are_told(made: Made) -> None:
     assert ran["left_out"] == ["x"]
     assert ran["settled"] == {"x": {"scale": pytest.approx(step), "decay": 0.0}}
     assert ran["start"] == {"x": 0.0}
-    assert ran["domain"] == {"kind": "box", "low": -4.0, "high": 1.0}
-    inside = result_of(made(SECOND, **{"algorithm.domain": {"kind": "box", "low": -4.0, "high": -1.0}}))
+    assert ran["domain"] == {"low": -4.0, "high": 1.0}
+    inside = result_of(made(SECOND, **{"algorithm.domain": {"low": -4.0, "high": -1.0}}))
     # The start is the point of the domain that is nearest to 0.
     assert inside["algorithm"]["start"] == {"x": -1.0}
 

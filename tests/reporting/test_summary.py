@@ -20,7 +20,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
     "none": ({"privacy.guarantee": "none"}, ("none", "ε = ∞"), ("certified", "SIMULATION")),
     "server": ({"algorithm.kind": "central"}, ("trusted server publishes",), ("all messages",)),
     "zeroed": ({"privacy.neighbours": "zero_out"}, ("zero out one record",), ("replace",)),
-    "group": ({"privacy.unit": {"records": 2}}, ("replace any 2 records of one agent",), ("one record",)),
+    "group": ({"privacy.unit": 2}, ("replace any 2 records of one agent",), ("one record",)),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,12 +164,8 @@ def test_what_a_study_cannot_be_told_is_refused(file: Path, tmp_path: Path, monk
     refused = CliRunner().invoke(app, ["resume", str(out), "--log", "jsonl"])
     assert isinstance(refused.exception, InputError)
     assert "--log is for a single run" in str(refused.exception)
-    assert "is of a study" in str(refused.exception)
     with pytest.raises(InputError, match="data is for a single run"):
         decentral_dp.resume(out, data=object())
-    for cell in (out / "cells", next((out / "cells").glob("*.json"))):
-        with pytest.raises(InputError, match=f"give the folder of the study, {out}"):
-            decentral_dp.resume(cell)
     with hold_folder(out / "cells", "held"), pytest.raises(InputError, match="this study is under way"):
         decentral_dp.resume(out)
     assert not seen
@@ -180,8 +175,7 @@ def test_a_record_that_is_damaged_or_missing_is_refused(file: Path, tmp_path: Pa
     out = tmp_path / "out"
     cut_off(file, out)
     record = out / "begun.json"
-    kept = json.loads(record.read_text())
-    for text in ("", "[]", "{}", json.dumps({**kept, "asked": kept["asked"].replace("Four", "Five")})):
+    for text in ("", "[]", "{}", record.read_text().replace("Four", "Five")):
         record.write_text(text)
         with pytest.raises(InputError, match="is not what was written"):
             decentral_dp.resume(out)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation.advice import loss_sentence, score_sentence
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.advice import clipped_shares
 from decentral_dp.simulation.jobs.build import build_job
 

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
-from decentral_dp.reporting.page import plan_view
-from decentral_dp.simulation.result import plain, text_of
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
 # Equal noise on a star: the hub's budget is another than that of the rest.
@@ -69,28 +68,6 @@ def test_agents_that_are_numbers_have_no_column_more() -> None:
     assert any(line.startswith("3 ") for line in str(plan).splitlines())
     assert any(line.startswith("0–2, 4 ") for line in str(plan).splitlines())
     assert '<th scope="row">0–2, 4</th>' in plan._repr_html_()
-
-
-def test_many_names_are_counted(ran: decentral_dp.Run) -> None:
-    long = [f"{name} of the house with the long name" for name in NAMES]
-    graph = {**ran.result.topology, "labels": long}
-    view = plan_view("", ran.result.privacy, graph, "", "")
-    assert "4 agents, ann of the house with the long name among them" in view
-
-
-def test_arrays_of_a_run_are_written_whole_whether_they_shrink_or_not(ran: decentral_dp.Run) -> None:
-    assert ran.folder is not None
-    with np.load(ran.folder / "state.npz", allow_pickle=False) as kept:
-        for channel, values in ran.released.items():
-            np.testing.assert_array_equal(kept[f"released_{channel}"], values)
-        for channel, values in ran.state.items():
-            np.testing.assert_array_equal(kept[channel], values)
-
-
-def test_results_of_many_agents_are_not_indented() -> None:
-    few, many = ({"topology": {"agents": m}} for m in (1000, 1001))
-    assert text_of(few).startswith('{\n  "topology"')
-    assert text_of(many).count("\n") == 1
 
 
 @pytest.mark.parametrize(

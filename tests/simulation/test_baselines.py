@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.result import RunResult
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped
@@ -79,14 +79,14 @@ def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
         "kind": "ridge_hyperparameter",
         "data": str(tmp_path / "mine.npz"),
         "classes": [],
-        "label_bound": 1.5,
+        "label_range": [-1.5, 1.5],
         "normalise": "l2",
     }
     content["algorithm"] = {
         "kind": "pp_ift",
         "rounds": 2,
         "x": {"scale": 0.1},
-        "domain": {"kind": "box", "low": -1.0, "high": 1.0},
+        "domain": {"low": -1.0, "high": 1.0},
     }
     content["topology"]["agents"] = 3
     write_shards(content, tmp_path / "shards")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import host
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,19 +60,6 @@ def test_words_beside_the_numbers() -> None:
     assert Progress(1, 2, "runs").description == ""
 
 
-async def _late(progress: Progress) -> None:
-    raise AssertionError
-
-
-class _Late:
-    async def __call__(self, progress: Progress) -> None:
-        raise AssertionError
-
-
-@pytest.mark.parametrize(
-    ("callback", "said"),
-    [(_late, "asynchronous"), (_Late(), "asynchronous"), (partial(_late), "asynchronous"), (3, "got int")],
-)
-def test_callbacks_that_would_not_be_awaited_or_called_are_refused(callback: Any, said: str) -> None:
-    with pytest.raises(InputError, match=f"callbacks: .*{said}"):
-        join_callbacks([callback])
+def test_a_callback_that_is_no_function_is_refused() -> None:
+    with pytest.raises(InputError, match="callbacks"):
+        join_callbacks([3])  # type: ignore[list-item]

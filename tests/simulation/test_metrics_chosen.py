@@ -41,20 +41,6 @@ def test_train_losses_are_not_computed_where_nobody_asks(monkeypatch: pytest.Mon
     assert 455 in sizes
 
 
-def test_the_hypergradient_is_left_out_with_its_exact_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.simulation import metrics
-
-    def never(*_: Any) -> Any:
-        raise AssertionError("nobody asked for it")
-
-    monkeypatch.setattr(metrics, "hypergradient_of_joined", never)
-    run = decentral_dp.run("ring_breast_cancer", set={"algorithm.rounds": 2, "run.measures": ["upper_loss"]})
-    assert {name.removesuffix("_min").removesuffix("_max") for name in run.metrics["name"]} == {
-        "upper_loss",
-        "epsilon_spent",
-    }
-
-
 def test_minimax_and_coordinators_have_theirs() -> None:
     pytest.importorskip("torch")
     run = decentral_dp.run("auc_digits", set={"algorithm.rounds": 2, "run.measures": ["test_auc"]})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.shards import make_shards

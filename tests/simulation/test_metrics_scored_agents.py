@@ -57,14 +57,3 @@ def test_distances_are_to_the_average_of_all(run: decentral_dp.Run) -> None:
 
 def test_it_is_said_how_many_were_scored(run: decentral_dp.Run) -> None:
     assert run.result.evaluated_on == "last released values of 256 of the 300 agents"
-
-
-@pytest.mark.parametrize("m", [1, 2, MOST_SCORED - 1, MOST_SCORED])
-def test_up_to_the_limit_all_are_scored(m: int) -> None:
-    assert scored_agents(m).tolist() == list(range(m))
-
-
-def test_beyond_it_they_are_spread_evenly() -> None:
-    chosen = scored_agents(1000)
-    assert (chosen[0], chosen[-1]) == (0, 999)
-    assert set(np.diff(chosen)) <= {3, 4}

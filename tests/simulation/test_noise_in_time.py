@@ -34,7 +34,7 @@ from decentral_dp.privacy.mechanisms.time_factors import (
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.folder import journal
 
-BANDED = {"bands": 3}
+BANDED = 3
 
 
 def scenario(
@@ -58,10 +58,10 @@ def scenario(
     }
 
 
-ACROSS = {"correlation": {"in_time": BANDED, "across": "pairwise", "ratio": 4.0}, "observer": {"colluders": 1}}
+ACROSS = {"correlation": {"in_time": BANDED, "across": "pairwise", "ratio": 4.0}, "colluders": 1}
 CASES: dict[str, dict[str, Any]] = {
     "banded_square_root": scenario("banded_square_root"),
-    "bands": scenario({"bands": 4}),
+    "bands": scenario(4),
     "every record": scenario(BANDED, batch=None),
     "own": scenario(np.eye(12) - 0.4 * np.eye(12, k=-1) + 0.2 * np.eye(12, k=-3)),
     "across as well": scenario(privacy=ACROSS),
@@ -227,7 +227,7 @@ def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int 
 
 
 def test_two_records_together_may_be_read_in_any_rounds() -> None:
-    job = scenario(np.eye(6) - np.eye(6, k=-1), rounds=6, privacy={"unit": {"records": 2}})
+    job = scenario(np.eye(6) - np.eye(6, k=-1), rounds=6, privacy={"unit": 2})
     sizes = decentral_dp.plan(job).ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
     assert sizes / sizes[0] == pytest.approx(np.arange(1.0, 7.0), rel=1e-2)
 
@@ -313,13 +313,13 @@ def test_a_factor_of_ones_own_as_a_file_and_as_an_array(batch: int | None, tmp_p
 
 
 OTHERS: dict[str, tuple[str, Any]] = {
-    "rounds": ("10 lines, wanted one of 11 numbers for each of 11 rounds", OWN),
+    "rounds": ("got 10 lines", OWN),
     "nothing": ("got 0 lines", []),
-    "a short line": ("wanted one of 11 numbers", [[1.0] * 11] * 10 + [[1.0]]),
+    "a short line": ("11 lines of 11 numbers", [[1.0] * 11] * 10 + [[1.0]]),
     "not causal": ("ones on its diagonal", np.ones((11, 11))),
     "no numbers": ("wanted a number", [["a"] * 11] * 11),
     "not finite": ("finite", np.full((11, 11), np.nan)),
-    "no file": ("nowhere.csv", {"file": "nowhere.csv"}),
+    "no file": ("nowhere.csv", "nowhere.csv"),
 }
 
 
@@ -333,7 +333,7 @@ def test_what_is_no_factor_of_ones_own_is_refused(why: str) -> None:
 def test_a_file_of_words_is_no_factor(tmp_path: Path) -> None:
     (tmp_path / "factor.csv").write_text("1,words\n")
     with pytest.raises(InputError, match="no table of numbers"):
-        decentral_dp.plan(scenario({"file": str(tmp_path / "factor.csv")}, rounds=T))
+        decentral_dp.plan(scenario(str(tmp_path / "factor.csv"), rounds=T))
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -349,8 +349,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
     "nothing": ("give across", {"privacy.correlation": {}}),
     "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "banded_square_root", "ratio": 2.0}}),
-    "two factors": ("either bands or file", {"privacy.correlation": {"in_time": {"bands": 2, "file": "factor.csv"}}}),
-    "no factor": ("either bands or file", {"privacy.correlation": {"in_time": {}}}),
+    "no factor": ("banded_square_root", {"privacy.correlation": {"in_time": "antipgd"}}),
 }
 
 

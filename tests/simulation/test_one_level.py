@@ -14,7 +14,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.exchange import Gossip
 from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics

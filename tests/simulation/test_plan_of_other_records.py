@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from decentral_dp.config import components, scenario_components
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
 from decentral_dp.data.partition import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
@@ -45,7 +45,7 @@ def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> N
     with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
         PrivacyStatement.from_dict(content)
     folder = write_run(tmp_path / "run", changes={"privacy": content})
-    with pytest.raises(InputError, match="run the scenario again"):
+    with pytest.raises(InputError, match="not what a run"):
         read_result(folder)
 
 
@@ -89,16 +89,13 @@ def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [({"format": FORMAT + 1}, "its format is not 1"), ({"rounds": "many"}, "does not hold what a run writes")],
-)
-def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+@pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"rounds": "many"}])
+def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     decentral_dp.run(load(*SETTINGS["gossip"]), out=tmp_path / "run")
     path = tmp_path / "run" / "result.json"
     content = {**json.loads(path.read_text(encoding="utf-8")), **change}
     path.write_text(text_of(seal(content)), encoding="utf-8")
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match="not what a run"):
         read_result(tmp_path / "run")
 
 
@@ -117,12 +114,3 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
     for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
         with pytest.raises((ValueError, OverflowError)):
             AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])
-
-
-def test_a_plan_holds_the_statement_of_its_job() -> None:
-    plan = decentral_dp.plan("regularisation_tuner")
-    assert plan.setting == "coordinator_bilevel"
-    assert max(plan.epsilon) == plan.privacy.epsilon_max <= 1.0
-    assert plan.privacy.pools_records
-    assert plan.delta == 1e-6
-    assert plan.ledger["round"].max() == 15

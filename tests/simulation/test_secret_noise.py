@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy import randomness
 from decentral_dp.privacy.randomness import Keystreams, Philox, SecretRoot, Streams
 from decentral_dp.simulation import run as runner
@@ -119,20 +119,6 @@ def test_blocks_and_the_compiled_part_do_not_matter(
             np.testing.assert_array_equal(other.last_snapshot.released[channel], value, strict=True)
     seeded = decentral_dp.run(given)
     assert all((seeded.released[c] != v).any() for c, v in whole.last_snapshot.released.items())
-
-
-def test_two_secret_runs_have_nothing_in_common(scenario: Make) -> None:
-    given = scenario()
-    del given["seed"]
-    one, other = (decentral_dp.run(given).released for _ in range(2))
-    assert all((one[c] != other[c]).any() for c in one)
-
-
-def test_the_root_names_its_generator() -> None:
-    secret, seeded = randomness.secret_root(), randomness.seeded_root(1, b"scenario")
-    for root, name in ((secret, "aes-256-ctr"), (seeded, "philox-4x64")):
-        assert randomness.generator_of(root) == name
-        assert randomness.root_of(randomness.root_bytes(root), name) == root
 
 
 def test_two_runs_of_one_job_share_no_secret_draw() -> None:

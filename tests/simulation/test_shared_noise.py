@@ -100,7 +100,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(
 
 def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
     own = {"epsilon": None, "y": {"scale": 0.02}}
-    plans = [decentral_dp.plan(scenario({**own, "observer": {"colluders": q}})) for q in range(4)]
+    plans = [decentral_dp.plan(scenario({**own, "colluders": q})) for q in range(4)]
     spent = [plan.privacy.epsilon_max for plan in plans]
     assert spent[0] < spent[1] < spent[2] == spent[3]
     alone = decentral_dp.plan(scenario({**own, "correlation": None})).privacy.epsilon_max
@@ -113,7 +113,7 @@ def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
 
 
 def test_a_plan_and_a_folder_name_the_observer(tmp_path: Path) -> None:
-    job = scenario({"observer": {"colluders": 1}})
+    job = scenario({"colluders": 1})
     text = str(decentral_dp.plan(job))
     assert "Adversary: observes all messages, colludes with 1 agent." in " ".join(text.split())
     run = decentral_dp.run(job, out=tmp_path / "run")
@@ -156,14 +156,13 @@ def test_samples_and_local_steps_are_priced_with_it() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "laplace": ({"mechanism": "laplace"}, {}, "under Gaussian noise only"),
-    "observer": ({"observer": "neighbours"}, {}, "command network"),
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
     "alone with everybody": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
     "a ratio of many": ({"correlation": {"across": "optimised", "ratio": 2.0}}, {}, "a scale for each link"),
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "links that stay"),
-    "many tell": ({"correlation": OPTIMISED, "observer": {"colluders": 2}}, {}, "against one colluder"),
-    "large": ({"correlation": OPTIMISED, "observer": {"colluders": 1}}, {"agents": 60}, "or 40 against one colluder"),
+    "many tell": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
+    "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),
     "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
 }
 
@@ -203,7 +202,7 @@ def test_all_but_one_leave_an_agent_its_own_noise() -> None:
     """Noise that sums to zero over all: with everybody else told of, what is left is what an agent added itself."""
     own = {"epsilon": None, "y": {"scale": 0.02}}
     spent = [
-        decentral_dp.plan(scenario({**own, "correlation": correlation, "observer": {"colluders": q}})).privacy
+        decentral_dp.plan(scenario({**own, "correlation": correlation, "colluders": q})).privacy
         for correlation, q in ((ZERO_SUM, 0), (ZERO_SUM, 4), (ZERO_SUM, 5), (None, 0))
     ]
     prices = [one.epsilon_max for one in spent]
@@ -215,9 +214,9 @@ def test_all_but_one_leave_an_agent_its_own_noise() -> None:
 
 def test_an_agent_is_left_whose_records_are_hidden() -> None:
     for correlation in (PAIRWISE, None):
-        five, six = (scenario({"correlation": correlation, "observer": {"colluders": q}}) for q in (5, 6))
+        five, six = (scenario({"correlation": correlation, "colluders": q}) for q in (5, 6))
         decentral_dp.plan(five)
-        with pytest.raises(InputError, match=r"privacy\.observer: .*got 6 colluders of 6 agents"):
+        with pytest.raises(InputError, match=r"privacy\.colluders: .*got 6 colluders of 6 agents"):
             decentral_dp.plan(six)
 
 
@@ -225,7 +224,7 @@ def test_a_ratio_that_is_left_out_errs_little() -> None:
     correlation = {"across": "pairwise"}
     chosen = decentral_dp.plan(scenario({"correlation": correlation})).privacy.shared.ratio
     assert 1.0 < chosen < 10.0
-    against_one = decentral_dp.plan(scenario({"correlation": correlation, "observer": {"colluders": 1}}))
+    against_one = decentral_dp.plan(scenario({"correlation": correlation, "colluders": 1}))
     assert against_one.privacy.shared.ratio < chosen
     with pytest.raises(InputError, match=r"privacy\.correlation\.ratio"):
         decentral_dp.plan(scenario({"correlation": correlation}, {"over_time": "matching"}))

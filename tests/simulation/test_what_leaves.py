@@ -19,7 +19,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.estimators import DecentralisedClassifier
 from decentral_dp.privacy.randomness import SecretRoot, root_bytes
 from decentral_dp.privacy.secret import Secret
@@ -39,7 +39,7 @@ CENTRAL: dict[str, Any] = {
 BILEVEL: dict[str, Any] = {
     "problem": {"kind": "logistic_regularisation", "test": 0.2, "normalise": "l2", "classes": [0, 1]},
     "topology": {"kind": "complete", "agents": 2},
-    "algorithm": {"kind": "pp_ift", "rounds": 2, "domain": {"kind": "box", "low": -4.0, "high": 0.0}},
+    "algorithm": {"kind": "pp_ift", "rounds": 2, "domain": {"low": -4.0, "high": 0.0}},
     "privacy": {"epsilon": 4.0, "delta": 1e-5},
 }
 

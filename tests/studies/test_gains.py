@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 import tomli_w
 
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies.checks import check_study

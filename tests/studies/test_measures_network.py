@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.studies import runs
 from decentral_dp.studies.measures import NETWORK, named_measures

@@ -29,7 +29,8 @@ from hypothesis import strategies as st
 import decentral_dp.studies
 from decentral_dp import run
 from decentral_dp.cli import main as cli
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style

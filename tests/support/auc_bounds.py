@@ -1,4 +1,4 @@
-"""AUC bounds of games that no attack here plays, beside `privacy.accounting.auc_bounds`: see docs/proofs/31."""
+"""AUC bounds of games that no attack here plays, beside `auditing.membership.within_run`: see docs/proofs/31."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 from scipy.special import expit, ndtr
 
-from decentral_dp.privacy.accounting.auc_bounds import check_budget
 from papers.membership import shifted
 
 
@@ -24,9 +23,6 @@ def across_runs(epsilon: float, delta: float) -> float:
         epsilon: ε ≥ 0.
         delta: δ in [0, 1].
 
-    Raises:
-        ValueError: what is no (ε, δ).
-
     Limits:
         Attained: M tells which run it is with probability δ, and else by randomised response. See docs/proofs/31.
 
@@ -34,7 +30,6 @@ def across_runs(epsilon: float, delta: float) -> float:
         >>> round(across_runs(epsilon=1.0, delta=0.01), 4)
         0.7364
     """
-    check_budget(epsilon, delta)
     return 1.0 - (1.0 - delta) ** 2 * float(expit(-epsilon))
 
 
@@ -43,9 +38,6 @@ def within_run_gaussian(mu: float) -> float:
 
     What has probability 1 − A on one of them has at most Φ(Φ⁻¹(1 − A) + μ) on the other, so Φ⁻¹(A) ≤ μ − Φ⁻¹(A).
 
-    Raises:
-        ValueError: what is no μ.
-
     Limits:
         Attained: of two numbers 1 apart, in random order, M publishes the first plus N(0, 1/μ²).
 
@@ -53,17 +45,11 @@ def within_run_gaussian(mu: float) -> float:
         >>> round(within_run_gaussian(mu=1.0), 4), round(across_runs_gaussian(mu=1.0), 4)
         (0.6915, 0.7602)
     """
-    check_budget(mu, 0.0, "μ")
     return float(ndtr(0.5 * mu))
 
 
 def across_runs_gaussian(mu: float) -> float:
-    """Bound the AUC as `across_runs` for the same: Φ(μ/√2), for N(μ, 1) exceeds an independent N(0, 1).
-
-    Raises:
-        ValueError: what is no μ.
-    """
-    check_budget(mu, 0.0, "μ")
+    """Bound the AUC as `across_runs` for the same: Φ(μ/√2), for N(μ, 1) exceeds an independent N(0, 1)."""
     return float(ndtr(mu / math.sqrt(2.0)))
 
 
@@ -73,9 +59,6 @@ def within_run_removed(epsilon: float, delta: float) -> float:
     Without z, neither z nor z' is in D, and no score tells exchangeable ones apart: `shifted` from ½. Its other term,
     ½e^ε + δ, is never smaller, for cosh ε ≥ 1. It lies above (e^ε + δ)/(1 + e^ε), which is false here: replacing is
     removing and adding.
-
-    Raises:
-        ValueError: what is no (ε, δ).
 
     Limits:
         Attained with δ = 0. Of z and z', M of one of them names it with probability e^ε/(1 + e^ε), names the other with

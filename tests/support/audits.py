@@ -7,7 +7,6 @@ from typing import Any
 
 from decentral_dp.auditing.audit import AuditResult, play_game
 from decentral_dp.auditing.runs import plan_audit
-from decentral_dp.tasks.parallel import Workers
 
 
 def audit(
@@ -18,11 +17,7 @@ def audit(
     seed: int = 0,
     overrides: Any = (),
     out: str | Path | None = None,
-    progress: Any = None,
     canaries: int | None = None,
-    curve: bool = False,
-    jobs: int = 1,
-    address: str | None = None,
 ) -> AuditResult:
-    plan = plan_audit(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
-    return play_game(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))
+    plan = plan_audit(scenario, runs, vantage, confidence, seed, overrides, canaries)
+    return play_game(plan, None if out is None else Path(out))

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.published import as_published
 
-BOX = {"kind": "box", "low": -4.0, "high": 1.0}
+BOX = {"low": -4.0, "high": 1.0}
 
 
 def content(kind: str, **changes: Any) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Loop:
         self.rate = self.table.rate or 1.0
         self.noisy = job.scenario.privacy.guarantee != "none"
         self.clip = job.scenario.privacy.clip.get("x", math.inf) if self.noisy else math.inf
-        share = job.scenario.problem.positive_share
+        share = job.scenario.problem.own_keys().get("positive_share")
         self.f = Auc(share if isinstance(share, float) else 0.5)
         # Agent by agent: the coins are.
         self.records = [

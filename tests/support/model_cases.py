@@ -58,7 +58,7 @@ def case(name, device="cpu"):
     if name == "mlp":
         model = mlp(5, (7, 4), 2, 0, device)
     elif name == "resnet":
-        model = network_model(residual_network(SMALL_IMAGE, 2, 1, 2, 3), SMALL_IMAGE, device)
+        model = network_model(residual_network(SMALL_IMAGE, 2, 1, 2, 3), 16, device)
     else:
         model = as_model(drawn(make(), 1).to(device), d, device)
     return oracle, model, d

@@ -33,7 +33,7 @@ BASE: dict[str, Any] = {
         "penalty": 3.0,
         "inner": 3,
         "smoothness": 2.0,
-        "domain": {"kind": "box", "low": -1.5, "high": 0.2},
+        "domain": {"low": -1.5, "high": 0.2},
         "init": {"x": -0.4, "y": 0.1},
     },
     "privacy": {"epsilon": 6.0, "clip": {"x": 0.03, "y": 0.4, "z": 0.3}},

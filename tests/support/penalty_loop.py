@@ -251,7 +251,7 @@ class Naive:
         return out
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        table = self.job.scenario.algorithm.domain
+        table = self.job.components.keys.get("domain")
         if table is None:
             return x
         return np.minimum(np.maximum(x, table.low), table.high)

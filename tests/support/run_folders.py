@@ -87,7 +87,6 @@ STATEMENT: dict[str, Any] = {
     "free_channels": {},
     "noise": "",
     "numerical_slack": None,
-    "privacy_unit": "",
     "colluders": 0,
     "shared": None,
     "protected": "one record of one agent",

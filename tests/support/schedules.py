@@ -9,11 +9,7 @@ import numpy as np
 
 from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-
-
-class Power(NamedTuple):
-    scale: float
-    decay: float
+from decentral_dp.privacy.schedules import StepSize
 
 
 class AgentNoise(NamedTuple):
@@ -21,7 +17,7 @@ class AgentNoise(NamedTuple):
     decay: np.ndarray
 
 
-STEPS = {"x": Power(0.05, 0.95), "y": Power(0.05, 0.87), "z": Power(0.02, 0.75)}
+STEPS = {"x": StepSize(0.05, 0.95), "y": StepSize(0.05, 0.87), "z": StepSize(0.02, 0.75)}
 FIRST_DECAY = {"x": 0.80, "y": 0.76, "z": 0.60}
 RING_WEIGHT = 0.6
 AGENTS = np.arange(1, 11)
@@ -40,8 +36,8 @@ GLM = LipschitzConstants(
 GLM_SWAP = {"x": 0.0, "y": 2.0, "z": 2.5}
 
 
-def noise(agent: int) -> dict[str, Power]:
-    return {c: Power(1.0, FIRST_DECAY[c] + 0.01 * agent) for c in FIRST_DECAY}
+def noise(agent: int) -> dict[str, StepSize]:
+    return {c: StepSize(1.0, FIRST_DECAY[c] + 0.01 * agent) for c in FIRST_DECAY}
 
 
 def noise_of_all() -> dict[str, AgentNoise]:

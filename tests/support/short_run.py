@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.reporting import page
 
 

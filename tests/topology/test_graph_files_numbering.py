@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, from_edges, from_file, from_matrix, from_networkx
 from decentral_dp.topology.networkx_graphs import numbering

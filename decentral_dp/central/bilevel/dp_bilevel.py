@@ -94,12 +94,12 @@ class Defaults:
             raise dp.InputError(
                 f"algorithm.{key}: missing, and no default follows, as the problem's constants are not known (that "
                 "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
-                f"are numbers, problem.label_bound); give {key}."
+                f"are numbers, problem.label_range); give {key}."
             )
         if not context.domain.compact:
             raise dp.InputError(
                 f"algorithm.{key}: missing, and no default holds for every x; give {key}, or bound x by "
-                'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
+                "algorithm.domain, for example { low = -5.0, high = 0.0 }."
             )
         price = context.budget / math.sqrt(channels * context.rounds)
         return cls(context, context.family, *context.domain.corners(context.problem.p), price, penalty_weight)

@@ -27,7 +27,7 @@ Calibration inverts the accountants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -181,12 +181,10 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
         (T,) upper bounds.
 
     Raises:
-        InputError: as `price`, and for rounds that do not ascend.
+        InputError: as `price`.
     """
     _check_delta(delta)
     cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
-    if (np.diff(cuts) < 0).any():
-        raise InputError(f"spending: rounds must ascend, got {list(rounds)}; sort them.")
     charged = charges(ledger)
     worst = np.zeros(cuts.size)
     for split in charged.kinds:
@@ -392,7 +390,7 @@ def calibrate(
         of it.
 
     Raises:
-        InputError: a target that is not positive, or that no amount of noise on these releases can meet.
+        InputError: a target that no amount of noise on these releases can meet.
 
     Limits:
         With more than MOST_COLUMNS different schedules and a numerical composition, agents of similar cost share a
@@ -407,10 +405,9 @@ def calibrate(
         >>> calibrate(ledger, epsilon=0.5, delta=0.0)["y"].round(2).tolist()
         [2.0, 2.0]
     """
-    if not epsilon > 0.0 or not np.isfinite(epsilon):
-        raise InputError(f"privacy.epsilon: got {epsilon}, wanted a finite number above 0.")
     charged = charges(ledger)
-    _check_calibratable(ledger, charged)
+    for fault in _uncalibratable(ledger, charged, shares):
+        raise InputError(fault)
 
     def largest_if_alike(values: Array) -> Array:
         return np.full_like(values, values.max()) if alike else values
@@ -481,9 +478,6 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
     Returns:
         T; 0 if one round is too dear.
 
-    Raises:
-        InputError: the cap is not above 0.
-
     Example:
         >>> from decentral_dp.privacy.ledger import ChannelLedger
         >>> ones = np.ones((4, 1))
@@ -492,8 +486,6 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
         >>> rounds_within(Ledger(2, (laplace,)), cap=0.6, delta=0.0)
         2
     """
-    if not cap > 0.0:
-        raise InputError(f"privacy.cap: got {cap}, wanted a number above 0.")
 
     def is_within_cap(rounds: int) -> bool:
         return bool(epsilon_of(ledger.truncate(rounds), delta).max() <= cap)
@@ -507,35 +499,32 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
     return low
 
 
-def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
+def _uncalibratable(ledger: Ledger, charged: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
+    """Yield why no noise is found for these releases."""
     for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
-            raise InputError(
-                f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
-            )
+            yield f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
         if any(np.isinf(s).any() for s in c.sensitivity.values()):
-            raise InputError(
+            yield (
                 f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded and no noise makes up for it; "
                 "clip its records, or give the constants that bound it."
             )
-    sensitivity = any((line.loss > 0.0).any() for lines in charged.lines.values() for line in lines)
-    if not sensitivity:
-        raise InputError(
+    lines = [line for split_lines in charged.lines.values() for line in split_lines]
+    if not any((line.loss > 0.0).any() for line in lines):
+        yield (
             "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: a custom algorithm "
             "names what it releases in RELEASES."
         )
+    if shares is not None and set(shares) != set(charged.names):
+        yield f"privacy.share: wanted a share for each of {', '.join(charged.names)}, got {dict(shares)}."
+    if shares is not None and len({line.mechanism for line in lines}) > 1:
+        yield "privacy.share: channels of different mechanisms share no unit; give scales instead."
 
 
 def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
     """Channel → factor per agent that puts the channels' own costs in the proportion of the shares."""
     if shares is None:
         return {name: np.ones(agents) for name in charged.names}
-    if set(shares) != set(charged.names) or not all(s > 0.0 for s in shares.values()):
-        raise InputError(
-            f"privacy.share: wanted a positive share for each of {', '.join(charged.names)}, got {dict(shares)}."
-        )
-    if len({line.mechanism for lines in charged.lines.values() for line in lines}) > 1:
-        raise InputError("privacy.share: channels of different mechanisms share no unit; give scales instead.")
     out = {}
     for name in charged.names:
         cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -105,7 +105,8 @@ def charges(ledger: Ledger) -> Charges:
     """
     channels = ledger.charged_channels
     for c in channels:
-        _check(c, ledger.n_agents)
+        for fault in _faults(c, ledger.n_agents):
+            raise InputError(f"ledger: channel {c.channel!r} {fault}.")
     if not channels:
         return Charges((), (), np.zeros(ledger.n_agents, dtype=np.int64), {})
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
@@ -181,38 +182,39 @@ def _blocks(table: Array) -> Iterator[slice]:
     return (slice(start, start + height) for start in range(0, max(1, len(table)), height))
 
 
-def _check(c: ChannelLedger, agents: int) -> None:
+def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
+    """Yield why a channel cannot be priced soundly, in words that follow its name."""
     if c.mechanism.dominating_pair is None:
-        raise InputError(
-            f"ledger: channel {c.channel!r} was released by {c.mechanism.name!r}, of whose law no dominating pair is "
-            "known, so that no accountant can price it. Give it one, or list it as uncertified."
+        yield (
+            f"was released by {c.mechanism.name!r}, of whose law no dominating pair is known, so that no accountant "
+            "can price it. Give it one, or list it as uncertified"
         )
     rules = c.mechanism.amplified_by or ("fixed", "poisson")
     if (c.sampling if sampled_unit(c.sampling) is None else "poisson") not in rules:
-        raise InputError(
-            f"ledger: channel {c.channel!r} adds {c.mechanism.name} noise to batches drawn by {c.sampling!r} sampling; "
-            'no rule here covers that. "poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise.'
+        yield (
+            f"adds {c.mechanism.name} noise to batches drawn by {c.sampling!r} sampling; no rule here covers that. "
+            '"poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise'
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
-        raise InputError(f"ledger: channel {c.channel!r} must list {agents} agents and ascending rounds.")
+        yield f"must list {agents} agents and ascending rounds"
     shape = c.scale.shape
     for split, sensitivity in c.sensitivity.items():
         rate = c.rate[split]
         if sensitivity.shape != shape or rate.shape != shape or shape[0] != c.rounds.size:
-            raise InputError(
-                f"ledger: channel {c.channel!r} has {c.rounds.size} rounds, scales {shape}, {split} sensitivities "
-                f"{sensitivity.shape} and rates {rate.shape}; all must agree."
+            yield (
+                f"has {c.rounds.size} rounds, scales {shape}, {split} sensitivities {sensitivity.shape} and rates "
+                f"{rate.shape}; all must agree"
             )
         for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
             # The least number is not a number where one is not.
             if not values.min(initial=0.0) >= 0.0:
-                raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
+                yield f"has a {name} that is negative or not a number"
         if not rate.max(initial=0.0) <= 1.0:
-            raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
+            yield f"has a sampling rate above 1, {rate.max():g}"
         if not c.mechanism.amplified_by and (rate < 1.0).any():
-            raise InputError(
-                f"ledger: channel {c.channel!r} samples for a release by {c.mechanism.name!r}; no rule here covers it. "
-                "Read all records in every round, or take Laplace or Gaussian noise."
+            yield (
+                f"samples for a release by {c.mechanism.name!r}; no rule here covers it. Read all records in every "
+                "round, or take Laplace or Gaussian noise"
             )
 
 
@@ -425,7 +427,8 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
     drawn: dict[str, list[ChannelCharges]] = {}
     for line in lines:
-        pair = _pair(line)
+        # `charges` refuses a mechanism without one.
+        pair = cast(DominatingPair, line.mechanism.dominating_pair)
         # Mostly nothing is sampled, and the least rate says so at once.
         fresh = (line.rate < 1.0) & (line.loss > 0.0) if line.rate.min(initial=1.0) < 1.0 else None
         if fresh is None or not fresh.any():
@@ -437,16 +440,14 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     charged_plain = {pair: tuple(p for p in parts if p.loss.any()) for pair, parts in plain.items()}
     sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items()}
     for one, other in itertools.combinations(sampled.values(), 2):
-        _refuse_mixed(split, one, other)
+        common, i, j = np.intersect1d(one.rounds, other.rounds, return_indices=True)
+        both = ((one.base[i] > 0.0) & (other.base[j] > 0.0)).any(axis=1)
+        if both.any():
+            raise InputError(
+                f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms "
+                "or two ways of sampling; no amplification rule here covers both. Use one, or read all records."
+            )
     return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)
-
-
-def _pair(line: ChannelCharges) -> DominatingPair:
-    """Raises InputError where nothing is known to dominate the releases."""
-    pair = line.mechanism.dominating_pair
-    if pair is None:
-        raise InputError(f"ledger: channel {line.channel!r} has no dominating pair. Price its ledger by `charges`.")
-    return pair
 
 
 def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
@@ -470,16 +471,6 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
         rate[where] = np.where(fed, share, rate[where])
         taken[where] |= fed
     return Fresh(rounds, total ** (1.0 / power), np.where(taken, rate, 0.0))
-
-
-def _refuse_mixed(split: Split, a: Fresh, b: Fresh) -> None:
-    common, i, j = np.intersect1d(a.rounds, b.rounds, return_indices=True)
-    both = ((a.base[i] > 0.0) & (b.base[j] > 0.0)).any(axis=1)
-    if both.any():
-        raise InputError(
-            f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms or "
-            "two ways of sampling; no amplification rule here covers both. Use one, or read all records."
-        )
 
 
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:

@@ -59,12 +59,11 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
     """
     square, edges = np.square(own), csr_matrix(pair, dtype=np.float64).power(2)
     edges.eliminate_zeros()
-    if not ((square > 0.0).all() and np.isfinite(square).all() and np.isfinite(edges.data).all()):
-        raise InputError(f"noise: own scales are above 0 and all scales finite; got an own scale of {own.min()}.")
-    if edges.shape != (own.size, own.size) or edges.diagonal().any() or (edges != edges.T).nnz or colluders < 0:
+    is_finite = (square > 0.0).all() and np.isfinite(square).all() and np.isfinite(edges.data).all()
+    if not is_finite or edges.diagonal().any() or (edges != edges.T).nnz or colluders < 0:
         raise InputError(
-            f"noise: wanted one scale for both ends of each edge of {own.size} agents, and colluders from 0 on; "
-            f"got an array {edges.shape} and {colluders} colluders."
+            "noise: own scales are above 0, all scales finite and the same at both ends of each edge, and colluders at "
+            f"least 0; got own scales from {own.min()}, and {colluders} colluders."
         )
     # A smaller draw protects less. Beyond this it protects no better, and float64 would lose σ beside it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())

@@ -24,10 +24,9 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.private_state import Power
 from decentral_dp.privacy.mechanisms import LAPLACE, Mechanism, mechanism_of, noise_of
+from decentral_dp.privacy.schedules import StepSize
 
 # The explicit part of a sum; what is left is bracketed so tightly that more would not show.
 _EXPLICIT_ROUNDS = 100_000
@@ -36,8 +35,8 @@ _EXPLICIT_ROUNDS = 100_000
 class DecayingRelease(NamedTuple):
     """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
 
-    step: Power
-    noise: Power
+    step: StepSize
+    noise: StepSize
     clip: float
 
 
@@ -70,12 +69,11 @@ def round_losses(
         (rounds,) ε_t (Laplace) or μ_t (Gaussian).
 
     Example:
-        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> from decentral_dp.privacy.schedules import StepSize
         >>> query = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
         >>> round_losses(query, Arrivals(batch=5), rounds=3).round(4).tolist()
         [0.0606, 0.0181, 0.009]
     """
-    _check(query, arrivals)
     step, noise, _ = query
     t = np.arange(float(rounds))
     n = arrivals.warm_start + (t + 1.0) * arrivals.batch
@@ -104,12 +102,11 @@ def remainder(
         The bound; +inf where the sum diverges. See docs/proofs/04.
 
     Example:
-        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> from decentral_dp.privacy.schedules import StepSize
         >>> query = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
         >>> round(remainder(query, Arrivals(batch=5)), 3), remainder(query, Arrivals(batch=5, records=100))
         (0.122, inf)
     """
-    _check(query, arrivals)
     (step, noise, _), (batch, warm_start, records) = query, arrivals
     factor = _factor(query, mechanism)
     if factor == 0.0:
@@ -154,7 +151,7 @@ def price_endless(
         known. See docs/proofs/04.
 
     Example:
-        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> from decentral_dp.privacy.schedules import StepSize
         >>> gradient = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
         >>> round(price_endless([gradient], batch=5), 3), price_endless([gradient], batch=5, records=100)
         (0.122, inf)
@@ -185,13 +182,3 @@ def _binomial(power: float, least: float) -> Array:
     if power <= 2.0:
         return np.array([1.0, power, 0.5 * power * (power - 1.0)])
     return np.array([(1.0 + 1.0 / least) ** power])
-
-
-def _check(query: DecayingRelease, arrivals: Arrivals) -> None:
-    sizes = (query.step.scale, query.noise.scale, query.clip)
-    if not all(s >= 0.0 for s in sizes) or arrivals.batch < 1 or arrivals.warm_start < 0:
-        raise InputError(
-            "tail: wanted scales and clip of at least 0, a batch of at least 1 and a warm start of at least 0, got "
-            f"step {sizes[0]}, noise {sizes[1]}, clip {sizes[2]}, batch {arrivals.batch}, warm start "
-            f"{arrivals.warm_start}."
-        )

@@ -139,7 +139,7 @@ def pairwise(
         μ of every pair, with the arrival of the worst record.
 
     Raises:
-        InputError: shapes that do not fit, noise that is not positive, or what would take more than MOST_SECONDS.
+        InputError: noise that is not positive, or what would take more than MOST_SECONDS.
 
     References:
         Proof in docs/proofs/25.
@@ -156,12 +156,6 @@ def pairwise(
     g, s = np.asarray(injected, dtype=np.float64), np.asarray(noise, dtype=np.float64)
     shrink, shares = _per_agent(contraction, m), _per_agent(np.ones(len(g)) if share is None else share, m)
     arrives = np.arange(len(g))[:, None] == np.zeros(m) if arrivals is None else arrivals
-    shapes = [part.shape for part in (weights, shrink, g, s, arrives, shares)]
-    if shapes != [(m, m)] + [(len(g), m)] * 5:
-        raise InputError(
-            "network: mixing, contraction, injected, noise, arrivals and share have the shapes "
-            f"{', '.join(map(str, shapes))}; wanted (m, m), and (T, m) for the others."
-        )
     if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, shares)):
         raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
     sets = observer_sets(observers, m)

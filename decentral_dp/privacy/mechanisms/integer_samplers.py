@@ -21,8 +21,6 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.errors import InputError
-
 IntArray = NDArray[np.int64]
 
 _STEPS = 16  # levels of weights to a factor e, so that a proposal is accepted with probability e^{-1/16} or more
@@ -51,9 +49,6 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
         generator: of random bits.
         gamma: γ ≥ 0, rational.
 
-    Raises:
-        InputError: γ is negative: e^{−γ} is no probability then.
-
     Limits:
         γ = 0 is always True.
 
@@ -65,10 +60,6 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
         >>> bernoulli_exp(generator, Fraction(0)), bernoulli_exp(generator, Fraction(10**6))
         (True, False)
     """
-    if gamma < 0:
-        raise InputError(
-            f"bernoulli_exp: got gamma = {float(gamma):g}, wanted 0 or more; exp(-gamma) is a probability."
-        )
     return _coin(generator, gamma.numerator, gamma.denominator)
 
 

@@ -1,10 +1,8 @@
 """Mechanisms of a user's own: what such a class must have, and how it stands among the others.
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
-`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which gets as
-a `DrawContext` the agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
-is the default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one
-record), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
+default, for pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -12,11 +10,9 @@ its sampler has a law of this price no ledger can know: it is on the author's wo
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from itertools import accumulate
 from types import FunctionType
 from typing import Any
@@ -28,17 +24,13 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, DrawContext, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
-_METHODS = ("cost", "sample")
-_OPTIONAL_METHODS = ("grid", "float_slack")
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# Letters of a privacy unit.
-_LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 # Where noise is tried: agents, (index, channel) of their keys, and coordinates. A sound sampler has two equal rows or
@@ -51,8 +43,7 @@ class OutsideMechanism:
     """A user's mechanism among the others. Make one by `register_outside`.
 
     definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
-    text of its class, as far as there is one. privacy_unit: what its price is for, as "one group of 5 records"; "" is
-    one record.
+    text of its class, as far as there is one.
     """
 
     name: str
@@ -64,7 +55,6 @@ class OutsideMechanism:
     source: str = field(default="", compare=False)
     # Not compared: a class that came back from another process is another class.
     definition: Any = field(default=None, compare=False, repr=False)
-    privacy_unit: str = ""
 
     charged = adds_noise = proven = True
     columns_at_a_time = None
@@ -130,29 +120,20 @@ class OutsideMechanism:
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
         each = zip(out, query, grids, ratios, draws.generators(), strict=True)
-        for number, (row, one, g, ratio, generator) in enumerate(each):
-            for channel, (end, width) in enumerate(zip(ends, widths, strict=True)):
+        for row, one, g, ratio, generator in each:
+            for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
                 try:
-                    whose = request.drawing_of(number, channel) if self._takes_context else None
-                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
+                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
                     raise UserCodeError(str(error)) from error
         return out
 
-    @cached_property
-    def _takes_context(self) -> bool:
-        """Whether the author's sampler asks whose noise it draws."""
-        return "context" in inspect.signature(self.definition.sample).parameters
-
-    def _sample(
-        self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: DrawContext | None = None
-    ) -> Array:
-        context = () if whose is None else (whose,)
-        draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
+    def _sample(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
+        draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
         if draws.shape != query.shape or not np.isfinite(draws).all():
             raise _refusal(self.definition, "sample", f"gave {_value_text(draws)}, wanted {query.size} finite numbers")
         if (np.rint(draws / grid) != draws / grid).any():
@@ -163,6 +144,23 @@ class OutsideMechanism:
                 "added, and return multiples of the grid",
             )
         return draws
+
+
+def _is_deviation(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0.0 < value < math.inf
+
+
+# Attribute of a class, whether a value of it is one (None if there is none), and what it is.
+_ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("name", lambda value: isinstance(value, str) and value.isidentifier(), 'a name such as "staircase"'),
+    ("norm", lambda value: value in ("l1", "l2"), 'norm = "l1" or "l2", in which its sensitivity is measured'),
+    ("unit", lambda value: value in (None, *_UNITS), 'unit = "ε" (pure) or "μ" (a Gaussian pair)'),
+    ("deviation", _is_deviation, "deviation, the standard deviation of its noise at scale 1, a number above 0"),
+    ("cost", callable, "a method cost"),
+    ("sample", callable, "a method sample"),
+    ("grid", lambda value: value is None or callable(value), "a method grid, or none of this name"),
+    ("float_slack", lambda value: value is None or callable(value), "a method float_slack, or none of this name"),
+)
 
 
 def register_outside(author: Any) -> OutsideMechanism:
@@ -178,33 +176,24 @@ def register_outside(author: Any) -> OutsideMechanism:
         raise InputError(
             f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}. Take another."
         )
-    if not isinstance(name, str) or not name.isidentifier():
-        raise _lacks(author, "name", 'a name such as "staircase"')
-    norm, deviation = getattr(author, "norm", None), getattr(author, "deviation", None)
-    unit: Any = getattr(author, "unit", "ε")
-    if norm not in ("l1", "l2"):
-        raise _lacks(author, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
-    if unit not in _UNITS:
-        raise _lacks(author, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
-    if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0.0 < deviation < math.inf:
-        raise _lacks(author, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0")
-    for method in _METHODS:
-        if not callable(getattr(author, method, None)):
-            raise _lacks(author, method, f"a method {method}")
-    for method in _OPTIONAL_METHODS:
-        if hasattr(author, method) and not callable(getattr(author, method)):
-            raise _lacks(author, method, f"a method {method}, or none of this name")
-    description, protected = getattr(author, "description", f"{name} noise"), getattr(author, "privacy_unit", "")
-    if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
-        wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
-        raise _lacks(author, "privacy_unit", wanted)
+    for attribute, is_one, what in _ATTRIBUTES:
+        if not is_one(getattr(author, attribute, None)):
+            got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
+            raise InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}. Add it to the class.")
     options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
     mechanism = OutsideMechanism(
-        name, str(description), norm, unit, float(deviation), ", ".join(options), digest_of(author), author, protected
+        author.name,
+        str(getattr(author, "description", f"{name} noise")),
+        author.norm,
+        getattr(author, "unit", "ε"),
+        float(author.deviation),
+        ", ".join(options),
+        digest_of(author),
+        author,
     )
-    _check_price(mechanism)
-    _check_sample(mechanism)
-    _check_noise(mechanism)
+    for faults in (_price_faults, _noise_faults):
+        for method, fault in faults(mechanism):
+            raise _refusal(author, method, fault)
     return mechanism
 
 
@@ -215,66 +204,56 @@ def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
     return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
 
 
-def _check_price(mechanism: OutsideMechanism) -> None:
-    """Refuse a price that falls with the sensitivity, grows with the noise, or is no number."""
+def _price_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
+    """Yield the fault of a price that falls with the sensitivity, grows with the noise, or is no number."""
     deltas, scales, widths = _TRIED_PRICES
     for width in widths:
         price = mechanism.cost(deltas, scales, width)
         if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
-            raise _refusal(
-                mechanism.definition,
+            yield (
                 "cost",
                 "must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
                 f"1, 2 at scale 1 it is {_value_text(price[:, 1])}",
             )
         if not (price[1:] > 0.0).all():
-            raise _refusal(mechanism.definition, "cost", "is 0 for a sensitivity above 0, as if noise hid everything")
+            yield "cost", "is 0 for a sensitivity above 0, as if noise hid everything"
         grid = mechanism.grid(scales, width)
         if grid.shape != scales.shape or not (grid > 0.0).all() or (np.frexp(grid)[0] != 0.5).any():
-            raise _refusal(
-                mechanism.definition, "grid", f"gave {_value_text(grid)}, wanted powers of two, one for each scale"
-            )
+            yield "grid", f"gave {_value_text(grid)}, wanted powers of two, one for each scale"
 
 
-def _check_sample(mechanism: OutsideMechanism) -> None:
-    """Refuse a sampler that raises, or gives another number of releases, or some off the grid. Raises InputError."""
-    slack = np.array([0.0, 1.0])
-    for width in _TRIED_PRICES[2]:
-        mechanism.float_slack(slack, width)
-        grid = float(mechanism.grid(np.ones(1), width)[0])
-        # Made up: no key of a run, and no query of one.
-        generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._sample(generator, query, grid, 1.0, DrawContext() if mechanism._takes_context else None)
+def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
+    """Yield the fault of a sampler without noise, or with equal noise under two keys or in two coordinates.
 
-
-def _check_noise(mechanism: OutsideMechanism) -> None:
-    """Refuse a sampler without noise, or with equal noise under two keys or in two coordinates.
-
-    The query is equal in all rows and coordinates, and so is the context. Only the keys of the generators differ.
+    The query is equal in all rows and coordinates. Only the keys of the generators differ.
 
     Raises:
-        InputError: the noise is missing or equal, or two draws under one key differ.
+        InputError: the sampler raises, or gives another number of values, or some off the grid.
     """
-    author, grid = mechanism.definition, float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
+    for width in _TRIED_PRICES[2]:
+        mechanism.float_slack(np.array([0.0, 1.0]), width)
+        # Made up: no key of a run, and no query of one.
+        generator, tried = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
+        mechanism._sample(generator, tried, float(mechanism.grid(np.ones(1), width)[0]), 1.0)
+    grid = float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
     # Public keys of no run.
     streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TRIED_AGENTS))
-    context = DrawContext() if mechanism._takes_context else None
 
     def draw(index: int, channel: int) -> list[Array]:
         query, generators = np.full(_TRIED_WIDTH, 0.3), Draws(streams, index, channel).generators()
-        return [mechanism._sample(generator, query, grid, 1.0, context) for generator in generators]
+        return [mechanism._sample(generator, query, grid, 1.0) for generator in generators]
 
     noised = np.array([row for key in _TRIED_KEYS for row in draw(*key)])
     if (constant := (noised == noised[0]).all(axis=0)).any():
         where = f"coordinate {np.argmax(constant)} one value under {len(noised)} keys"
-        raise _refusal(author, "sample", f"gives {where}; it adds no noise there, or noise that depends on no key")
+        yield "sample", f"gives {where}; it adds no noise there, or noise that depends on no key"
     if len(np.unique(noised, axis=0)) < len(noised):
-        raise _refusal(author, "sample", "gives equal noise under two keys; draw from the generator, and nothing else")
+        yield "sample", "gives equal noise under two keys; draw from the generator, and nothing else"
     if len(np.unique(noised, axis=1).T) < _TRIED_WIDTH:
-        raise _refusal(author, "sample", "gives two coordinates of a release the same noise; draw one for each")
+        yield "sample", "gives two coordinates of a release the same noise; draw one for each"
     if not np.array_equal(noised[:_TRIED_AGENTS], draw(*_TRIED_KEYS[0])):
         wanted = "draw from the generator, and keep nothing"
-        raise _refusal(author, "sample", f"gives two noises under one key, so that a resumed run differs; {wanted}")
+        yield "sample", f"gives two noises under one key, so that a resumed run differs; {wanted}"
 
 
 def _numbers(author: Any, method: str, *args: Any) -> Array:
@@ -293,12 +272,6 @@ def _numbers(author: Any, method: str, *args: Any) -> Array:
 def _failure(author: Any, method: str, error: BaseException) -> InputError:
     why = blame(error)
     return InputError(f"privacy.mechanism: {author.name}: {method} fails with {why}. Mend the class.")
-
-
-def _lacks(author: Any, attribute: str, what: str) -> InputError:
-    """A refusal for want of an attribute, or of one that is `what`."""
-    got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
-    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}. Add it to the class.")
 
 
 def _refusal(author: Any, method: str, what: str) -> InputError:

@@ -6,12 +6,8 @@ the prices needs `Mechanism`; what adds noise to values needs `NoiseMechanism`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.randomness import Draws
@@ -96,37 +92,12 @@ class Mechanism(Protocol):
         ...
 
 
-class DrawContext(NamedTuple):
-    """Whose noise is drawn, and when: what a sampler of a user's own is told that has an argument `context`.
-
-    Args:
-        agent: its number; −1 of a trusted coordinator.
-        release: its index, t·E + e of exchange e of the E of round t.
-        round: t; of a coordinator the index.
-        channel: of the release.
-        neighbours: (k,) numbers of the agent's neighbours, ascending; none of a coordinator.
-        weights: (k,) w_ij of these.
-
-    Example:
-        >>> DrawContext(agent=3, release=5, round=2, channel="y").round
-        2
-    """
-
-    agent: int = -1
-    release: int = 0
-    round: int = 0
-    channel: str = ""
-    neighbours: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    weights: Array = np.zeros(0)
-
-
 class Unnoised(NamedTuple):
     """Queries of some agents, all channels side by side, that are to be rounded and noised.
 
     draws: of the agents, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
     every coordinate. scale: of the noise in units of the grid, of the same shape. widths: of the channels as they were
-    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls. drawing_of: row
-    and number of the channel → whose noise it is.
+    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls.
     """
 
     draws: Draws
@@ -135,7 +106,6 @@ class Unnoised(NamedTuple):
     scale: Array
     widths: tuple[int, ...]
     workspace: Workspace
-    drawing_of: Callable[[int, int], DrawContext] = lambda row, channel: DrawContext()
 
 
 class NoiseMechanism(Mechanism, Protocol):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
-from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
-from decentral_dp.privacy.mechanisms.protocol import DrawContext, Unnoised, Workspace
+from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
     TimeFactor,
@@ -93,7 +92,6 @@ class ScheduledReleaser:
 
     mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
-    agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
     pairs: noise that the agents share with others, all of whom have the same schedules, of σ; by default none.
     factor: of noise that goes on from that of earlier rounds; by default it is fresh.
     """
@@ -104,12 +102,10 @@ class ScheduledReleaser:
         schedules: Mapping[str, NoiseSchedule],
         streams: Streams,
         releases_per_round: int = 1,
-        agents: NDArray[np.int64] | None = None,
-        network: Any = None,
         pairs: PairDraws | None = None,
         factor: TimeFactor | None = None,
     ) -> None:
-        self._agents, self._network, self.pairs, self.factor = agents, network, pairs, factor
+        self.pairs, self.factor = pairs, factor
         self.mechanism = mechanism_of(mechanism)
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
@@ -120,7 +116,6 @@ class ScheduledReleaser:
         self._past: tuple[int, Past] | None = None
         # Channel → what the last release added of the noise of earlier ones, (b, d).
         self.past_noise: dict[str, Array] = {}
-        self._alike: dict[tuple[str, ...], list[NoiseSchedule]] = {}
         # Channels and their widths → a round, and the noise of that one and of those that follow.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
@@ -146,7 +141,12 @@ class ScheduledReleaser:
         else:
             released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            charged, shared = (scale, {}) if self.pairs is None else self._charged_scale(index, scale, self.pairs)
+            charged, shared = scale, dict[str, Array]()
+            if self.pairs is not None:
+                # Charged at its effective scale; what was drawn of noise that neighbours share is listed beside it.
+                rounds = np.array([index // self.releases_per_round])
+                of_round, drawn = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
+                charged, shared = of_round[0], {name: values[0] for name, values in drawn.items()}
             if self.factor is not None and index:
                 noised = self._in_time(index, noised, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
@@ -171,12 +171,6 @@ class ScheduledReleaser:
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
 
-    def _charged_scale(self, index: int, scale: Array, pairs: PairDraws) -> tuple[Array, dict[str, Array]]:
-        """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
-        rounds = np.array([index // self.releases_per_round])
-        charged, shared = pairs.noise.charged_scales(scale[None], rounds, pairs.agents)
-        return charged[0], {name: drawn[0] for name, drawn in shared.items()}
-
     def _in_time(self, index: int, value: Bounded, scale: Array) -> Bounded:
         """The value with the sensitivities that it is charged at, whose rounds read records again and again."""
         width, at = value.private.shape[1], np.array([index])
@@ -199,7 +193,10 @@ class ScheduledReleaser:
     def _noise_from(self, t: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> list[_Noise]:
         """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
         mechanism = noise_of(self.mechanism, ", ".join(channels))
-        schedules = self._schedules_of(channels)
+        used = [self.schedules[c] for c in channels]
+        # One row where all agents have the same in every channel.
+        alike = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
+        schedules = [s.select(np.arange(1)) for s in used] if alike else used
         rows = schedules[0].scale.size
         rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * sum(widths)))))
         scales = np.stack([s.scales(rounds, self.mechanism) for s in schedules], axis=1)
@@ -214,14 +211,6 @@ class ScheduledReleaser:
             grid, ratio = (v.repeat(widths, axis=2) for v in by_row)
         return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
 
-    def _schedules_of(self, channels: tuple[str, ...]) -> list[NoiseSchedule]:
-        """Of these channels, each of (b,) agents, or of one where all agents have the same in every channel."""
-        if channels not in self._alike:
-            used = [self.schedules[c] for c in channels]
-            alike = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
-            self._alike[channels] = [s.select(np.arange(1)) for s in used] if alike else used
-        return self._alike[channels]
-
     def _add_noise(
         self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
@@ -230,10 +219,7 @@ class ScheduledReleaser:
         names = ",".join(channels)
         mechanism, queries, publics = noise_of(self.mechanism, names), [], []
         for channel, value in bounded.items():
-            if value.norm != mechanism.norm:
-                raise ValueError(
-                    f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
-                )
+            _require_norm(mechanism, channel, value)
             queries.append(value.private)
             publics.append(value.public)
         # All channels side by side, (b, Σ widths): few calls where the block is small.
@@ -259,8 +245,7 @@ class ScheduledReleaser:
             if factor is not None:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
-            whose = partial(self._drawing_of, index, channels, first)
-            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
+            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
             if shared is not None:
                 integers += shared[part]
             if factor is not None:
@@ -283,14 +268,12 @@ class ScheduledReleaser:
                 self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]
 
-    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> DrawContext:
-        """Whose noise it is, of a row counted from the first one of a part."""
-        agent = first + row if self._agents is None else int(self._agents[first + row])
-        drawing = DrawContext(agent, index, index // self.releases_per_round, channels[channel])
-        if self._network is None:
-            return drawing
-        near = self._network.neighbours(agent)
-        return drawing._replace(neighbours=near, weights=self._network.mixing[[agent]].toarray()[0, near])
+
+def _require_norm(mechanism: Mechanism, channel: str, value: Bounded) -> None:
+    if value.norm != mechanism.norm:
+        raise ValueError(
+            f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
+        )
 
 
 def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> dict[str, Array]:
@@ -299,6 +282,15 @@ def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> di
         columns[channel] = whole[:, end : end + width]
         end += width
     return columns
+
+
+def _planned_row(lines: Mapping[str, ChannelLedger], index: int, channel: str) -> tuple[ChannelLedger, int] | None:
+    """Return the line of a channel and the row of a release in it; None where it is not planned and charged."""
+    line = lines.get(channel)
+    if line is None or not line.mechanism.charged:
+        return None
+    row = int(np.searchsorted(line.rounds, index))
+    return (line, row) if row < line.rounds.size and line.rounds[row] == index else None
 
 
 # Room for the float64 arithmetic of a scale.
@@ -349,7 +341,7 @@ class PlannedReleaser:
 
     def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
         """Refuse a value that reads a larger sample than the planned one, whose rate is in the price."""
-        line, at = self._channels[channel], self._position(index, channel)
+        line, at = self._planned(index, channel)
         for split, moved in value.sensitivities.items():
             rate, planned = float(moved.rate[0]), float(line.rate[split][at, 0]) if split in line.rate else 1.0
             if line.mechanism != NO_NOISE and moved.sensitivity[0] > 0.0 and not rate <= planned * _ROUND_UP:
@@ -364,27 +356,22 @@ class PlannedReleaser:
             # As a paper prints it: what nothing is proven of may leave as it is, at an infinite price.
             return value.value
         mechanism = noise_of(released_by, channel)
-        if value.norm != mechanism.norm:
-            raise ValueError(
-                f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
-            )
+        _require_norm(mechanism, channel, value)
         d = value.private.shape[1]
         g = mechanism.grid(scale, d).reshape(1, 1)
         draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
-        whose = partial(_drawing_of, index, channel)
         out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
         # A part at a time, still in cache when it is used.
         for first in range(0, d, step):
             part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
-            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}, whose))
+            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}))
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
         """The smallest scale that costs no kind of record more than planned for this release."""
-        at = self._position(index, channel)
-        line = self._channels[channel]
+        line, at = self._planned(index, channel)
         if line.mechanism == NO_NOISE:
             return 0.0
         if self._fixed:
@@ -400,15 +387,14 @@ class PlannedReleaser:
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
         """What the release may cost one record of each kind: at scale 1, its sensitivity."""
-        at = self._position(index, channel)
-        return {split: float(s[at, 0]) for split, s in self._channels[channel].sensitivity.items()}
+        line, at = self._planned(index, channel)
+        return {split: float(s[at, 0]) for split, s in line.sensitivity.items()}
 
-    def _position(self, index: int, channel: str) -> int:
-        line = self._channels.get(channel)
-        at = -1 if line is None else int(np.searchsorted(line.rounds, index))
-        if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
+    def _planned(self, index: int, channel: str) -> tuple[ChannelLedger, int]:
+        planned = _planned_row(self._channels, index, channel)
+        if planned is None:
             raise ValueError(f"a release on {channel!r} with the index {index} was not planned")
-        return at
+        return planned
 
     def generator(self, index: int, channel: str) -> np.random.Generator:
         """The keyed random bits of one release."""
@@ -432,11 +418,6 @@ class PlannedReleaser:
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         """What was released so far, as a ledger of one agent."""
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
-
-
-def _drawing_of(index: int, channel: str, row: int, number: int) -> DrawContext:
-    """A coordinator's noise. Its rounds are counted by its releases, from 1."""
-    return DrawContext(release=index, round=index, channel=channel)
 
 
 # How far two computations of one sensitivity may differ by rounding.
@@ -486,13 +467,13 @@ class CheckedReleaser:
             raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing of it was released.") from error
 
     def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
-        line = self._lines.get(channel)
-        at = -1 if line is None else int(np.searchsorted(line.rounds, index))
-        if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
+        planned_row = _planned_row(self._lines, index, channel)
+        if planned_row is None:
             raise ReleaseRefusedError(
                 f"{self._step_location(index)} it releases {channel} from records, which was not planned and priced; "
                 "nothing of that round was released. Mend the plan of releases, or `step`."
             )
+        line, at = planned_row
         for split, moved in value.sensitivities.items():
             planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
             # Written so that what is not a number fails, too.

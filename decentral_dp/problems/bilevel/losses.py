@@ -83,12 +83,16 @@ class _Stack(NamedTuple):
 class LossProblem:
     """A problem whose oracles are derivatives of the given losses.
 
-    upper_loss, lower_loss, penalty (the regulariser), predict → the functions, as `from_losses` describes them;
-    classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
-    touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
-    it, even if it were missing wrongly.
-    start → variable → public vector that it starts from, added to the scenario's constants. device → where the losses
-    and their derivatives are computed; rows come back to the processor before they are clipped.
+    Args:
+        upper_loss, lower_loss, penalty, predict: the functions, as `from_losses` describes them.
+        p, q, n_features: dimensions of x and y, and columns of the records.
+        classes: their number; None where labels are numbers.
+        name: for messages.
+        reads_records: terms that read records. A term missing from it is not computed at all, so nothing can leak
+            through it, even if it were missing wrongly.
+        start: variable → public vector that it starts from, added to the scenario's constants.
+        device: where the losses and their derivatives are computed; rows come back to the processor before they are
+            clipped.
 
     A record that makes a loss raise (a singular matrix, a probability of NaN) counts as zero, as one whose derivative
     is not finite does: a run must not stop because of a private value.
@@ -102,7 +106,6 @@ class LossProblem:
     q: int
     n_features: int
     classes: int | None
-    declared_constants: LipschitzConstants | None
     name: str
     reads_records: Mapping[str, Split]
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
@@ -480,8 +483,8 @@ class LossProblem:
                 total += share
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """What the user declared, labelled so; nothing is derived from the losses."""
-        return self.declared_constants
+        """None: nothing bounds the losses but the clip."""
+        return None
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
@@ -531,7 +534,6 @@ def from_losses(
     classes: int | None = None,
     regulariser: Penalty | None = None,
     predict: Predict | None = None,
-    constants: LipschitzConstants | None = None,
     start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
 ) -> LossProblem:
@@ -554,7 +556,6 @@ def from_losses(
         regulariser: R, (x, y) → one number; default none.
         predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
             softmax of class scores, and σ(s) of one score s.
-        constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
         start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
             not hang on the records.
         name: for messages.
@@ -587,9 +588,8 @@ def from_losses(
             )
     with needing("from_losses"):
         reads_records = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
-    declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, starts)
+    problem = LossProblem(*functions, *sizes, classes, name, reads_records, starts)
     problem.check_rows_apart(COUNTS)
     return problem
 

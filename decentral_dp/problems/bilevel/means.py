@@ -61,6 +61,15 @@ class MeanProblem(Problem, Protocol):
     ) -> dict[str, Array]:
         return {}
 
+    def scaled_mean(self, records: MeanRecords, scale: float, clip: Clip, bound: float) -> Array:
+        """Average scale·a over records, (q,), each record's clipped to the bound."""
+        total, norms = np.zeros(self.q), linear.norms_of(records, clip)
+        with np.errstate(all="ignore"):
+            for part in linear.blocks(*records.features.shape):
+                factors = linear.clip_coefficients(np.full(norms[part].size, scale), norms[part], bound)
+                total += factors.dot(records.features[part])
+        return np.asarray(total / len(records.features))
+
 
 @dataclass(frozen=True)
 class MeanEstimation(MeanProblem):
@@ -90,22 +99,15 @@ class MeanEstimation(MeanProblem):
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
-        grad: Array | None = None
-        upper: Array | None = None
+        grad = self.scaled_mean(train, -1.0, clip, clip.y) if "lower_grad_y" in wanted else None
+        if "upper_grad_y" not in wanted:
+            return Terms(grad)
+        total = np.zeros(self.q)
         with np.errstate(all="ignore"):
-            if "lower_grad_y" in wanted:
-                total = np.zeros(self.q)
-                for part in linear.blocks(*train.features.shape):
-                    norms = linear.norms_of(train, clip)[part]
-                    total += linear.clip_coefficients(-np.ones(norms.size), norms, clip.y).dot(train.features[part])
-                grad = total / len(train.features)
-            if "upper_grad_y" in wanted:
-                total = np.zeros(self.q)
-                for part in linear.blocks(*validation.features.shape):
-                    away = y[:, None] - validation.features[part].T
-                    total += linear.clip_columns(away, 1.0, clip.norm, clip.z).sum(axis=1)
-                upper = total / len(validation.features)
-        return Terms(grad, upper_grad_y=upper)
+            for part in linear.blocks(*validation.features.shape):
+                away = y[:, None] - validation.features[part].T
+                total += linear.clip_columns(away, 1.0, clip.norm, clip.z).sum(axis=1)
+        return Terms(grad, upper_grad_y=total / len(validation.features))
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -169,13 +171,7 @@ class MeanLowerBound(MeanProblem):
     ) -> Terms:
         if "upper_grad_y" not in wanted:
             return Terms()
-        total = np.zeros(self.q)
-        with np.errstate(all="ignore"):
-            for part in linear.blocks(*validation.features.shape):
-                norms = linear.norms_of(validation, clip)[part]
-                factors = linear.clip_coefficients(np.full(norms.size, -self.slope), norms, clip.z)
-                total += factors.dot(validation.features[part])
-        return Terms(upper_grad_y=total / len(validation.features))
+        return Terms(upper_grad_y=self.scaled_mean(validation, -self.slope, clip, clip.z))
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         with np.errstate(over="ignore", invalid="ignore"):

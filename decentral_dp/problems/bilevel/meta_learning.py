@@ -26,7 +26,6 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
-from decentral_dp.models.dense import HiddenLayer
 from decentral_dp.models.protocol import Image, Slope
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
@@ -165,15 +164,8 @@ class Embedded(NamedTuple):
     label: NDArray[np.int64]
 
 
-class Heads(NamedTuple):
-    """The last layers of all tasks, (T·w, e + 1), as y and as z."""
-
-    y: Array
-    z: Array
-
-
 if TYPE_CHECKING:
-    # At run time torch is imported only for images.
+    # At run time torch is imported by the function that needs it.
     from decentral_dp.models.module import TorchModel
 
 
@@ -206,7 +198,7 @@ class MetaLearning(Ridged, Problem):
     name: ClassVar[str] = "meta_learning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    network: HiddenLayer | TorchModel
+    network: TorchModel
     n_features: int
     tasks: Tasks
     ridge: float = USUAL_RIDGE
@@ -243,11 +235,13 @@ class MetaLearning(Ridged, Problem):
         Raises:
             InputError: ways that these classes do not allow.
         """
-        network: HiddenLayer | TorchModel = HiddenLayer(n_features, width, seed)
-        if image is not None and min(image[:2]) >= 2:
-            from decentral_dp.models.networks import embedding_network, network_model
+        from decentral_dp.models import networks
 
-            network = network_model(embedding_network(image, width, seed), image)
+        if image is not None and min(image[:2]) >= 2:
+            module = networks.embedding_network(image, width, seed)
+        else:
+            module = networks.hidden_layer(n_features, width, seed)
+        network = networks.network_model(module, n_features)
         return cls(network, n_features, draw_tasks(tasks, ways, n_classes, seed), ridge)
 
     @property
@@ -287,7 +281,7 @@ class MetaLearning(Ridged, Problem):
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        heads = Heads(*np.stack([y, z]).reshape(2, -1, self.network.outputs + 1))
+        heads = np.stack([y, z]).reshape(2, -1, self.network.outputs + 1)
         means: dict[str, Array] = {}
         for records, prefix in zip(select_split(wanted, train, validation), ("lower", "upper"), strict=True):
             deep = wanted if isinstance(records, MetaRecords) else ()
@@ -300,9 +294,13 @@ class MetaLearning(Ridged, Problem):
         return Terms(**means)
 
     def _add(
-        self, sums: dict[str, Array], x: Array, heads: Heads, records: MetaRecords | Embedded, part: slice, clip: Clip
+        self, sums: dict[str, Array], x: Array, heads: Array, records: MetaRecords | Embedded, part: slice, clip: Clip
     ) -> None:
-        """Add the clipped contributions of some records to the sums asked for."""
+        """Add the clipped contributions of some records to the sums asked for.
+
+        heads: the last layers of all tasks as y and as z, (2, T·w, e + 1).
+        """
+        head, along = heads
         label = records.label[part]
         tape: Any = None
         if isinstance(records, Embedded):
@@ -310,8 +308,8 @@ class MetaLearning(Ridged, Problem):
         else:
             phi, tape = self.network.forward(x, records.features[part], "lower_jvp" in sums or "upper_grad_x" in sums)
         phi, norms = _finite(phi, clip.norm)
-        chances, residual = self.tasks.residual(heads.y @ phi.T, label)
-        residual, upstream = residual.reshape(len(heads.y), -1), heads.y[:, :-1]
+        chances, residual = self.tasks.residual(head @ phi.T, label)
+        residual, upstream = residual.reshape(len(head), -1), head[:, :-1]
 
         def add_sum(term: str, cotangents: Array, bound: float) -> None:
             if term in sums:
@@ -319,8 +317,8 @@ class MetaLearning(Ridged, Problem):
 
         add_sum("upper_grad_x", residual.T @ upstream, clip.x)
         if "lower_hvp" in sums:
-            slope = self.tasks.slope(chances, heads.z @ phi.T, label).reshape(len(heads.y), -1)
-            add_sum("lower_jvp", slope.T @ upstream + residual.T @ heads.z[:, :-1], clip.x)
+            slope = self.tasks.slope(chances, along @ phi.T, label).reshape(len(head), -1)
+            add_sum("lower_jvp", slope.T @ upstream + residual.T @ along[:, :-1], clip.x)
             sums["lower_hvp"] += (linear.clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
         # Last, for clipping scales the residual in place.
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)

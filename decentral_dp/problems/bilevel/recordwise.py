@@ -187,7 +187,7 @@ class RecordwiseProblem:
             except USER_ERRORS as error:
                 raise InputError(f"{self.name}: regulariser does not run: {blame(error)}. Mend it.") from error
             if not all(np.isfinite(part).all() for part in given):
-                raise InputError(f"{self.name}: regulariser, or its value, is not finite at a made-up point. Mend it.")
+                raise InputError(f"{self.name}: regulariser, or its value, is not finite at a synthetic point.")
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
         for name, shape in ({"predict": ()} | classes).items():
             if (method := getattr(self.author, name, None)) is not None:
@@ -299,28 +299,20 @@ def try_rows(
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blame(error)}. Mend it.") from error
-        if computed.shape != wanted:
-            raise InputError(
-                f"{name} gives shape {computed.shape} for {len(labels)} records; wanted {wanted}. Mend it."
-            )
         # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
-        if near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any():
-            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records. Mend it.")
+        fits = computed.shape == wanted
+        if not fits or (near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any()):
+            got = "no finite number" if fits else f"shape {computed.shape}"
+            raise InputError(f"{name} gives {got} for {len(labels)} synthetic records, expected {wanted}.")
         return {"what it gives": computed}
 
     fault = row_dependence(rows, tried)
-    if fault is None:
-        return
-    if fault.place is None:
+    if fault is not None:
         raise InputError(
-            f"{name} gives two answers to one question, so it draws or counts something. Make it a pure function."
+            f"{name} {fault.text}, and no clip bounds what one record moves then. Fix: make it a pure function, whose "
+            "row k is computed from record k only."
         )
-    raise InputError(
-        f"{name} mixes records: of {fault.size} made-up ones, row {fault.row + 1} changed when number "
-        f"{fault.place + 1} was replaced, and clipping bounds none of them then. Compute row k from record k "
-        "alone."
-    )
 
 
 def _split(term: str) -> Split:

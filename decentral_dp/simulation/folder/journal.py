@@ -343,8 +343,10 @@ class RunInProgress:
             # At most twice as many as before: the first rounds may be quicker than those that follow.
             self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
             self._leased_at, self._leased_from = now, s.round
-            self._leased = min(s.round + self._ahead, self._job.rounds)
-            self._write(leased=self._leased)
+            leased = min(s.round + self._ahead, self._job.rounds)
+            self._write(leased=leased)
+            # Only a lease that is on the disk counts.
+            self._leased = leased
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
         started = time.monotonic()

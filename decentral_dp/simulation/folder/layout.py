@@ -26,7 +26,6 @@ from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import set_file
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
-from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
 from decentral_dp.simulation.summary import title_of
@@ -86,7 +85,7 @@ def require_new(option: str, file: Path) -> None:
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
-    """The scenario with every default filled in, the versions and the seed (never a secret root).
+    """The scenario with every default filled in, and the seed (never a secret root).
 
     Args:
         c: what the scenario names.
@@ -95,7 +94,6 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
-    content["versions"] = versions()
     content.pop("objects")
     if objects := c.objects:
         content["objects"] = objects
@@ -129,9 +127,9 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
         return str(path) if folder is None else portable_path(path, folder)
 
     for place, path in c.files.items():
-        set_file(content, place, copies.get(path) or name(path))
+        set_file(content, place, copies.get(path.resolve()) or name(path))
     code = scenario.code_files().values()
-    folders = [CODE if copies.get(path) == f"{CODE}/{path.name}" else name(path.parent) for path in code]
+    folders = [CODE if copies.get(path.resolve()) == f"{CODE}/{path.name}" else name(path.parent) for path in code]
     content.pop("code_folders", None)
     if folders:
         content["code_folders"] = list(dict.fromkeys(folders))
@@ -161,48 +159,33 @@ def remove_inputs(folder: Path) -> None:
 
 
 def _copies(c: Components, folder: Path) -> dict[Path, str]:
-    """File → its name in the run folder, of those that have one there."""
-    # By resolved paths: a file that code imports is named by nobody.
+    """Return the files that have a copy in the run folder: resolved path → name there."""
     copies: dict[Path, str] = {}
-    named: dict[Path, Path] = {}
     home = folder.resolve()
     # Modules first, which keep their names.
-    for place, path in (*c.scenario.code_files().items(), *c.files.items()):
-        named[path] = resolved = path.resolve()
-        if resolved in copies:
+    for place, named in (*c.scenario.code_files().items(), *c.files.items()):
+        path = named.resolve()
+        if path in copies:
             continue
-        if resolved.is_relative_to(home):
-            copies[resolved] = resolved.relative_to(home).as_posix()
+        if path.is_relative_to(home):
+            copies[path] = path.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
-            copies |= _code_copies(resolved, copies)
-        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time", "file")) or _is_graph(place, path):
-            copies[resolved] = _free(f"{INPUTS}/{path.name}", copies.values())
-    return {path: copies[resolved] for path, resolved in named.items() if resolved in copies} | copies
+            copies |= _code_copies(path, copies)
+        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time")) or place[0] == "topology":
+            name = f"{INPUTS}/{path.name}"
+            copies[path] = f"{INPUTS}/{len(copies)}-{path.name}" if name in copies.values() else name
+    return copies
 
 
 def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
-    """Names of a Python file and of those of its folder that it imports, which keep theirs; none where it stays.
+    """Return the names of a Python file and of those of its folder that it imports; none if they are not copied.
 
-    It stays where one of them asks where it is, or where another file of the run folder has its name.
+    They stay where they are if one of them reads `__file__`, or another file of the run folder has its name.
     """
-    imports = {other: f"{CODE}/{other.name}" for other in imports_of_folder(path)}
-    taken = {name for other, name in copies.items() if other not in imports}
-    is_renamed = any(copies.get(other, name) != name for other, name in imports.items())
-    if (
-        is_renamed
-        or taken & {*imports.values()}
-        or any(b"__file__" in regular(p, "scenario").read_bytes() for p in (path, *imports))
-    ):
-        return {}
-    return {**imports, path: _free(f"{CODE}/{path.name}", {*taken, *imports.values()})}
-
-
-def _is_graph(place: tuple[str, ...], path: Path) -> bool:
-    return place[0] == "topology" and path.suffix.lower() != ".py"
-
-
-def _free(name: str, taken: Any) -> str:
-    """The name, with a number before its ending where another file has it."""
-    stem, dot, ending = name.rpartition(".")
-    number = next(k for k in range(1, len(taken) + 2) if (name if k == 1 else f"{stem}-{k}{dot}{ending}") not in taken)
-    return name if number == 1 else f"{stem}-{number}{dot}{ending}"
+    names = {other: f"{CODE}/{other.name}" for other in (*imports_of_folder(path), path)}
+    owners = {name: other for other, name in copies.items()}
+    for other, name in names.items():
+        is_taken = owners.get(name, other) != other or copies.get(other, name) != name
+        if is_taken or b"__file__" in regular(other, "scenario").read_bytes():
+            return {}
+    return names

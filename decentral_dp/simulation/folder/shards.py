@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from decentral_dp.config.components import Components, components_of
+from decentral_dp.config.components import Components, load_components
 from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
 from decentral_dp.config.schema import Scenario, set_file
 from decentral_dp.data import Dataset, Shards, declared_ranges
@@ -54,7 +54,7 @@ def write_shards(
         ...     [path.name for path in write_shards("quadratic", folder, ["topology.agents=2"])]
         ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
     """
-    c, out = components_of(scenario, overrides), Path(out)
+    c, out = load_components(scenario, overrides), Path(out)
     s = c.scenario
     _check(c)
     check_writable(out)
@@ -118,7 +118,6 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
 def _scenario(c: Components, loaded: Dataset) -> str:
     """The scenario with the same settings, for the files beside it, which hold features."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
-    content.pop("versions", None)
     for place, path in c.files.items():
         if place != ("problem", "data"):
             set_file(content, place, str(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -95,13 +95,6 @@ def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 
 
-def bounded_labels(s: Scenario, labels: Any) -> Array:
-    """(n,) labels as numbers, cut at their declared bound, where there is one."""
-    numbers = as_numbers(labels)
-    bound = s.problem.label_bound
-    return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
-
-
 def as_numbers(labels: Any) -> Array:
     """(n,) labels as float64."""
     return np.asarray(labels, dtype=np.float64)
@@ -145,10 +138,9 @@ def read_shards(
     shards: AgentShards,
     problem: Any,
     norm: Norm,
-    label_bound: float | None = None,
     scored: bool = False,
 ) -> tuple[dict[Split, list[Any]], list[Any | None]]:
-    """Kind → the records of each agent as a problem reads them, labels cut at their bound; its test records, if scored.
+    """Kind → the records of each agent as a problem reads them; its test records, if scored.
 
     Raises InputError where a file is not the manifest's.
     """
@@ -156,8 +148,6 @@ def read_shards(
     tests: list[Any | None] = []
     for agent in agents:
         mine = shards.read_agent(int(agent))
-        if label_bound is not None:
-            mine = replace(mine, labels=np.clip(as_numbers(mine.labels), -label_bound, label_bound))
         for split, own in records_in(problem, mine, norm, int(agent)).items():
             records[split] += own
         tests.append(test_records(problem, mine, norm) if scored else None)

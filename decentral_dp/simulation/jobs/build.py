@@ -17,10 +17,9 @@ from typing import Unpack
 
 import numpy as np
 
-from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source, nearest_of
-from decentral_dp.config.missing_keys import refusal_of_missing_keys
-from decentral_dp.config.scenario_components import check_device, check_sizes
+from decentral_dp.config.scenario_components import check_run_device, check_sizes
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
@@ -98,21 +97,18 @@ def build_job(scenario: Source | Components, **objects: Unpack[Objects]) -> Plan
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
-    try:
-        check_device(c)
-        check_sizes(c)
-        asked = c.scenario.run.measures
-        unknown = next((name for name in asked or () if name not in MEASURES and not c.problem.is_outside), None)
-        if unknown is not None:
-            raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
-        # One-level training has all measures of probabilities by default.
-        of_classes = tuple(CLASS_MEASURES) if asked is None and c.one_level else measures_of_classes(asked or ())
-        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
-        _check_probabilities(job)
-    except InputError as error:
-        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+    c = scenario if isinstance(scenario, Components) else load_components(scenario, **objects)
+    check_run_device(c)
+    check_sizes(c)
+    asked = c.scenario.run.measures
+    unknown = next((name for name in asked or () if name not in MEASURES and not c.problem.is_outside), None)
+    if unknown is not None:
+        raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
+    # One-level training has all measures of probabilities by default.
+    of_classes = tuple(CLASS_MEASURES) if asked is None and c.one_level else measures_of_classes(asked or ())
+    with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
+        job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
+    _check_probabilities(job)
     return job.with_root(noise_root(c.scenario.seed))
 
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import Scenario, TimeFactorTable
+from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.regular import regular
@@ -45,28 +45,27 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts) -> T
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    if isinstance(given, str):
-        given = TimeFactorTable(bands=gap)
-    bands = given.bands if isinstance(given, TimeFactorTable) else None
-    if bands is not None:
-        return banded_square_root(rounds, bands, apart=gap)
+    if given == "banded_square_root":
+        given = gap
+    if isinstance(given, int):
+        return banded_square_root(rounds, given, apart=gap)
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
     return factor_of(_own_inverse(s, given), reads)
 
 
-def _own_inverse(s: Scenario, factor: TimeFactorTable | list[list[float]]) -> Array:
+def _own_inverse(s: Scenario, factor: str | list[list[float]]) -> Array:
     """The custom C⁻¹ of a scenario, (T, T), as rows or in a file. Raises InputError for another shape."""
-    rounds, rows, place = s.algorithm.rounds, factor, IN_TIME
-    if isinstance(rows, TimeFactorTable):
-        path, place = s.resolve(str(rows.file)), f"{IN_TIME}.file"
+    rounds, rows = s.algorithm.rounds, factor
+    if isinstance(rows, str):
+        path = s.resolve(rows)
         try:
-            rows = np.loadtxt(regular(path, place), delimiter=",", ndmin=2).tolist()
+            rows = np.loadtxt(regular(path, IN_TIME), delimiter=",", ndmin=2).tolist()
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{place}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
+                f"{IN_TIME}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
             ) from error
     if {rounds} != {len(rows), *map(len, rows)}:
-        raise InputError(f"{place}: got {len(rows)} lines, wanted one of {rounds} numbers for each of {rounds} rounds.")
+        raise InputError(f"{IN_TIME}: got {len(rows)} lines, expected {rounds} lines of {rounds} numbers.")
     return np.array(rows)
 
 

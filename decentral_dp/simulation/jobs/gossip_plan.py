@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants
 from decentral_dp.config.components import Components
-from decentral_dp.config.schema import Noise, by_channel
+from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
@@ -258,14 +258,14 @@ def schedules(r: Resolved) -> dict[str, NoiseSchedule]:
     """Return channel → noise schedule of the charged channels as declared, of scale 1 if a target will calibrate it."""
     m = r.topology.n_agents
 
-    def schedule_of(table: Noise) -> NoiseSchedule:
+    def schedule_of(table: NoiseTable) -> NoiseSchedule:
         scale = np.broadcast_to(np.asarray(1.0 if table.scale is None else table.scale, dtype=np.float64), (m,))
         decay = np.broadcast_to(np.asarray(table.decay, dtype=np.float64), (m,))
         with np.errstate(over="ignore"):
             decay = decay + table.decay_per_agent * np.arange(1, m + 1)
         return NoiseSchedule(scale.copy(), decay, schedule_points(table.points))
 
-    return {channel: schedule_of(r.privacy.noise(family) or Noise()) for channel, family in r.charged.items()}
+    return {channel: schedule_of(r.privacy.noise(family) or NoiseTable()) for channel, family in r.charged.items()}
 
 
 def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:

@@ -308,13 +308,8 @@ def _too_large_for_scales(d: Setup) -> bool:
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
-        lambda d: _first(
-            {
-                "problem.label_bound": d.s.problem.label_bound is not None,
-                "privacy.constants": d.privacy.constants is not None,
-            }
-        ),
-        "{it}",
+        lambda d: d.privacy.constants is not None,
+        "privacy.constants",
         "{of.kind} clips contributions, and needs none",
         "leave it out",
     ),
@@ -335,7 +330,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     # Privacy: threat model and unit.
     Refusal(
         lambda d: d.privacy.colluders >= d.declared_topology.n_agents,
-        "privacy.observer",
+        "privacy.colluders",
         "no agent is left whose records ε protects (got {of.privacy.colluders} colluders of "
         "{of.declared_topology.n_agents} agents)",
         "give fewer colluders than agents",
@@ -345,12 +340,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "privacy.neighbours",
         '"zero_out" is derived for algorithms of this package, not for {of.kind}',
         'take "replace"',
-    ),
-    Refusal(
-        lambda d: d.is_private and d.unit != RECORD and getattr(d.components.mechanism, "privacy_unit", ""),
-        "{of.unit_key}",
-        "the mechanism states its price for {it}",
-        "leave it out",
     ),
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.stream.kind == "minibatch",
@@ -370,7 +359,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         lambda d: d.stream.kind == "turns" and d.is_private and d.time_correlation is None,
         "problem.stream",
         "turns are priced in noise that is correlated over rounds, or fresh by a band of 1",
-        'give for example privacy.correlation = {{ in_time = {{ bands = 1 }} }}, or take "all"',
+        'give for example privacy.correlation = {{ in_time = 1 }}, or take "all"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
@@ -454,7 +443,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "leave it out",
     ),
     Refusal(
-        lambda d: d.is_minimax and d.s.problem.positive_share == "released",
+        lambda d: d.is_minimax and d.s.problem.own_keys().get("positive_share") == "released",
         "problem.positive_share",
         "{of.kind} has nobody who could release it for all agents",
         "give a public number",

@@ -289,7 +289,7 @@ class GossipJob(PlannedJob):
             return None
         made = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
-        return made if table.consensus else replace(made, consensus=made.contraction(max(widths)))
+        return replace(made, consensus=made.contraction(max(widths)))
 
     @property
     def public_scale(self) -> float:
@@ -395,10 +395,10 @@ class GossipJob(PlannedJob):
             noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
-        per_round, network = self.algorithm.releases_per_round, self.public_network
+        per_round = self.algorithm.releases_per_round
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
         shared = (pairs, self.factor)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network, *shared)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, *shared)
         node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)

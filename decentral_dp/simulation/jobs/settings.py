@@ -48,7 +48,7 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.component_tables import Step
+from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import Scenario, by_channel
@@ -265,7 +265,7 @@ def with_settings(
             )
         )
         step, clip = (float(f"{value:.3g}") for value in planned[:2])
-    changes: dict[str, Any] = {} if "y" in c.keys else {"y": Step(scale=step)}
+    changes: dict[str, Any] = {} if "y" in c.keys else {"y": Schedule(scale=step)}
     changes |= {"centring": False} if why else {}
     bounds = dict(s.privacy.clip) if s.privacy.clip or not noisy else {"y": clip}
     update: dict[str, Any] = {"clip": bounds}

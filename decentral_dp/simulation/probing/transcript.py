@@ -28,7 +28,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
+from decentral_dp.simulation.jobs.agent_records import as_numbers, records_in
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
@@ -366,7 +366,7 @@ class _WatchedProgram:
 
 def on_records(job: PlannedJob, shards: Shards, key: int) -> PlannedJob:
     """The job on made-up records, with randomness that anyone can draw."""
-    bounded = replace(shards, labels=bounded_labels(job.scenario, shards.labels))
+    bounded = replace(shards, labels=as_numbers(shards.labels))
     return replace(job, records=records_in(job.problem, bounded, job.clip.norm), root=seeded_root(key, b"check"))
 
 

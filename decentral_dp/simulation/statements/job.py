@@ -84,7 +84,6 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
         numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
-        privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
         signal=signal,
@@ -130,10 +129,9 @@ def authors_word(job: PlannedJob) -> list[str]:
 
 
 def _mechanisms_word(mechanism: OutsideMechanism) -> str:
-    unit = f" It states its price for {mechanism.privacy_unit}." if mechanism.privacy_unit else ""
     return (
-        f"the noise of the mechanism {mechanism.name} has a law of the price that it states, in "
-        f"float64 too.{unit} Its releases are composed as the worst of that price."
+        f"the noise of the mechanism {mechanism.name} has a law of the price that it states, in float64 too. Its "
+        "releases are composed as the worst of that price."
     )
 
 

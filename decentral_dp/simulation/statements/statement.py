@@ -262,8 +262,6 @@ class PrivacyStatement:
         agents: the budget of each. at_infinity: the limit for T → ∞, None where a plan has an end.
         claimed: what a paper says. free_channels: channel → why it costs nothing.
         noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
-        privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
-            one agent, and not written.
         protected: what neighbouring data sets differ in, as "one record of one agent".
         neighbours: "replace" or "zero_out".
         colluders: how many agents may tell the observer all that they know; 0 is not written.
@@ -296,7 +294,6 @@ class PrivacyStatement:
     free_channels: Mapping[str, str]
     noise: str
     numerical_slack: Mapping[str, float] | None
-    privacy_unit: str = ""
     protected: str
     neighbours: Literal["replace", "zero_out"]
     colluders: int = 0
@@ -384,7 +381,7 @@ class PrivacyStatement:
         parts = [
             f"{self.certainty}: {most}ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)} for every "
             f"agent {pure}",
-            f"Adjacency: {self.adjacency}{f' (the mechanism states {self.privacy_unit})' if self.privacy_unit else ''}",
+            f"Adjacency: {self.adjacency}",
             f"Adversary: {self.adversary}",
             "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
         ]

@@ -93,8 +93,8 @@ def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[
     Fails where another agent's release moves, or what counts as public.
     """
     largest: dict[str, float] = {}
-    unit = tables.get("privacy", {}).get("unit", {"records": 1})
-    moved_records = RECORDS if unit == "agent" else unit["records"]
+    unit = tables.get("privacy", {}).get("unit", 1)
+    moved_records = RECORDS if unit == "agent" else unit
     for seed in range(seeds):
         rng = np.random.default_rng([3, seed])
         victim, frame = int(rng.integers(AGENTS)), _frame(rng)
@@ -182,7 +182,7 @@ def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "zero_out"])
-@pytest.mark.parametrize("unit", [{"records": 1}, {"records": 2}, "agent"], ids=str)
+@pytest.mark.parametrize("unit", [1, 2, "agent"], ids=str)
 def test_under_shared_noise_no_unit_moves_more_than_is_planned(unit: Any, neighbours: str) -> None:
     privacy = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}, "unit": unit, "neighbours": neighbours}
     found = _search(privacy={**privacy, "correlation": {"across": "pairwise", "ratio": 3.0}})
@@ -252,7 +252,7 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
     [
         ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
         (
-            {"privacy": {"correlation": {"in_time": {"bands": 2}}}},
+            {"privacy": {"correlation": {"in_time": 2}}},
             "noise is correlated over rounds",
         ),
     ],

@@ -14,7 +14,7 @@ from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Stream
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip

@@ -116,7 +116,7 @@ def test_without_noise_ridge_regression_ends_within_the_bias_of_a_stationary_poi
     """The bias falls as 1/λ, and stays below D₁/λ."""
     slopes = []
     for penalty in (10.0, 100.0, 1000.0):
-        domain = {"kind": "box", "low": -5.0, "high": 2.0}
+        domain = {"low": -5.0, "high": 2.0}
         job = exact("ridge_regularisation", rounds=200, x={"scale": 10.0}, penalty=penalty, domain=domain)
         x = float(performed(job.coordinator_node(), job.rounds)[1][-1]["x"][0, 0])
         assert -4.9 < x < 1.9

@@ -15,7 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.central.bilevel.dp_bilevel import check_penalty
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.sensitivities import penalty_smoothness
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
@@ -35,9 +35,7 @@ from tests.support.penalty_loop import Naive
 def test_defaults_follow_from_constants_by_their_formulas() -> None:
     """Mean estimation, whose constants are those of a box of x as easily by hand: k = ½, ‖a‖ ≤ 1, |x_s| ≤ 2."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
-    job = made(
-        "mean_estimation", (*drop, "privacy.clip"), algorithm={"domain": {"kind": "box", "low": -2.0, "high": 1.0}}
-    )
+    job = made("mean_estimation", (*drop, "privacy.clip"), algorithm={"domain": {"low": -2.0, "high": 1.0}})
     a, n, rounds = job.algorithm, job.context.counts, 4
     out, total = 0.5 / 1.5 * 2.0 * math.sqrt(3.0), job.context.budget
     assert float(gaussian_epsilon(total, 1e-5)) == pytest.approx(6.0, rel=1e-6)

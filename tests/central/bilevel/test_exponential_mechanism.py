@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -26,7 +26,7 @@ from tests.support.published import as_published
 Array = np.ndarray
 Make = Callable[..., dict[str, Any]]
 LOW, HIGH = -2.0, 1.0
-BOX = {"kind": "box", "low": LOW, "high": HIGH}
+BOX = {"low": LOW, "high": HIGH}
 GRID_WALK = "papers.published:PublishedGridWalk"
 DRAWS = (
     "exponential_mechanism", "gradient_norm_exponential_mechanism", GRID_WALK, "regularised_exponential_mechanism"

@@ -12,14 +12,14 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 
 Make = Callable[..., dict[str, Any]]
-BOX = {"kind": "box", "low": -3.0, "high": 0.5}
+BOX = {"low": -3.0, "high": 0.5}
 C = 0.3
 UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -21,7 +21,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
-BOX = {"kind": "box", "low": -3.0, "high": 0.5}
+BOX = {"low": -3.0, "high": 0.5}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_without_noise_it_reaches_a_stationary_point(content: Make) -> None:
     # Few records and classes that overlap: the best strength is inside the box.
     data = {"data": "synthetic_classification", "scale": "none"}
     data["synthetic"] = {"dimension": 10, "records": 8, "separation": 0.3, "test_records": 20}
-    free, wide = {"guarantee": "none"}, {"kind": "box", "low": -5.0, "high": 0.5}
+    free, wide = {"guarantee": "none"}, {"low": -5.0, "high": 0.5}
     run = decentral_dp.run(
         content(problem=data, privacy=free, algorithm={"rounds": 100, "x": {"scale": 20.0}, "domain": wide})
     )

@@ -14,7 +14,7 @@ from decentral_dp.bounded import Bounded
 from decentral_dp.central import plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build

@@ -350,8 +350,6 @@ def test_unknown_or_unsound_lines_are_refused() -> None:
     for delta in (-0.1, 1.0, math.nan):
         with pytest.raises(InputError, match="delta"):
             price(ledger(good), delta)
-    with pytest.raises(InputError, match="ascend"):
-        spending(ledger(good), DELTA, [2, 1])
 
 
 def test_the_rates_of_one_batch_may_differ_between_agents() -> None:

@@ -177,7 +177,7 @@ SIZES = (4, 2, 3, 6, 2, 5)
 UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
     ({}, lambda n: np.full(n.shape, 2.0)),
     ({"neighbours": "zero_out"}, np.ones_like),
-    ({"unit": {"records": 3}}, lambda n: 2.0 * np.minimum(n, 3.0)),
+    ({"unit": 3}, lambda n: 2.0 * np.minimum(n, 3.0)),
     ({"unit": "agent"}, lambda n: 2.0 * n),
 ]
 
@@ -208,7 +208,7 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: s
             "clip": clip,
             **{channel: {"scale": scale} for channel, scale in noise.items()},
             "correlation": {"across": across, **ratio},
-            "observer": {"colluders": colluders},
+            "colluders": colluders,
             **unit,
         },
     }

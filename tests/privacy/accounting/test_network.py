@@ -215,8 +215,6 @@ def test_sparse_mixing_and_one_number_a_round_are_the_same() -> None:
         ({"noise": np.zeros((2, 3))}, "positive finite noise"),
         ({"noise": np.full((2, 3), np.inf)}, "positive finite noise"),
         ({"injected": np.full((2, 3), np.nan)}, "finite steps and clips"),
-        ({"injected": np.ones((3, 3))}, r"have the shapes \(3, 3\), \(2, 3\), \(3, 3\), \(2, 3\)"),
-        ({"mixing": np.ones((3, 2))}, r"shapes \(3, 2\)"),
         ({"observers": [[]]}, r"the observer \[\]"),
         ({"observers": [[0, 3]]}, r"the observer \[0, 3\]; wanted one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import integer_samplers
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from tests.support.exact_laws import exponential, rejected
@@ -79,11 +78,6 @@ def test_integers_below_by_all_their_bits() -> None:
     assert integer_samplers.uniform_integer(np.random.default_rng(0), 1) == 0
     many = [integer_samplers.uniform_integer(np.random.default_rng(k), 3 * 2**100) / 2**100 for k in range(2000)]
     assert stats.kstest(many, stats.uniform(0, 3).cdf).pvalue > 1e-6
-
-
-def test_a_negative_exponent_is_refused() -> None:
-    with pytest.raises(InputError, match=r"gamma = -0\.5"):
-        integer_samplers.bernoulli_exp(np.random.default_rng(0), Fraction(-1, 2))
 
 
 @given(RATES.filter(lambda r: 0 < r < 60), st.integers(0, 2**32))

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses
@@ -46,13 +45,9 @@ def curved(x, y):
     return torch.cos(x.sum() * y[0]) + (y**4).sum() * x[0]
 
 
-def general(**more):
-    return from_losses(everything, everything, p=3, q=3, n_features=3, regulariser=curved, **more)
-
-
 @functools.cache
 def shared():
-    return general()
+    return from_losses(everything, everything, p=3, q=3, n_features=3, regulariser=curved)
 
 
 def draw(seed, n, d, labels=2):
@@ -341,15 +336,6 @@ def test_records_that_do_not_fit_are_refused():
             problem.prepare(*wrong, "l1")
     with pytest.raises(InputError, match="a label that is none of the declared classes"):
         problem.prepare(features, labels + 1, "l1")
-
-
-def test_constants_are_declared_or_absent():
-    square = np.ones((3, 3))
-    given = LipschitzConstants({"train": square, "validation": square}, square, {"train": np.ones(3)}, True, "analytic")
-    assert shared().constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
-    declared = general(constants=given).constants({}, None)
-    assert declared.label == "declared"
-    assert declared.data is given.data
 
 
 # Around the problem

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.models.autodiff import PATIENCE, rows_or_nan
 from decentral_dp.models.devices import tensor

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
@@ -364,7 +364,7 @@ def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path:
     for changed in (text[: text.index("[run]")], text.replace("evaluate_every = 2\n", "evaluate_every = 3\n")):
         assert changed != text
         path.write_text(changed)
-        with pytest.raises(InputError, match=r"scenario\.toml is not the file that the run wrote"):
+        with pytest.raises(InputError, match=r"scenario\.toml\" is not the file that the run wrote"):
             decentral_dp.resume(tmp_path / "run")
     path.write_text(text.replace("[run]\n", "[run]\nblocks = 2\n"))
     rewrite_journal(tmp_path / "run")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.protocol import MOST_OF_SCALE
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle

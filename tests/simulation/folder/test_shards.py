@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.folder.shards import write_shards
 

@@ -14,7 +14,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest

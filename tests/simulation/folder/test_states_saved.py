@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +10,6 @@ import pytest
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.states import AuthorModule, UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import build_job
 from tests.golden.cases import is_planned_only, scenario_names
@@ -43,33 +38,6 @@ def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> Non
         for channel, value in getattr(whole.last_snapshot, part).items():
             np.testing.assert_array_equal(getattr(again.last_snapshot, part)[channel], value, strict=True)
     assert again.ledger.to_frame().equals(whole.ledger.to_frame())
-
-
-def test_files_of_a_run_under_way_are_the_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """States and metrics are noiseless: nobody else may read them, whatever the umask allows."""
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-    modes: dict[str, int] = {}
-
-    def observe(_: Progress) -> None:
-        place = tmp_path / "run" / "in_progress"
-        modes.update({path.name.partition("-")[0]: path.stat().st_mode & 0o777 for path in place.iterdir()})
-        if "saved" in modes:
-            raise KeyboardInterrupt
-
-    before = os.umask(0)
-    try:
-        with pytest.raises(Stopped):
-            decentral_dp.run(
-                "quadratic",
-                set={"algorithm.rounds": 8, "run.evaluate_every": 1},
-                out=tmp_path / "run",
-                callbacks=[observe],
-            )
-    finally:
-        os.umask(before)
-    private = ("saved", "metrics", "journal.jsonl", "noise_root.json")
-    assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
 
 
 class Inner(NamedTuple):

@@ -14,7 +14,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.auditing.membership import infer_membership
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
 from decentral_dp.data.agent_shards import read_shard_manifest

@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.components import resolve
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import scaling
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job, run_digest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

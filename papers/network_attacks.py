@@ -1,4 +1,6 @@
-"""Attacks on what is claimed of curious neighbours: what an observer learns, beside the claim and the certificate.
+"""Attacks on what published calculators claim of curious neighbours, beside the claim and the certificate.
+
+`python -m papers.network_attacks` prints them.
 
 Noise has one standard deviation, graphs have their usual weights (1/3 on paths and rings), and the record of one agent
 moves its noiseless message by D. All is in μ: the two views are told apart at least as well as two Gaussian laws of one
@@ -23,15 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.formatting import at_least_text, epsilon_text
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
@@ -40,17 +44,14 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 RUNS = 50_000
 # At which the certified ε are told.
 DELTA = 1e-5
-_FEWEST = 1000
 _ROOT = float(np.sqrt(2.0 * np.pi))
 # Of quadratures, standard deviations on both sides.
 _TAIL = 7.0
@@ -114,60 +115,23 @@ class NetworkAudit:
         """ "refuted" where some attack shows more than is certified."""
         return "ok" if all(attack.holds for attack in self.attacks) else "refuted"
 
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """What the numbers are."""
-        beyond = [attack.case for attack in self.attacks if not attack.holds]
-        return (
-            f"More is shown than is certified: {'; '.join(beyond)}."
-            if beyond
-            else "No more is shown than is certified.",
-            "μ: the two views are told apart at least as well as two Gaussian laws of one standard deviation whose "
-            "means differ by μ.",
-            "Claimed: the price of linear gossip, which published calculators state of training; of picking whom to "
-            "hear the certified one of those who were heard; of agents that are offline that of fresh noise in every "
-            "round.",
-            "Shared noise is told by who sees every message, and all that a colluder knows where there is one.",
-            f"≥: by {self.runs} runs of each data set, each bound with confidence {100.0 * self.confidence:g} %. Of "
-            "feedback of signs and of picking: by an integral, the total variation of the two views.",
-            f"ε: of what is certified, at δ = {DELTA:g}.",
-        )
-
-    def __repr__(self) -> str:
-        refuted = sum(attack.claim == "refuted" for attack in self.attacks)
-        return f"<NetworkAudit: {self.status}, {refuted} of {len(self.attacks)} attacks show more than is claimed>"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each attack, with its fields, ε, whether the certificate holds, and what becomes of the claim."""
-        import pandas as pd
-
-        rows = [{**a._asdict(), "epsilon": a.epsilon, "holds": a.holds, "claim": a.claim} for a in self.attacks]
-        return pd.DataFrame(rows)
-
 
 def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> NetworkAudit:
     """Attack what is claimed, and what is certified, of curious neighbours in training.
 
     Args:
-        runs: of each of two data sets, for the attacks that no quadrature reaches; at least 1000.
+        runs: of each of two data sets, for the attacks that no quadrature reaches.
         confidence: of every single bound from runs.
         seed: of their noise.
 
     Returns:
         What each attack shows, beside both prices.
 
-    Raises:
-        InputError: too few runs, or a confidence outside (0, 1).
-
     Example:
         >>> shown = audit_network(runs=1000).attacks[2]
         >>> shown.case, round(shown.shown, 4), round(shown.claimed, 4), round(shown.certified, 4)
         ('curvature, star 6', 13.4252, 8.775, 13.7113)
     """
-    if runs < _FEWEST:
-        raise InputError(f"runs: got {runs}, wanted at least {_FEWEST}; fewer show too little of these attacks.")
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence: got {confidence}, wanted a number between 0 and 1, such as 0.95.")
     return NetworkAudit(tuple(_attacks(runs, 1.0 - confidence, seed)), runs, confidence)
 
 
@@ -397,7 +361,7 @@ class SharedNoise(NamedTuple):
         everybody = np.arange(m)
         schedules = {"y": NoiseSchedule(np.ones(m), np.zeros(m))}
         streams, pairs = Streams(root, "noise", everybody), PairDraws(self.noise, root, everybody)
-        releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, agents=everybody, network=network, pairs=pairs)
+        releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, pairs=pairs)
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
         # A colluder has the seeds of its own links.
         honest = np.setdiff1d(everybody, self.colluders)
@@ -557,3 +521,21 @@ def relay(runs: int, seed: int) -> tuple[Array, Array]:
             m += draw((runs, 8))
         scores.append(m[:, 6])
     return scores[0], scores[1]
+
+
+def print_attacks(audit: NetworkAudit) -> None:
+    """Print a line for each attack."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("attack")
+    for head in ("shown μ", "claimed", "certified", "all seen", "ε"):
+        table.add_column(head, justify="right")
+    table.add_column("claim")
+    for a in audit.attacks:
+        prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
+        shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
+        table.add_row(*map(Text, (a.case, shown, *prices, epsilon_text(a.epsilon), a.claim)))
+    console().print(table)
+
+
+if __name__ == "__main__":
+    print_attacks(audit_network())

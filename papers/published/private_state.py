@@ -22,26 +22,17 @@ closed form of it (Theorem 4.5) is not a consequence: it lost its dependence on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy
 
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.schedules import StepSize
 
 # Of an eigenvalue from 1, below which the inverse of I less the matrix has no correct digits left to rely on.
 _SMALLEST_GAP = 1e-9
-
-
-class Power(Protocol):
-    """A power law scale/(t+1)^decay."""
-
-    @property
-    def scale(self) -> float: ...
-
-    @property
-    def decay(self) -> float: ...
 
 
 class _Moves(NamedTuple):
@@ -53,7 +44,7 @@ class _Moves(NamedTuple):
 
 def private_state(
     constants: LipschitzConstants | None,
-    steps: Mapping[str, Power],
+    steps: Mapping[str, StepSize],
     neighbour_weight: Array,
     averaged: Mapping[Split, Array],
     rounds: int,
@@ -82,7 +73,9 @@ def private_state(
     """
     known = _require_constants(constants)
     weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
-    counts = {k: np.broadcast_to(_rows(averaged[k], rounds), (rounds, weight.size)) for k in known.data}
+    # (rounds, 1) or (rounds, g).
+    averages = {k: np.asarray(averaged[k], dtype=np.float64).reshape(rounds, -1) for k in known.data}
+    counts = {k: np.broadcast_to(n, (rounds, weight.size)) for k, n in averages.items()}
     moves = _movements(known, split, radial_clip)
     keep = np.abs(1.0 - weight)[:, None]
     decays = np.array([steps[c].decay for c in CHANNELS])
@@ -104,12 +97,12 @@ def private_state(
 
 def endless_remainder(
     constants: LipschitzConstants | None,
-    steps: Mapping[str, Power],
+    steps: Mapping[str, StepSize],
     neighbour_weight: float,
     last: Array,
     rounds: int,
     batch: int,
-    noise: Mapping[str, Power],
+    noise: Mapping[str, StepSize],
     split: Split | Literal["pair"],
 ) -> float:
     """Bound Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream that never ends.
@@ -171,10 +164,3 @@ def _require_constants(constants: LipschitzConstants | None) -> LipschitzConstan
             "here; box z and y and cap x, bound the records' norm, or use the released-state protocol."
         )
     return constants
-
-
-def _rows(counts: Array, rounds: int) -> Array:
-    n = np.asarray(counts, dtype=np.float64)
-    if n.shape[0] != rounds or not (n >= 1.0).all():
-        raise InputError(f"recursion: wanted the counts of {rounds} rounds, each at least 1, got shape {n.shape}.")
-    return n[:, None] if n.ndim == 1 else n
