@@ -424,7 +424,7 @@ def coordinated_job(
     check_levels(c, TERMS)
     problem_options(c)
     program = cast(Coordinated, algorithm_of(c))
-    if s.problem.positive_share == "released":
+    if s.problem.own_keys().get("positive_share") == "released":
         program = ClassShare(program, start=program.start)
     # Whatever can be refused before a record is read is refused here.
     refuse(_Chosen(s, c, program), _COORDINATED)

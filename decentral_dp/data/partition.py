@@ -42,7 +42,7 @@ class Roles(NamedTuple):
     validation: IntArray
 
 
-class Split(NamedTuple):
+class AgentParts(NamedTuple):
     """Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty."""
 
     train: tuple[IntArray, ...]
@@ -132,7 +132,7 @@ def split_shards(
     test: float | None = None,
     seed: int,
     levels: int = 2,
-) -> Split:
+) -> AgentParts:
     """Divide every agent's shard into train and validation records.
 
     Args:
@@ -155,7 +155,7 @@ def split_shards(
         roles = cut_roles(dataset, np.sort(shard), validation=validation, test=test, seed=seed, levels=levels, agent=i)
         check_parts(i, *roles, levels)
         parts.append(roles)
-    return Split(tuple(roles.train for roles in parts), tuple(roles.validation for roles in parts))
+    return AgentParts(tuple(roles.train for roles in parts), tuple(roles.validation for roles in parts))
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
@@ -271,7 +271,7 @@ def partition_roles(
     seed: int,
     roles: Roles,
     levels: int = 2,
-) -> Split:
+) -> AgentParts:
     """Give the records of each role to agents, whose train and validation parts these are.
 
     The shares of a class that agents get are the same in both roles, and so is the public order of places in which its
@@ -308,7 +308,7 @@ def partition_roles(
         parts = [_by_rule(dataset, n_agents, kind, options, seed, role, places) for role in roles]
     for i, (lower, upper) in enumerate(zip(*parts, strict=True)):
         check_parts(i, lower, upper, levels)
-    return Split(tuple(parts[0]), tuple(parts[1]))
+    return AgentParts(tuple(parts[0]), tuple(parts[1]))
 
 
 def _rule(dataset: Dataset, spec: str | Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any]]:

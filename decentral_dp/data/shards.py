@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -215,13 +215,6 @@ def make_shards(
     )
 
 
-class Prepared(NamedTuple):
-    """Features (n, d) as a model reads them, and feature → share of its values outside the declared range."""
-
-    features: FloatArray
-    shares_cut: dict[str, float]
-
-
 def features_for_model(
     columns: Columns,
     names: Sequence[str],
@@ -233,7 +226,7 @@ def features_for_model(
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
     where: str = "",
-) -> Prepared:
+) -> tuple[FloatArray, dict[str, float]]:
     """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
 
     Args:
@@ -249,7 +242,7 @@ def features_for_model(
         where: what messages call the records; `source` if left out.
 
     Returns:
-        The features, each record by itself, and the shares of values outside their declared ranges.
+        The features (n, d), each record by itself, and feature → the share of its values outside its declared range.
 
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
@@ -258,7 +251,7 @@ def features_for_model(
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
     scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features
-    return Prepared(scaled, scaling.shares_cut(raw, scale_spec, root=root))
+    return scaled, scaling.shares_cut(raw, scale_spec, root=root)
 
 
 def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scaling.Normalised:

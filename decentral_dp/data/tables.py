@@ -323,8 +323,9 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     Raises:
         InputError: a column holds a word in the first record.
     """
+    header, records = list[str](), list[list[str]]()
+    # A file that is no text is refused when its records are read.
     with suppress(*_NOT_TEXT):
-        # A file that is no text is refused when its records are read.
         header, *records = itertools.islice(_rows(path, form), 2)
     wrong = []
     for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ()):

@@ -26,7 +26,7 @@ from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
-from decentral_dp.data.shards import Prepared, features_for_model
+from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
@@ -55,7 +55,7 @@ class Reading(NamedTuple):
 
     names: tuple[str, ...]
     rules: ColumnRules | None
-    prepare: Callable[..., Prepared]
+    prepare: Callable[..., tuple[Array, dict[str, float]]]
     csv: CsvFormat = USUAL_CSV
 
     @property
@@ -63,7 +63,7 @@ class Reading(NamedTuple):
         """The columns of a raw table that features are made of."""
         return self.names if self.rules is None else self.rules.raw(self.names)
 
-    def features(self, columns: Columns, where: str) -> Prepared:
+    def features(self, columns: Columns, where: str) -> tuple[Array, dict[str, float]]:
         """By the function that prepares train records. Raises InputError."""
         try:
             return self.prepare(columns, where=where)
@@ -248,11 +248,11 @@ class TrainedModel:
             path, rules = Path(table), self.reading.rules
             text = set() if rules is None else rules.text
             columns: Columns = read_columns(path, self.columns, text, f"predict: {str(path)!r}", self.reading.csv)
-            prepared = self.reading.features(columns, repr(str(path)))
+            features, shares_cut = self.reading.features(columns, repr(str(path)))
         else:
-            prepared = self.reading.features(self._columns_of(table), "the table")
-        _warn_of_cuts(prepared.shares_cut)
-        return prepared.features
+            features, shares_cut = self.reading.features(self._columns_of(table), "the table")
+        _warn_of_cuts(shares_cut)
+        return features
 
     def _columns_of(self, table: Any) -> Columns:
         """The columns of records in memory. Raises InputError."""

@@ -10,8 +10,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     rounds = "last"                     # or "all", or a list: at which rounds curves are kept
     measure = ["test_accuracy"]         # names to keep; left out: all
     unset = ["run.evaluate_every"]      # keys to take out of the scenario before others are set
-    formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
-    # width = 3.3                       # inches, for a paper
 
     [set]                               # for every cell; tables are merged, dotted keys need no quotes
     algorithm.rounds = 500

@@ -35,8 +35,6 @@ _MOST_COLUMNS = 3
 _MOST_TICKS = 8
 # Letters in an inch of a figure: of a legend, and of names below a categorical axis.
 _LEGEND_LETTERS, _TICK_LETTERS = 15, 10.5
-# The least widths of a panel in inches, where a width is given.
-_LEAST_PANEL, _LEAST_DIAGRAM = 1.9, 1.5
 
 
 class Line(NamedTuple):
@@ -59,7 +57,7 @@ class Line(NamedTuple):
 
 def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
     """Draw the plots of a study, each with its name; one without a single number is left out."""
-    with style.package_style(paper=measured.study.width is not None):
+    with style.package_style():
         for plot in measured.study.plots:
             figure = draw_plot(plot, measured)
             if figure is not None:
@@ -68,7 +66,7 @@ def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
 
 def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     """Draw one plot inside `style.package_style`; None where nothing of it was measured."""
-    study, axes = measured.study, {axis.name: axis for axis in measured.axes}
+    axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
     means = means[(means["n"] > 0) & (means["last"] != (plot.x == "round"))]
     points = means[means["name"].isin(plot.measures)]
@@ -76,8 +74,8 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
         return None
     panels = _labels(axes, plot.panels, cells)
     names = _labels(axes, plot.x, cells) if plot.x in axes and not axes[plot.x].is_numeric else []
-    across = 1 if len(names) > 6 else _panels_across(len(panels), study.width, _LEAST_PANEL)
-    figure, each = _figure(study, len(panels), across)
+    across = 1 if len(names) > 6 else _panels_across(len(panels))
+    figure, each = _figure(len(panels), across)
     lines, place = lines_of(plot, axes, cells), _place(plot, names, axes, means)
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
@@ -85,7 +83,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
         if where:
             ax.set_title(panel_title(str(plot.panels), panel), fontweight="normal")
         if names:
-            _name_ticks(ax, names, study.width or figure.get_figwidth() / across)
+            _name_ticks(ax, names, figure.get_figwidth() / across)
     if not names:
         _scale_x(each[0], plot, axes, cells, [place(row) for row in points.to_dict("records")])
     if "y" in plot.log:
@@ -100,7 +98,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
     notes += [f"Do not compare ε: its {column} differs (see the table)." for column in different_threat_models(cells)]
-    _finish(figure, study, plot.title, notes, (axis_label(plot.x, cells), beside), handles, heading)
+    _finish(figure, plot.title, notes, (axis_label(plot.x, cells), beside), handles, heading)
     return figure
 
 
@@ -340,19 +338,19 @@ def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iter
         table: of `comparisons.gain_table`.
         cells: of `tables.cell_table`.
     """
-    with style.package_style(paper=study.width is not None):
+    with style.package_style():
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
             if rows["mean"].notna().any():
-                yield gain.name, (_draw_lines if gain.y is None else _draw_diagram)(study, gain, rows, cells)
+                yield gain.name, (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, cells)
 
 
-def _draw_diagram(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
     """One panel a pair: fields coloured by the mean gain, with the sign of the verdict."""
     y = str(gain.y)
     right, up = (sorted(set(rows[axis])) for axis in (gain.x, y))
-    across = _panels_across(len(gain.pairs), study.width, _LEAST_DIAGRAM)
-    figure, each = _figure(study, len(gain.pairs), across)
+    across = _panels_across(len(gain.pairs))
+    figure, each = _figure(len(gain.pairs), across)
     largest = max(float(rows["mean"].abs().max()), 1e-12)
     for ax, pair in zip(each, gain.pairs, strict=True):
         part = rows[rows["pair"] == pair.name]
@@ -369,13 +367,13 @@ def _draw_diagram(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFr
     figure.colorbar(image, ax=each, label=f"gain in {metric_stem(gain.measure)}")
     signs = ", ".join(words for verdict, words in _MEANINGS.items() if verdict in set(rows["verdict"]))
     notes = [*_gain_notes(rows), f"{signs}."]
-    _finish(figure, study, gain.title, notes, (axis_label(gain.x, cells), axis_label(y, cells)), [], "")
+    _finish(figure, gain.title, notes, (axis_label(gain.x, cells), axis_label(y, cells)), [], "")
     return figure
 
 
-def _draw_lines(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
     """One line a pair: the mean gain with its interval."""
-    figure, (ax,) = _figure(study, 1, 1)
+    figure, (ax,) = _figure(1, 1)
     ax.axhline(0.0, color=style.GREY, linewidth=1.0)
     values = list(dict.fromkeys(rows[gain.x]))
     ordered = are_numbers(values)
@@ -400,7 +398,7 @@ def _draw_lines(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFram
         _gain_notes(rows),
         (axis_label(gain.x, cells), f"gain in {metric_stem(gain.measure)}"),
     )
-    _finish(figure, study, gain.title, notes, labels, handles, "")
+    _finish(figure, gain.title, notes, labels, handles, "")
     return figure
 
 
@@ -413,16 +411,15 @@ def _gain_notes(rows: pd.DataFrame) -> list[str]:
     return [*notes, f"{failed} of {int(rows['pairs'].sum())} pairs failed."] if failed else notes
 
 
-def _panels_across(panels: int, width: float | None, least: float) -> int:
-    """Return how many panels stand side by side. width: of the figure where it is given. least: inches of a panel."""
-    across = 2 if panels == 4 else min(_MOST_COLUMNS, panels)
-    return across if width is None else max(1, min(across, int(width / least)))
+def _panels_across(panels: int) -> int:
+    """Return how many panels stand side by side."""
+    return 2 if panels == 4 else min(_MOST_COLUMNS, panels)
 
 
-def _figure(study: Study, panels: int, across: int) -> tuple[Figure, list[Axes]]:
+def _figure(panels: int, across: int) -> tuple[Figure, list[Axes]]:
     """Make a figure with so many panels, row by row, which share both scales."""
     down = math.ceil(panels / across)
-    width = study.width or (5.8 if across == 1 else 3.6 * across)
+    width = 5.8 if across == 1 else 3.6 * across
     # Inches of height per inch of width; panels below each other are flat.
     ratio = 0.46 if across == 1 < down else 0.58 if across == 1 else 0.75
     figure = style.new_figure(width, (0.5 + ratio * width / across) * down)
@@ -436,14 +433,13 @@ def _figure(study: Study, panels: int, across: int) -> tuple[Figure, list[Axes]]
 
 def _finish(
     figure: Figure,
-    study: Study,
     title: str,
     notes: Sequence[str],
     labels: tuple[str, str],
     handles: Sequence[Any],
     heading: str,
 ) -> None:
-    """Write the labels of both axes, the title above, and below the legend and, if the width is free, the notes."""
+    """Write the labels of both axes, the title above, and below the legend and the notes."""
     size = style.letter_size("font")
     width, height = figure.get_size_inches()
     side = figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
@@ -453,7 +449,7 @@ def _finish(
     shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
-    words = "" if study.width else textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
+    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
     foot = below = 0.15 * (words.count("\n") + 1) + 0.08 if words else 0.0
     note = figure.text(0.01, 0.0, words, va="top", fontsize=min(8.0, size), color=style.GREY)
     legend = None

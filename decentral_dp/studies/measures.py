@@ -20,7 +20,7 @@ from decentral_dp.reporting.measures import FACT, MEASURES, OF_PLANS, OF_RUNS, P
 from decentral_dp.studies.schema import Label, Side, Study
 from decentral_dp.tasks.outcomes import number
 
-Split = Literal["run", "plan"]
+CellKind = Literal["run", "plan"]
 
 # Of pairs so many links apart; any number of links can be asked for.
 _AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
@@ -32,7 +32,7 @@ OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
 
-def names_of(kind: Split, over_rounds: bool) -> list[str]:
+def names_of(kind: CellKind, over_rounds: bool) -> list[str]:
     """List what cells of this kind can measure over rounds, or at the end.
 
     Example:
@@ -43,7 +43,7 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
     return sorted(f"{name}{ending}" for name, m, kinds in reaches if kind in kinds for ending in m.endings)
 
 
-def is_measured(name: str, kind: Split, over_rounds: bool) -> bool:
+def is_measured(name: str, kind: CellKind, over_rounds: bool) -> bool:
     """Whether cells of this kind measure a name over rounds, or at the end."""
     if not over_rounds and (_AT_A_DISTANCE.fullmatch(name) or (kind == "run" and is_to(name))):
         return True

@@ -14,7 +14,6 @@ from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Study, to_toml
 from decentral_dp.studies.tables import (
-    THREAT_MODEL,
     Measured,
     different_threat_models,
     failures,
@@ -108,7 +107,7 @@ def study_page(
             pictures.append((png, title or name, wide > _WIDE_RATIO * high))
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
-        THREAT_MODEL[column]: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
+        column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
         for column, texts in different_threat_models(cells).items()
     }
     return render(

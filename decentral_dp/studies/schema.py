@@ -24,7 +24,6 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Table
-from decentral_dp.reporting.plots.style import Format
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
@@ -208,13 +207,6 @@ class Study(Table):
 
     plots: list[Plot] = []
     """Pictures to draw."""
-
-    formats: Annotated[list[Format], Field(min_length=1)] = ["png"]
-    """Formats of the pictures: "png", "svg" and "pdf"; the page shows "png"."""
-
-    width: Annotated[float, Field(ge=2.0, le=20.0)] | None = None
-    """Width of the pictures in inches, with letters of 8 points and without the notes at their foot, as for a column of
-    a paper (3.3); as a page needs it if left out."""
 
     gains: list[Gain] = []
     """Paired differences between variants, with phase diagrams."""

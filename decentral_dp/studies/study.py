@@ -240,7 +240,7 @@ def _write(
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
-    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
+    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name)]
     findings = Findings(
         study,
         varied,

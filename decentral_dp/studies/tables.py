@@ -133,8 +133,8 @@ def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...
     return {labels: (len(part), int((~part["status"].isin(GOOD)).sum())) for labels, part in parts}
 
 
-# Columns of the threat model, and their heads in tables.
-THREAT_MODEL = {"adjacency": "adjacency", "adversary": "adversary"}
+# Columns of the threat model.
+THREAT_MODEL = ("adjacency", "adversary")
 
 
 def different_threat_models(cells: pd.DataFrame) -> dict[str, list[str]]:
@@ -338,9 +338,7 @@ def _guarantee_columns(
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
         stated["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
     for column in different_threat_models(cells):
-        stated[THREAT_MODEL[column]] = {
-            row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()
-        }
+        stated[column] = {row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()}
     at = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
     if at is not None and "privacy.delta" not in cells:
         stated["δ"] = {

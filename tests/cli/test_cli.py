@@ -171,7 +171,7 @@ def test_what_list_prints_of_a_scenario_is_one(command: Command, tmp_path: Path,
 
 
 def test_a_refusal_prints_the_table_of_a_weight_rule(command: Command) -> None:
-    for setting in ("topology.value=0.3", "topology.weights=constant", "topology={ file = 'abilene', value = 0.3 }"):
+    for setting in ("topology.value=0.3", "topology={ file = 'abilene', value = 0.3 }"):
         said = command("plan", MAIN, "--set", setting)
         assert_one_sentence(said)
         assert "topology" in said.err

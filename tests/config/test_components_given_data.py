@@ -147,7 +147,7 @@ def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
         InputError, match='"file" needs a file, or a graph, with one weight above 0 for every link; give them'
     ):
         build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
-    with pytest.raises(InputError, match="2 strongly connected"):
+    with pytest.raises(InputError, match="2 strongly connected components"):
         build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
 
 

@@ -122,7 +122,7 @@ REFUSED: dict[Change, str] = {
         'my_graph:caveman: edge 0 – 0: a self loop at "0". Fix: remove it'
     ),
     ("my_graph.py", "return nx.conn", "return nx.empty_graph(agents)\n    return nx.conn"): (
-        "has 6 components"
+        "this graph has 6 components"
     ),
     ("my_graph.py", "def caveman", "caveman = [(0, 1)]\n\n\ndef other"): (
         "topology.size: my_graph:caveman is an object"
@@ -133,7 +133,7 @@ REFUSED: dict[Change, str] = {
     # Records.
     ("my_data.py", "return features, labels", "return None"): "my_data:load gives no records",
     ("my_data.py", "return features, labels", "features[3] = np.nan; return features, labels"): (
-        "'my_data:load': row 4, column 'feature_0' holds no finite number"
+        "row 4, column 'feature_0' holds no finite number"
     ),
     ("my_data.py", "return features, labels", "return 1j * features, labels"): "that are no table of numbers",
     ("my_data.py", "return features, labels", 'return {"features": features, "labels": labels, "classes": 2}'): (

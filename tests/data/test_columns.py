@@ -123,7 +123,7 @@ def test_a_frame_is_prepared_for_prediction_as_for_training(tmp_path: Path, chan
     # Neither label, owner nor dropped columns are needed, and columns may come in any order.
     raw = change(frame).drop(columns=["died", "hospital", "patient_id"]).iloc[:, ::-1]
     rules = ColumnRules.model_validate(RULES)
-    features = features_for_model(cells_of(raw, rules.raw(NAMES)), NAMES, rules, SCALE, "l2").features
+    features, _ = features_for_model(cells_of(raw, rules.raw(NAMES)), NAMES, rules, SCALE, "l2")
     np.testing.assert_array_equal(features, trained)
 
 

@@ -201,6 +201,12 @@ def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
         assert "crimson" not in said
 
 
+def test_new_leaves_a_first_record_that_is_no_row_to_the_run(tmp_path: Path) -> None:
+    path = written(tmp_path, 'age,out\n"1"2,no\n')
+    write_template(tmp_path / "new.toml", data=str(path), label="out", classes="no,yes")
+    assert "row 1 opens a quotation mark" in refusal(lambda: read(path))
+
+
 def test_new_records_without_a_header_have_none_in_the_message(tmp_path: Path) -> None:
     model = decentral_dp.run("classification", set={"algorithm.rounds": 2}).model
     for text in RECORDS.values():

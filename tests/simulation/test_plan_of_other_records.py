@@ -47,9 +47,9 @@ class World:
     """A data set of public sizes whose records are all others than those of another number."""
 
     def __init__(self, number: int, patch: pytest.MonkeyPatch) -> None:
-        self.number, self.load, self.make_shards = number, components.load_data, scenario_components.make_shards
+        self.number, self.load, self.make_shards = number, components.load_dataset, scenario_components.make_shards
         self.was_loaded = 0
-        patch.setattr(components, "load_data", self.loaded)
+        patch.setattr(components, "load_dataset", self.loaded)
         patch.setattr(scenario_components, "make_shards", self.sharded)
 
     def loaded(self, *args: Any, seed: int, **kwargs: Any) -> Dataset:

@@ -81,7 +81,7 @@ def test_agents_that_are_too_many_are_refused_before_their_graph_is_built(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[int] = []
-    monkeypatch.setattr("decentral_dp.topology.build", lambda *_: built.append(1))
+    monkeypatch.setattr("decentral_dp.topology.build_topology", lambda *_: built.append(1))
     changes = {"topology.agents": 5_000_000}
     with pytest.raises(InputError, match=r"cannot share 455|Use fewer records, features or agents"):
         decentral_dp.run(scenario_file(name), set=changes)

@@ -313,21 +313,6 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
     assert not list(mixed.folder.rglob("*.part"))
 
 
-@pytest.mark.parametrize("formats", [["svg", "pdf"], ["png"]])
-def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Path, formats: list[str]) -> None:
-    study = make(
-        kind="plan", formats=formats, plots=[{"name": "p", "x": "topology", "y": "ok"}], grid={"topology": RINGS}
-    )
-    (tmp_path / "out" / "cells").mkdir(parents=True)
-    (tmp_path / "out" / "plots").mkdir()
-    (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
-    conduct(study, tmp_path / "out", jobs=1)
-    drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
-    starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
-    # What nobody knows to be of this study is left.
-    assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
-
-
 @pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_published"])
 def test_what_is_measured_has_a_name_that_is_known(name: str) -> None:
     done = run(load(scenario_file(name), ["algorithm.rounds=1", "run.average=2"]))

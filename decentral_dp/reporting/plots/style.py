@@ -48,20 +48,15 @@ _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextmanager
-def package_style(paper: bool = False) -> Iterator[None]:
-    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards.
-
-    Args:
-        paper: whether letters and lines have the sizes of a paper's figure.
-    """
+def package_style() -> Iterator[None]:
+    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards."""
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        for name in ("package", "paper") if paper else ("package",):
-            path = Path(__file__).with_name(f"{name}.mplstyle")
-            matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
+        path = Path(__file__).with_name("package.mplstyle")
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
         yield
 
 
