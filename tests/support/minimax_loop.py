@@ -274,7 +274,7 @@ class Loop:
 
     def run(self, program: str | None = None) -> list[dict[str, np.ndarray]]:
         step = getattr(self, program or certified_kind(self.table.kind))
-        released = self.job.scenario.problem.positive_share == "released"
+        released = self.job.scenario.problem.own_keys().get("positive_share") == "released"
         share = {"share": np.full(1, 0.5)} if released else {}
         out = [{"x": self.x, "y": self.y, **share}]
         for t in range(self.table.rounds):
