@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class RegularisationTuner(dp.Coordinated):
         pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
-    method: str = dp.option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
+    method: Literal["ppift", "penalty", "em"] = dp.option("how the strength is found", default="ppift")
     penalty: float | None = dp.option(
         "λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0
     )
@@ -89,7 +89,6 @@ class RegularisationTuner(dp.Coordinated):
         return _PENALTY if self.penalty is None else self.penalty
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        dp.check_choice("method", self.method, ("ppift", "penalty", "em"))
         for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
             if value is not None and self.method != method:
                 raise dp.InputError(
