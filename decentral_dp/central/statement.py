@@ -127,6 +127,9 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
 
 def constants(job: CoordinatorJob) -> str | None:
     """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
+    if job.context.family is None:
+        # A start may be computed by custom code, and a run that such code ended is stated without it.
+        return None
     known = job.context.constants_at(_begin(job)["x"])
     return None if known is None else known.label
 

@@ -26,9 +26,10 @@ from decentral_dp.config.component_tables import (
     common_table,
     csv_of,
     declared_columns,
+    own_types,
     table_of,
 )
-from decentral_dp.config.loading import Source, explain, load_scenario
+from decentral_dp.config.loading import Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -332,6 +333,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
         checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
     except ValidationError as error:
         raise InputError(explain(error, root)) from None
+    refuse_unread("algorithm", s.algorithm.kind, checked.algorithm.model_extra or {}, own_types(entry), root)
     return common_table(checked.algorithm).own_keys()
 
 

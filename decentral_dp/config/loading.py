@@ -130,22 +130,31 @@ def _validated(content: Mapping[str, Any]) -> Scenario:
         raise InputError(explain(error, model)) from None
     values = {name: getattr(checked, name) for name in Scenario.model_fields}
     for name, kind in known.items():
-        refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]))
+        refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]), model)
         values[name] = common_table(values[name])
     return Scenario.model_construct(checked.model_fields_set, **values)
 
 
-def refuse_unread(table: str, kind: str, keys: Iterable[str], declared: Collection[str]) -> None:
+def refuse_unread(
+    table: str, kind: str, keys: Iterable[str], declared: Collection[str], root: type[BaseModel] = Scenario
+) -> None:
     """Refuse keys of a problem or an algorithm that it does not declare.
+
+    Args:
+        table: "problem" or "algorithm".
+        kind: registered, or "module:Name".
+        keys: of the kind, as the scenario has them.
+        declared: keys that the kind reads.
+        root: the model of a scenario with the declared keys, by which an unknown one is suggested another.
 
     Raises:
         InputError: the first of them, with the kinds that read it.
     """
     for key in keys:
         if key not in declared:
-            takers = ", ".join(name for name, entry in REGISTRIES[table].items() if key in own_types(entry))
+            registered = REGISTRIES[table].items() if kind in REGISTRIES[table] else ()
+            takers = ", ".join(name for name, entry in registered if key in own_types(entry))
             if not takers:
-                root = _model_of(**{table: kind}) if kind in REGISTRIES[table] else Scenario
                 raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
             refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
             raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")

@@ -21,7 +21,6 @@ from decentral_dp.config.component_tables import (
     ProblemTable,
     Schedule,
     csv_of,
-    own_types,
 )
 from decentral_dp.config.components import Components
 from decentral_dp.config.loading import refuse_unread
@@ -251,7 +250,6 @@ def stream_of(s: Scenario) -> Stream:
 def algorithm_of(c: Components) -> AnyAlgorithm:
     """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
-    refuse_unread("algorithm", table.kind, c.keys, own_types(entry))
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)

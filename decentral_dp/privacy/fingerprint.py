@@ -29,6 +29,8 @@ _PACKAGE = Path(__file__).parent.parent
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Installed packages whose versions a run folder records (`files.package.versions`).
 _VERSIONS_KEPT = ("numpy", "scipy", "sklearn", "torch", "ray", "pandas", "networkx", "pyarrow")
+# Globals of a module that say where it is: the same file may be named from two folders.
+_ADDRESSES = {"__file__", "__path__", "__spec__", "__loader__", "__cached__"}
 # Of a class: says where it was written, not what it does.
 _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
 
@@ -255,7 +257,7 @@ def _surroundings(function: FunctionType) -> tuple[Any, ...]:
     path = _file_of(function)
     own = path is None or _is_own(path)
     # An installed package's globals are its own; what its decorators and factories close over is the user's.
-    named = sorted(_names(function.__code__) & function.__globals__.keys()) if own else []
+    named = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if own else []
     return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in named}
 
 
