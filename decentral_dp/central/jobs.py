@@ -157,7 +157,7 @@ class CoordinatorBilevelJob(_Coordinated):
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
         named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
-        named |= {"of_classes": self.of_classes, "threshold": self.scenario.run.threshold}
+        named |= {"of_classes": self.of_classes}
         records = pool(RecordPairs(self.records["train"], self.records["validation"]))
         return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
 

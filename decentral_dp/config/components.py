@@ -40,7 +40,7 @@ from decentral_dp.config.outside import (
     mechanism_with,
     problem_type,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
@@ -371,7 +371,7 @@ def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
     outside = part.is_outside
     if part.role == "topology":
         graph = partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
-        return partial(_by_round, s, files, graph if outside else partial(_topology, s, files))
+        return partial(_by_round, s, graph if outside else partial(_topology, s, files))
     if part.role == "data":
         return partial(build_dataset, part, s.problem, s.records_seed) if outside else partial(_dataset, s, files)
     if part.role == "partition":
@@ -383,33 +383,19 @@ def _graph_seed(s: Scenario) -> int:
     return s.topology.seed if s.topology.seed is not None else s.public_seed
 
 
-def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topology:
+def _by_round(s: Scenario, make: Callable[[], Topology]) -> Topology:
     """The topology, changing by round where the scenario says so."""
     table, base = s.topology, make()
     lost = {key: getattr(table, key) for key in ("drop", "offline", "delay")}
     lossy: dict[str, Any] = {key: value for key, value in lost.items() if value is not None}
-    how = OverTimeTable(kind=table.over_time) if isinstance(table.over_time, str) else table.over_time
-    if how is not None and base.over_time is not None:
+    if table.over_time is not None and base.over_time is not None:
         raise InputError(
             f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
             "over_time out."
         )
-    if how is not None and how.kind == "sequence":
-        if not how.files:
-            raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
-        places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
-        read = partial(
-            topologies.from_file,
-            weights=table.weights,
-            agents=base.n_agents,
-            connected=False,
-            directed=base.directed,
-        )
-        base = topologies.in_turn([read(place) for place in places], _graph_seed(s), base.name)
-    elif base.over_time is None and (how is not None or any(lossy.values())):
-        how = how or OverTimeTable(kind="fixed")
+    if base.over_time is None and (table.over_time is not None or any(lossy.values())):
         draw = partial(_generated, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
-        base = topologies.time_varying(base, how.kind, _graph_seed(s), every=how.every, draw=draw)
+        base = topologies.time_varying(base, table.over_time or "fixed", _graph_seed(s), draw=draw)
     return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **lossy))
 
 
@@ -430,9 +416,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
             mend = topologies.of_a_rule(key) or "leave it out"
             raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
         path = files.get(("topology", "file"), Path(table.file))
-        # Graphs in turn connect all together, of which it may be one.
-        alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
-        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
+        return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
     return _generated(s, _graph_seed(s))
 
 

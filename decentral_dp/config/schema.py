@@ -38,7 +38,6 @@ from decentral_dp.files.tables import (
     Points,
     Positive,
     Seed,
-    Share,
     Table,
     Target,
 )
@@ -64,9 +63,6 @@ class RunTable(Table):
     """Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is given.
     Read by ray."""
 
-    gpus_per_actor: Annotated[float, Field(ge=0.0, le=1024.0)] = 0.0
-    """GPUs that Ray sets aside for each actor, such as 1 or 0.5; an actor sees no other. Read by ray."""
-
     blocks: Count | None = None
     """Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's cache.
     What is released does not depend on it. Read by local."""
@@ -77,9 +73,6 @@ class RunTable(Table):
     measures: Annotated[list[str], Field(min_length=1)] | None = None
     """Measures that are taken, such as ["test_auc", "train_loss"]; if left out all, those of probabilities only of
     training at one level. `show measures` lists them."""
-
-    threshold: Share = 0.5
-    """Probability above which the second of two classes is said, in recall, precision, F1 and balanced accuracy."""
 
     average: Count | Annotated[float, Field(gt=0.0, lt=1.0)] = 1
     """Tail average: the mean of the last so many released values is evaluated and published; 0.5: of the last half of
@@ -95,13 +88,6 @@ class RunTable(Table):
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems; clips of
     bilevel problems and all noise stay on the processor."""
-
-    @field_validator("gpus_per_actor")
-    @classmethod
-    def _check_gpus(cls, gpus: float) -> float:
-        if gpus > 1.0 and gpus != int(gpus):
-            raise ValueError("above 1, a whole number of GPUs is wanted")
-        return gpus
 
     @field_validator("measures")
     @classmethod
@@ -125,21 +111,6 @@ def _no_objects() -> Secret[dict[str, Any]]:
 
 GroupSize = Annotated[int, Field(ge=1, le=10**9)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class OverTimeTable(Table):
-    """A network that changes by round, with what its kind needs."""
-
-    kind: Literal["fixed", "matching", "one_peer_exponential", "resample", "sequence"]
-    """ "matching": a random matching of the links in every round; "one_peer_exponential": everybody sends to one other,
-    at distances 1, 2, 4, … in turn; "resample": a random graph drawn anew; "sequence": the graphs of `files` in turn.
-    """
-
-    every: Count = 1
-    """Rounds that a resampled graph stays."""
-
-    files: list[str] = []
-    """Graph files, or named networks, of a sequence."""
 
 
 class CompressionTable(KindTable):
@@ -186,8 +157,10 @@ class TopologyTable(Table):
     seed: Seed | None = None
     """Public seed of random graphs; the scenario's if left out."""
 
-    over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | OverTimeTable | None = None
-    """How the network changes by round, by name or as a table; fixed if left out. Read by gossip algorithms."""
+    over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | None = None
+    """How the network changes by round; fixed if left out. "matching": a random matching of the links in every round;
+    "one_peer_exponential": everybody sends to one other, at distances 1, 2, 4, … in turn; "resample": a random graph
+    drawn anew in every round. Graphs that follow one another come from a function. Read by gossip algorithms."""
 
     drop: Probability | None = None
     """Probability that a message is lost, by a public coin of each; 0 if left out. It is charged all the same."""
@@ -506,9 +479,6 @@ class Scenario(Table):
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time"): factor if str(factor).lower().endswith(".csv") else None,
         }
-        if isinstance(self.topology.over_time, OverTimeTable):
-            sequence = self.topology.over_time.files
-            named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
         return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}

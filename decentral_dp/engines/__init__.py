@@ -9,13 +9,12 @@ from decentral_dp.errors import needing
 _RAY = 'run.engine = "ray"'
 
 
-def engine_of(name: str, place: str | None, gpus: float) -> Engine:
+def engine_of(name: str, place: str | None) -> Engine:
     """Return an engine.
 
     Args:
         name: "local" or "ray".
         place: resource of the machine that an agent of Ray is to be on; None for any.
-        gpus: that Ray sets aside for each actor.
 
     Raises:
         InputError: Ray is not installed.
@@ -28,7 +27,7 @@ def engine_of(name: str, place: str | None, gpus: float) -> Engine:
         from decentral_dp.engines.ray import RayEngine
         from decentral_dp.engines.ray_cluster import user_address
 
-    return RayEngine(user_address(), place, protocol.RECOVERY, gpus)
+    return RayEngine(user_address(), place, protocol.RECOVERY)
 
 
 def ray_cores() -> int:

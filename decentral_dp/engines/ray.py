@@ -128,13 +128,11 @@ class RayEngine:
         address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one.
         place: resource of the machine that an agent is to be on, {agent} its number; None for any machine.
         recovery: what happens where an actor is lost.
-        gpus: that are set aside for each actor, which sees no other; default 0.
     """
 
     address: str | None = None
     place: str | None = None
     recovery: Recovery = field(default_factory=Recovery)
-    gpus: float = 0.0
     name = "ray"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
@@ -161,7 +159,7 @@ class RayEngine:
                 ]
                 actors: list[Any] = []
                 try:
-                    with _actors(Actor, places, self.gpus) as actors:
+                    with _actors(Actor, places) as actors:
                         _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
                 except BlockLostError as loss:
@@ -179,7 +177,7 @@ class RayEngine:
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
-        with cluster(self.address), _actors(ClientActor, places, self.gpus) as actors:
+        with cluster(self.address), _actors(ClientActor, places) as actors:
             begun: list[Any] = []
             machines: list[str] = []
 
@@ -197,7 +195,7 @@ class RayEngine:
                         begun.clear()
                         for actor in actors:
                             ray.kill(actor)
-                        actors[:] = start_actors(ClientActor, places, self.gpus)
+                        actors[:] = start_actors(ClientActor, places)
 
             return coordinate(coordinator_node, rounds, call_blocks, control)
 
@@ -289,9 +287,9 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def _actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float) -> Iterator[list[Any]]:
+def _actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
-    actors = start_actors(kind, places, gpus)
+    actors = start_actors(kind, places)
     try:
         yield actors
     finally:

@@ -212,16 +212,15 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
 
 
-def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float = 0.0) -> list[Any]:
+def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list[Any]:
     """Start one actor for each, on a machine that has what it wants.
 
     Args:
         kind: of actor, made without arguments: Ray's head would keep them in memory.
         places: resources that each wants.
-        gpus: that are set aside for each; default 0.
 
     Raises:
-        InputError: no machine has them, or the machines have too few GPUs.
+        InputError: no machine has them.
     """
     nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
     for place in places:
@@ -231,17 +230,8 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: f
                 f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
-    # How many actors fit on the machines, by their GPUs.
-    most = sum(int(node.get("GPU", 0.0) / gpus + 1e-9) for node in nodes) if gpus else len(places)
-    if most < len(places):
-        there = sum(node.get("GPU", 0.0) for node in nodes)
-        raise InputError(
-            f"run.gpus_per_actor: got {gpus:g} for each of {len(places)} actors, but Ray knows of {there:g} GPUs, "
-            f"on which {most} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute on "
-            "processors."
-        )
     # As by default in Ray, an actor reserves no core. The head would keep kilobytes of each of the last 100 000 calls.
-    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": gpus, "max_restarts": 0, "enable_task_events": False}
+    options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "enable_task_events": False}
     remote = ray.remote(**options)(kind)
     spread = remote.options(scheduling_strategy="SPREAD")
     return [remote.options(resources=dict(place)).remote() if place else spread.remote() for place in places]

@@ -43,12 +43,11 @@ _BINS = 10
 class _Predictions:
     """Probabilities that one model gives records, and what these are.
 
-    share: (N, c) probabilities, c ≥ 2. label: (N,) classes. threshold: above which the second of two classes is said.
+    share: (N, c) probabilities, c ≥ 2. label: (N,) classes.
     """
 
     share: Array
     label: NDArray[np.int64]
-    threshold: float
 
     @property
     def is_of_two(self) -> bool:
@@ -57,7 +56,7 @@ class _Predictions:
     @cached_property
     def answer(self) -> NDArray[np.int64]:
         """(N,) the class that is said of each."""
-        return (self.share[:, 1] > self.threshold).astype(np.int64) if self.is_of_two else self.share.argmax(axis=1)
+        return self.share.argmax(axis=1)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -136,9 +135,7 @@ References:
 OF_TWO_CLASSES = ("recall", "precision")
 
 
-def measure_classes(
-    problem: Any, x: Array, y: Array, records: Any, names: Collection[str], threshold: float
-) -> dict[str, Array]:
+def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Collection[str]) -> dict[str, Array]:
     """Judge what models say of records.
 
     Args:
@@ -147,8 +144,6 @@ def measure_classes(
         y: (b, q).
         records: that were held out.
         names: of `CLASS_MEASURES`.
-        threshold: probability above which the second of two classes is said, in recall, precision, F1 and balanced
-            accuracy.
 
     Returns:
         Name → (b,), of several tasks their mean. Classes without a record play no part. No auc where one class alone
@@ -158,7 +153,7 @@ def measure_classes(
     out: dict[str, Array] = {}
     for row in range(len(y)) if names and isinstance(problem, Classifying) else ():
         tasks = [
-            _Predictions(np.nan_to_num(share, nan=1.0 / share.shape[1]), label, threshold)
+            _Predictions(np.nan_to_num(share, nan=1.0 / share.shape[1]), label)
             for share, label in problem.probabilities(x[row], y[row], records)
             if len(label)
         ]

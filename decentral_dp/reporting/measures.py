@@ -94,8 +94,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_f1": Measure("F1 on held-out records", _TEST, better="higher"),
         "test_balanced_accuracy": Measure("accuracy on held-out records, mean over classes", _TEST, better="higher"),
         "test_brier": Measure("Brier score on held-out records", _TEST),
-        "test_recall": Measure("recall of the second class (at run.threshold), held out", _TEST, better="higher"),
-        "test_precision": Measure("precision of the second class (at run.threshold), held out", _TEST, better="higher"),
+        "test_recall": Measure("recall of the second class (probability 0.5), held out", _TEST, better="higher"),
+        "test_precision": Measure(
+            "precision of the second class (at probability 0.5), held out", _TEST, better="higher"
+        ),
         "test_calibration": Measure("calibration error on held-out records", _TEST),
         "test_rmse": Measure("root mean squared error on held-out records", _TEST),
         "test_r2": Measure("R² on held-out records", _TEST, better="higher"),

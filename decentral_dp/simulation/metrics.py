@@ -80,7 +80,6 @@ class Evaluator:
         label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
         measures: measures that are taken; by default all.
         of_classes: those of probabilities that are taken, of `CLASS_MEASURES`; by default none.
-        threshold: above which the second of two classes is said; default 0.5.
     """
 
     problem: Problem
@@ -93,7 +92,6 @@ class Evaluator:
     label_unit: float | None = None
     measures: Sequence[str] | None = None
     of_classes: Sequence[str] = ()
-    threshold: float = 0.5
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -153,7 +151,7 @@ class Evaluator:
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
-                measured = measure_classes(self.problem, x, y, self.test, self.of_classes, self.threshold)
+                measured = measure_classes(self.problem, x, y, self.test, self.of_classes)
                 scores |= {f"test_{name}": value for name, value in measured.items()}
                 if self.label_unit is not None and isinstance(self.problem, Predicting):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
@@ -196,14 +194,13 @@ class MinimaxEvaluator:
         problem: the minimax problem.
         train: the records of all agents.
         test: held-out records or None.
-        of_classes, threshold: as of `Evaluator`.
+        of_classes: as of `Evaluator`.
     """
 
     problem: Minimax
     train: Any
     test: Any | None
     of_classes: Sequence[str] = ()
-    threshold: float = 0.5
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
@@ -220,7 +217,7 @@ class MinimaxEvaluator:
         chosen = scored_agents(len(x))
         each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
-            measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes, self.threshold)
+            measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
             for name, per_row in measured.items():
                 for own, value in zip(each, per_row, strict=True):
                     own[f"test_{name}"] = value

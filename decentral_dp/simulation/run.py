@@ -583,7 +583,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
     table = job.scenario.run
-    engine = engine_of(table.engine, table.place, table.gpus_per_actor)
+    engine = engine_of(table.engine, table.place)
 
     def check_machines(machines: Sequence[str]) -> None:
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:

@@ -4,7 +4,7 @@ Of a base graph with links E and its rule of weights, round t has
 
     matching               a random maximal matching of E; who is matched averages with its partner, weight 1/2
     one_peer_exponential   agent i hears agent i − 2^(t mod ⌈log₂ m⌉) mod m alone, weight 1/2
-    resample               the graph of the kind drawn anew, every so many rounds
+    resample               the graph of the kind drawn anew in every round
     sequence               one of several graphs, in turn
     function               what a function of the round gives
 
@@ -213,17 +213,15 @@ class _OnePeer:
 @dataclass(frozen=True)
 class _Drawn:
     draw: Callable[[int], Any]
-    every: int
     seed: int
     _cache: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __call__(self, t: int) -> sp.csr_array:
-        number = t // self.every
-        if number not in self._cache:
+        if t not in self._cache:
             self._cache.clear()
-            coins = _coins(self.seed, "resample", number)
-            self._cache[number] = off_diagonal(self.draw(int(coins.integers(2**31))).mixing)
-        return self._cache[number]
+            coins = _coins(self.seed, "resample", t)
+            self._cache[t] = off_diagonal(self.draw(int(coins.integers(2**31))).mixing)
+        return self._cache[t]
 
 
 @dataclass(frozen=True)
@@ -289,19 +287,18 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
     return OverTime("one_peer_exponential", union.tocsr(), make, _hops(agents), seed)
 
 
-def resample(draw: Callable[[int], Any], agents: int, every: int, seed: int) -> OverTime:
-    """A random graph drawn anew every so many rounds.
+def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
+    """A random graph drawn anew in every round.
 
     Args:
         draw: seed → the topology of a random graph.
         agents: m.
-        every: rounds that a graph stays.
         seed: public.
     """
     import scipy.sparse as sp
 
     every_link = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
-    return OverTime("resample", every_link, _Drawn(draw, every, seed), every * _ROUNDS, seed)
+    return OverTime("resample", every_link, _Drawn(draw, seed), _ROUNDS, seed)
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:

@@ -362,7 +362,6 @@ def time_varying(
     kind: str,
     seed: int,
     *,
-    every: int = 1,
     draw: Callable[[int], Topology] | None = None,
 ) -> Topology:
     """Let a topology change by round.
@@ -371,7 +370,6 @@ def time_varying(
         base: the graph whose links there are.
         kind: of `over_time.KINDS`, but for a sequence, which `in_turn` makes.
         seed: of public coins.
-        every: rounds that a resampled graph stays.
         draw: seed → a graph of a random family.
 
     Returns:
@@ -399,7 +397,7 @@ def time_varying(
     elif kind == "one_peer_exponential":
         made = changes.one_peer_exponential(m, seed)
     elif kind == "resample" and draw is not None:
-        made = changes.resample(draw, m, every, seed)
+        made = changes.resample(draw, m, seed)
     if made is None:
         raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
     return replace(base, over_time=replace(made, directed=base.directed))

@@ -105,23 +105,6 @@ def test_nodes_are_known_by_their_names() -> None:
     np.testing.assert_array_equal(heard, nx.to_numpy_array(other, nodelist=made.labels) > 0)
 
 
-def test_files_of_a_sequence_go_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were looked for beside the scenario of the run folder, where they were not."""
-    for name, graph in (("day", DAY), ("night", NIGHT)):
-        nx.write_graphml(graph, tmp_path / f"{name}.graphml")
-    files = ["day.graphml", "night.graphml"]
-    content = load("quadratic", ["algorithm.rounds=4", "seed=1"]).model_dump(exclude_unset=True, exclude_none=True)
-    # It need not connect all by itself.
-    content["topology"] = {"file": "day.graphml", "over_time": {"kind": "sequence", "files": files}}
-    monkeypatch.chdir(tmp_path)
-    first = decentral_dp.run(content, out=tmp_path / "run")
-    for name in files:
-        (tmp_path / name).unlink()
-    again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
-    for channel, value in first.released.items():
-        np.testing.assert_array_equal(again.released[channel], value)
-
-
 def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "graphs.py").write_text(
         "import networkx as nx\n\n\n"

@@ -27,7 +27,7 @@ TRAINING: dict[str, Any] = {
 NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
     "stays": ({}, "dp_dsgd"),
     "matching": ({"over_time": "matching"}, "dp_dsgd"),
-    "resample": ({"over_time": {"kind": "resample", "every": 2}}, "dp_dsgd"),
+    "resample": ({"over_time": "resample"}, "dp_dsgd"),
     "lossy": ({"drop": 0.4}, "dp_dsgd"),
     "offline": ({"offline": 0.3}, "dp_dsgd"),
     "late": ({"delay": 2}, "dp_dsgd"),
@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
     "tracked": ({"over_time": "matching"}, "gradient_tracking"),
     "arcs": ({"kind": "directed_exponential", "radius": None, "seed": None}, "push_sum"),
     "lossy arcs": ({"kind": "directed_exponential", "radius": None, "seed": None, "drop": 0.2}, "push_sum"),
-    "changing arcs": ({"directed": True, "over_time": {"kind": "resample", "every": 1}, "drop": 0.2}, "push_sum"),
+    "changing arcs": ({"directed": True, "over_time": "resample", "drop": 0.2}, "push_sum"),
     "late arcs": ({"directed": True, "delay": 2}, "push_sum"),
     "walk": ({}, "random_walk"),
 }

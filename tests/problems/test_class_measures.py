@@ -37,11 +37,11 @@ def calibration(share: Array, label: Array) -> float:
     return total
 
 
-def oracle(share: Array, label: Array, threshold: float = 0.5) -> dict[str, float]:
+def oracle(share: Array, label: Array) -> dict[str, float]:
     """scikit-learn's numbers for probabilities (N, c) and classes (N,)."""
     out = {"calibration": calibration(share, label)}
     if share.shape[1] == 2:
-        said = share[:, 1] > threshold
+        said = share[:, 1] > 0.5
         for name in ("recall", "precision", "f1"):
             out[name] = getattr(metrics, f"{name}_score")(label, said, zero_division=0.0)
         out |= {"auc": metrics.roc_auc_score(label, share[:, 1]), "brier": metrics.brier_score_loss(label, share[:, 1])}
@@ -53,9 +53,9 @@ def oracle(share: Array, label: Array, threshold: float = 0.5) -> dict[str, floa
     return out | {"balanced_accuracy": metrics.balanced_accuracy_score(label, said)}
 
 
-def assert_agree(found: dict[str, Array], shares: list[Array], label: Array, threshold: float = 0.5) -> None:
+def assert_agree(found: dict[str, Array], shares: list[Array], label: Array) -> None:
     for row, share in enumerate(shares):
-        wanted = oracle(share, label, threshold)
+        wanted = oracle(share, label)
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
             assert found[name][row] == pytest.approx(value, abs=1e-12), name
@@ -74,14 +74,13 @@ def of_scores(y: Array, features: Array, intercept: bool) -> list[Array]:
     return [np.column_stack([special.expit(-s), special.expit(s)]) for s in scores]
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.2, 0.6])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_a_logistic_regression(intercept: bool, threshold: float) -> None:
+def test_a_logistic_regression(intercept: bool) -> None:
     problem = LogisticHyperparameter(D, (0.0, 1.0), intercept)
     (features, label), y = case(2), RNG.standard_normal((ROWS, problem.q))
     x = np.zeros((ROWS, problem.p))
-    found = measure_classes(problem, x, y, problem.prepare(features, label, "l1"), CLASS_MEASURES, threshold)
-    assert_agree(found, of_scores(y, features, intercept), label, threshold)
+    found = measure_classes(problem, x, y, problem.prepare(features, label, "l1"), CLASS_MEASURES)
+    assert_agree(found, of_scores(y, features, intercept), label)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -91,7 +90,7 @@ def test_classifiers_of_five_classes(kind: Any, intercept: bool) -> None:
     problem = kind(D, (0.0, 1.0, 2.0, 3.0, 4.0), intercept=intercept, **more)
     (features, label), y = case(5), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, np.zeros((ROWS, problem.p)), y, records, CLASS_MEASURES, 0.5)
+    found = measure_classes(problem, np.zeros((ROWS, problem.p)), y, records, CLASS_MEASURES)
     assert_agree(found, of_scores(y, features, intercept), label)
 
 
@@ -101,7 +100,7 @@ def test_training_at_one_level(classes: int) -> None:
     problem = Training("classification", model, loss, D, classes)
     (features, label), y = case(classes), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, np.zeros((ROWS, 0)), y, records, CLASS_MEASURES, 0.5)
+    found = measure_classes(problem, np.zeros((ROWS, 0)), y, records, CLASS_MEASURES)
     # Weights stand class by class, and the intercepts after all of them.
     wide = D * model.outputs
     apart = np.concatenate([y[:, :wide].reshape(ROWS, -1, D), y[:, wide:, None]], axis=2).reshape(ROWS, -1)
@@ -115,7 +114,7 @@ def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
     features, label = case(5)
     x, y = RNG.standard_normal((ROWS, problem.p)), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, x, y, records, CLASS_MEASURES, 0.5)
+    found = measure_classes(problem, x, y, records, CLASS_MEASURES)
     assert found.keys() == CLASS_MEASURES.keys() - set(OF_TWO_CLASSES)
     for row in range(ROWS):
         hidden = np.maximum(features @ x[row, : 3 * D].reshape(3, D).T + x[row, 3 * D :], 0.0)
@@ -127,7 +126,7 @@ def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
         for name, values in found.items():
             assert values[row] == pytest.approx(np.mean([one[name] for one in each]), abs=1e-12), name
     # Of records in no task nothing is said.
-    assert measure_classes(problem, x, y, problem.prepare(features[:3], np.full(3, 4.0), "l2"), ["f1"], 0.5) == {}
+    assert measure_classes(problem, x, y, problem.prepare(features[:3], np.full(3, 4.0), "l2"), ["f1"]) == {}
 
 
 class Author:
@@ -153,7 +152,7 @@ def test_formulas_of_ones_own_may_say_probabilities() -> None:
     problem = recordwise(Author(), D, 3, "mine")
     (features, label), y = case(3), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, np.zeros((ROWS, 1)), y, records, CLASS_MEASURES, 0.5)
+    found = measure_classes(problem, np.zeros((ROWS, 1)), y, records, CLASS_MEASURES)
     assert_agree(found, of_scores(y, features, intercept=False), label)
 
 
@@ -194,7 +193,7 @@ def test_where_nobody_is_said_to_be_of_the_second_class_precision_is_0() -> None
     (features, label), y = case(2), RNG.standard_normal((ROWS, problem.q))
     y[1] = 0.0
     records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, y, y, records, ["precision", "recall"], 0.5)
+    found = measure_classes(problem, y, y, records, ["precision", "recall"])
     assert found["precision"][1] == found["recall"][1] == 0.0
     assert (found["precision"][[0, 2]] > 0.0).all()
 
@@ -204,6 +203,6 @@ def test_records_of_one_class_have_no_auc_and_weights_that_are_no_numbers_say_no
     features, label = case(2)
     y = np.full((1, problem.q), np.nan)
     alike = problem.prepare(features, np.ones(len(label)), "l2")
-    assert measure_classes(problem, y, y, alike, ["auc", "recall"], 0.5) == {"recall": 0.0}
-    found = measure_classes(problem, y, y, problem.prepare(features, label, "l2"), ["auc", "brier"], 0.5)
+    assert measure_classes(problem, y, y, alike, ["auc", "recall"]) == {"recall": 0.0}
+    found = measure_classes(problem, y, y, problem.prepare(features, label, "l2"), ["auc", "brier"])
     assert found == {"auc": 0.5, "brier": 0.25}

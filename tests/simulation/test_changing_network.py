@@ -19,7 +19,7 @@ from tests.support.published import scenario_file
 KINDS: dict[str, dict[str, Any]] = {
     "matching": {"over_time": "matching"},
     "one_peer": {"kind": "complete", "over_time": "one_peer_exponential"},
-    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": {"kind": "resample", "every": 2}},
+    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": "resample"},
     "drop": {"drop": 0.4},
     "offline": {"offline": 0.3},
     "delay": {"delay": 2},

@@ -40,7 +40,7 @@ def scenario(
 NETWORKS: dict[str, dict[str, Any]] = {
     "ring": {},
     "matching": {"over_time": "matching"},
-    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": {"kind": "resample", "every": 2}},
+    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": "resample"},
     "lossy": {"drop": 0.3, "offline": 0.3, "delay": 1},
 }
 ZERO_SUM, OPTIMISED = {"across": "zero_sum", "ratio": 4.0}, {"across": "optimised"}

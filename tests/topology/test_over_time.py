@@ -54,15 +54,14 @@ def test_one_peer_averages_exactly_where_agents_are_a_power_of_two(agents: int) 
     assert (product > 0).all()
 
 
-def test_a_random_graph_is_drawn_anew_every_so_many_rounds() -> None:
+def test_a_random_graph_is_drawn_anew_in_every_round() -> None:
     def draw(seed: int) -> Any:
         return build_topology("erdos_renyi", 10, {"probability": 0.5}, seed=seed)
 
-    made = time_varying(draw(0), "resample", 5, every=3, draw=draw).over_time
+    made = time_varying(draw(0), "resample", 5, draw=draw).over_time
     assert made is not None
-    at = [made.heard_weights(t).toarray() for t in range(12)]
-    assert all(np.array_equal(at[3 * k], at[3 * k + j]) for k in range(4) for j in (1, 2))
-    assert not np.array_equal(at[0], at[3])
+    at = [made.heard_weights(t).toarray() for t in range(3)]
+    assert not np.array_equal(at[0], at[1])
     # The same whatever was asked before.
     np.testing.assert_array_equal(made.heard_weights(1).toarray(), at[1])
 

@@ -366,7 +366,6 @@ class GossipJob(PlannedJob):
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             of_classes=self.of_classes,
-            threshold=self.scenario.run.threshold,
         )
 
     def evaluated_on(self, average: int) -> str:
@@ -409,8 +408,7 @@ def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | U
     """The scores of what is released of a minimax problem, unless its records are with the agents."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
-    threshold = job.scenario.run.threshold
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes, threshold)
+    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes)
 
 
 def unmeasured_reason(problem: Problem, counts: Counts) -> str:
