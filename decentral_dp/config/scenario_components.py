@@ -121,16 +121,6 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "add for example {it.line}",
     ),
     Refusal(
-        lambda c: (
-            c.scenario.privacy.constants is not None
-            and c.scenario.privacy.guarantee != "none"
-            and getattr(c.algorithm.algorithm, "reads_losses", False)
-        ),
-        "privacy.constants",
-        "{of.algorithm.kind} draws by losses, and no declared constant bounds how far losses of records differ",
-        'take "second_order_dp_bilevel", or a problem with analytic constants',
-    ),
-    Refusal(
         _points_in_papers,
         "{it}.points",
         "papers state power laws, scale and decay only",

@@ -301,10 +301,6 @@ class PrivacyTable(Table):
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     """δ at which the budget is stated and ε is met; 0 for a pure guarantee."""
 
-    constants: dict[str, float] | None = None
-    """Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms that need
-    problem constants."""
-
     clip: dict[Channel, Positive | Annotated[Schedule, AfterValidator(_check_clip)]] = {}
     """Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 under Gaussian
     noise. Of gossip algorithms a table { scale, decay, points }, as a step size, too: a bound that changes."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
@@ -227,43 +227,6 @@ class Linear(Family):
         As of `Family.loss_range`.
         """
         return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
-
-
-@dataclass(frozen=True)
-class Declared(Family):
-    """A problem with constants that its user vouches for, at every x, and for the ball of every release around 0.
-
-    Args:
-        problem: the bilevel problem.
-        declared_constants: the constants.
-    """
-
-    problem: Problem
-    declared_constants: ProblemConstants
-
-    @classmethod
-    def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
-        """Make it from constants by name.
-
-        Raises:
-            InputError: a constant that is missing, unknown, negative or not finite, or radius or μ of 0.
-        """
-        wanted = [name for name in ProblemConstants._fields if name != "label"]
-        for name in (*wanted, *table):
-            value = table.get(name, math.nan)
-            if name not in wanted or not (0.0 <= value < math.inf) or (value == 0.0 and name in ("radius", "mu")):
-                raise InputError(
-                    f"privacy.constants.{name}: no constant (got {value}, expected a finite number, 0 or more, and "
-                    f"above 0 for radius and mu, for each of {', '.join(wanted)})."
-                )
-        return cls(problem, ProblemConstants(**table, label="declared"))
-
-    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """Return the same everywhere: the box, which may have no bounds, and the mass are not read.
-
-        As of `Family.constants`.
-        """
-        return round_up_constants(self.declared_constants._replace(label="declared"))
 
 
 @dataclass(frozen=True)

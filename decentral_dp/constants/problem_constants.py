@@ -44,7 +44,6 @@ class ProblemConstants(NamedTuple):
         m_gxy: Lipschitz constant in x of ∇²_xy G.
         m_gyy: Lipschitz constant in x of ∇²_yy G.
         m: sup |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
-        label: "analytic", where every f is also convex in y, or "declared".
 
     References:
         Lowy & Liu 2025, Assumption 2.2, and differences of two records.
@@ -70,7 +69,6 @@ class ProblemConstants(NamedTuple):
     m_gxy: float
     m_gyy: float
     m: float
-    label: str = "analytic"
 
 
 # Room for the float64 arithmetic of the formulas and constants themselves.
@@ -162,7 +160,7 @@ def box_width(low: Array, high: Array) -> float:
 
 def round_up_constants(c: ProblemConstants) -> ProblemConstants:
     """Round every bound up, and μ down: room for the float64 arithmetic that led to them."""
-    sensitivity = ProblemConstants._make([*(UP * float(v) for v in c[:-1]), c.label])
+    sensitivity = ProblemConstants._make(UP * float(v) for v in c)
     return sensitivity._replace(mu=c.mu * (2.0 - UP))
 
 

@@ -184,7 +184,7 @@ def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
         facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.self_concordance)
 
 
-def test_declared_constants_without_a_relative_one_are_enough() -> None:
+def test_constants_without_a_relative_one_are_enough() -> None:
     objective, f, exact = setting(CASES["logistic"], np.full(3, -2.0), "separable", 7, None)
     c = CASES["logistic"].family.constants(np.full(3, -2.0), np.full(3, -2.0))
     general = facts(c, f.centre, (7,))

@@ -15,7 +15,7 @@ from decentral_dp.central import pooled as pooled_bounds
 from decentral_dp.central.certified_solver import implicit_mean
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, implicit_sensitivity
-from decentral_dp.constants.families import Declared, family_of
+from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -328,24 +328,6 @@ def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPat
         signs = (-1.0, -1.0)
         change, bound = DataSets(monkeypatch, "validation").change("hypergradient", "validation", *signs)
     assert change > bound
-
-
-def test_declared_constants_are_enough() -> None:
-    """The analytic ones, declared: nothing is then known of single Hessians, so nothing may come out smaller."""
-    case = CASES["logistic"]
-    x, y = upper(case), np.full(D, 0.2)
-    analytic = pool_of(case, dataset(case, "random", 5), dataset(case, "random", 4, 1))
-    given = case.family.constants(x, x)
-    declared = Pooled(Declared(case.problem, given), analytic.train, analytic.validation)
-    for method, arguments in (("minimiser", (x,)), ("hypergradient", (x,)), ("implicit", (x, y))):
-        ours, theirs = getattr(analytic, method)(*arguments), getattr(declared, method)(*arguments)
-        assert np.allclose(ours.value, theirs.value, atol=1e-8)
-        for kind in ours.sensitivities:
-            assert carried(theirs, kind) >= carried(ours, kind) * (1 - 1e-9)
-    # g + f/λ need not be convex where nobody knows of f.
-    with pytest.raises(InputError, match="penalty"):
-        declared.minimiser(x, 1e-3)
-    assert declared.bounds.inexactness(x, x) == np.inf
 
 
 def test_a_wide_box_is_bounded_piece_by_piece() -> None:

@@ -26,7 +26,6 @@ from decentral_dp.central.sensitivities import (
     smoothness,
 )
 from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
-from decentral_dp.errors import InputError
 from papers.penalty_rate import descent_steps, estimator_bias
 from papers.published.bilevel import published_k, published_lipschitz, published_score
 from tests.support.paper_bounds import penalty_distance, printed_hypergradient
@@ -36,7 +35,7 @@ MANY = 10**9
 
 def granular(**given: Any) -> ProblemConstants:
     """Constants, 0 where none is given; radius 1e9, so that no bound is cut off by the ball."""
-    values = dict.fromkeys(ProblemConstants._fields[:-1], 0.0) | {"radius": 1e9, "mu": 1.0} | given
+    values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | given
     return ProblemConstants(**values)
 
 
@@ -119,10 +118,6 @@ def test_minimisers() -> None:
     assert minimiser_sensitivity(c, 10, 20, 0.01) == pytest.approx({"train": 0.62, "validation": 0.0})
     penalised = minimiser_sensitivity(c, 10, 20, 0.01, 0.1)
     assert penalised == pytest.approx({"train": 0.62, "validation": 2.02})
-    declared = c._replace(label="declared")
-    assert minimiser_sensitivity(declared, 10, 20, 0.0, 4.0)["train"] == pytest.approx(0.3 / 0.25)
-    with pytest.raises(InputError, match="more than b_fyy/mu = 2"):
-        minimiser_sensitivity(declared, 10, 20, 0.0, 2.0)
 
 
 # Lemma B.6 ----------------------------------------------------------------------------------------------------------
@@ -262,7 +257,6 @@ def test_rates_by_hand() -> None:
     loss = [penalty_bias(c) / lam + lam * 0.7 * 0.03 for lam in (0.9 * best, best, 1.1 * best)]
     assert loss[1] == min(loss)
     assert default_penalty(c, 0.0, 0.0) == math.inf
-    assert default_penalty(c._replace(label="declared"), 100.0, 0.0) == pytest.approx(1.2)
     assert descent_steps(3.0, 0.5, 0.1) == 3200
 
 

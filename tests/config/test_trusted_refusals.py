@@ -13,7 +13,6 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.simulation.jobs import build
 from papers.published import FORMS
 from tests.support.coordinator_scenarios import content
@@ -78,34 +77,6 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
 
 
 @pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(
-    ("kind", "guarantee"),
-    [
-        ("exponential_mechanism", "certified"),
-        ("warm_start", "certified"),
-        ("regularised_exponential_mechanism", "certified"),
-    ],
-)
-def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: str, guarantee: str) -> None:
-    declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
-    said = refusal(kind, **{"privacy.constants": declared, "privacy.guarantee": guarantee})
-    assert said.startswith("privacy.constants")
-    assert "no declared constant bounds" in said
-
-
-@pytest.mark.parametrize(
-    ("kind", "guarantee"),
-    [("gradient_norm_exponential_mechanism", "certified"), ("exponential_mechanism", "as_published")],
-)
-def test_draws_that_need_no_range_of_losses_take_declared_constants(kind: str, guarantee: str) -> None:
-    declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
-    changes = {"privacy.constants": declared, "privacy.guarantee": guarantee, "algorithm.rounds": 1}
-    epsilon = build.build_job(load(content(kind, **changes))).budget.epsilon.max()
-    assert epsilon > 0.0
-    assert np.isfinite(epsilon) == (guarantee == "certified")
-
-
-@pytest.mark.usefixtures("unread")
 def test_what_single_programs_refuse_is_refused_before_a_record_is_read() -> None:
     for kind in ("pp_ift", "dp_bilevel"):
         assert refusal(kind, **{"algorithm.solver": "newton"}).startswith("algorithm.solver")
@@ -145,11 +116,6 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
         changes = {**changes, **more}
     said = refusal(kind, **changes)
     assert re.search(words, said), said
-
-
-def test_gossip_takes_no_constants(scenario: Any) -> None:
-    with pytest.raises(InputError, match=r"privacy\.constants"):
-        build.build_job(load(scenario(privacy={"constants": {"radius": 2.0}})))
 
 
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])

@@ -18,7 +18,7 @@ from decentral_dp.central.sensitivities import (
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.constants.families import Declared, Family, family_of, worst_case
+from decentral_dp.constants.families import Family, family_of, worst_case
 from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
@@ -244,14 +244,13 @@ def test_constants_are_consistent(name: str) -> None:
     p = family.problem.p
     low, high = at(p, -1), at(p, 0.5)
     c = family.constants(low, high)
-    assert c.label == "analytic"
-    assert all(math.isfinite(v) and v >= 0.0 for v in c[:-1])
+    assert all(math.isfinite(v) and v >= 0.0 for v in c)
     assert c.d_fy <= 2 * c.l_fy * (1 + 1e-9)
     assert c.m <= c.b_gxy / c.mu * (1 + 1e-9)
     # A wider box and more mass only loosen.
     for other in (family.constants(low - 1, high), family.constants(low, high + 1), family.constants(low, high, 3.0)):
         assert other.mu <= c.mu
-        assert all(b >= a for field, a, b in zip(c._fields, c, other, strict=True) if field not in ("mu", "label"))
+        assert all(b >= a for field, a, b in zip(c._fields, c, other, strict=True) if field != "mu")
     point = family.constants(low, low)
     assert point.radius <= c.radius
     assert family.centre(low).shape == (family.problem.q,)
@@ -360,24 +359,3 @@ def test_what_has_no_constants_is_refused() -> None:
             family.constants(at(1, low), at(1, high))
     with pytest.raises(InputError, match="exp of more than 700"):
         local(family, -800.0)
-
-
-def test_declared_constants() -> None:
-    problem = MetaLearning.from_dataset(3, 3, ways=2)
-    table = dict.fromkeys(ProblemConstants._fields[:-1], 0.5)
-    family = Declared.from_table(problem, table)
-    c = family.constants(at(problem.p, 0), at(problem.p, 1))
-    assert c.label == "declared"
-    assert c.mu == pytest.approx(0.5)
-    assert family.self_concordance == math.inf
-    assert family.loss_range(at(problem.p, 0), at(problem.p, 1)) == math.inf
-    assert family.centre(at(problem.p, 0)).shape == (problem.q,)
-    assert family.spread(at(problem.p, -math.inf), at(problem.p, math.inf)) == pytest.approx(1.0)
-    assert Declared.from_table(problem, table | {"l_fx": 0.0}).declared_constants.l_fx == 0.0
-    with pytest.raises(InputError, match=r"constants\.mu:"):
-        Declared.from_table(problem, {k: v for k, v in table.items() if k != "mu"})
-    with pytest.raises(InputError, match=r"constants\.l_yy:"):
-        Declared.from_table(problem, table | {"l_yy": 1.0})
-    for name, value in (("mu", 0.0), ("radius", 0.0), ("l_fy", -1.0), ("d_gy", math.nan), ("m", math.inf)):
-        with pytest.raises(InputError, match=rf"constants\.{name}:"):
-            Declared.from_table(problem, table | {name: value})

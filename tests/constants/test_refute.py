@@ -89,7 +89,7 @@ def test_no_proven_bound_is_broken(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_no_constant_is_broken_and_many_are_reached(name: str) -> None:
     found = search_constants(space(name), seed=2, tries=25)
-    assert set(found) == set(ProblemConstants._fields) - {"label"}
+    assert set(found) == set(ProblemConstants._fields)
     for constant, pair in found.items():
         assert pair.ratio <= ROOM, (constant, pair)
         assert pair.ratio > 0.2 or pair.bound == 0.0, (constant, pair)
@@ -154,7 +154,7 @@ def test_half_a_constant_is_found_out(constant: str, target: str, role: Any, nam
 
 
 @pytest.mark.parametrize(
-    "constant", [n for n in ProblemConstants._fields if n not in ("label", "l_fx", "d_fx", "b_fxx", "b_fxy")]
+    "constant", [n for n in ProblemConstants._fields if n not in ("l_fx", "d_fx", "b_fxx", "b_fxy")]
 )
 def test_every_wrong_constant_is_found_out(constant: str) -> None:
     """Half of it (μ: twice), in a family where it is tight."""

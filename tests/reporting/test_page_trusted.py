@@ -18,11 +18,9 @@ from scipy.stats import norm
 import decentral_dp
 from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.setting import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
@@ -136,22 +134,6 @@ def test_who_sees_what_is_what_the_program_does() -> None:
     assert "∇_x h" not in asks
     off = " ".join(statement_of(job_of(SECOND, **{"privacy.guarantee": "none"})).to_dict()["seen"])
     assert "protects nobody" in off
-
-
-def test_declared_constants_are_never_shown_as_proven(made: Made) -> None:
-    assert statement_of(job_of(SECOND)).to_dict()["constants"] == "analytic"
-    given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
-    privacy = statement_of(job_of(SECOND, **given)).to_dict()
-    assert privacy["constants"] == "declared"
-    assert any("only if they are true" in note for note in privacy["notes"])
-    said = " ".join(str(Plan.from_job(job_of(SECOND, **given))).split())
-    assert "certified if the declared constants are true: ε = 4.00" in said
-    page = page_of(made(SECOND, **given))
-    assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
-    assert "Certified ε per agent" not in page.text
-    assert "ε per agent, on declared constants" in page.text
-    assert "if the declared constants are true (SIMULATION); held-out" in page.text
-    assert "theorems about this problem" not in page.text
 
 
 def test_settings_that_were_left_out_are_told(made: Made) -> None:

@@ -181,22 +181,10 @@ class Defaults:
         return worst_case(self.family, self.low, self.high, bound, self.record_mass)
 
 
-def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
-    """Refuse a λ below 2 b_fyy/μ where f need not be convex, by declared constants. Raises InputError.
-
-    There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
-    """
+def check_penalty(penalty: float) -> None:
+    """Refuse λ = 0. Raises InputError."""
     if penalty == 0.0:
         raise dp.InputError("algorithm.penalty: got 0, but a number above 0 is wanted, for example 10.0.")
-    if context.family is None or not context.domain.compact:
-        return
-    c = context.family.constants(*context.domain.corners(context.problem.p), 1.0 + 1.0 / penalty)
-    least = 2.0 * c.b_fyy / c.mu
-    if c.label != "analytic" and penalty < least:
-        raise dp.InputError(
-            f"algorithm.penalty: got {penalty:g}, but with these declared constants f + penalty·g is known to be "
-            f"strongly convex from 2·b_fyy/mu = {least:g} on; take at least that."
-        )
 
 
 class DpBilevelState(NamedTuple):
@@ -253,7 +241,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         self._check(context)
         reads = bool(self._step_terms(context))
         penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
-        check_penalty(context, penalty)
+        check_penalty(penalty)
         resolved = replace(self, penalty=penalty, reads=reads)
         if self.inner is None and not self.needs_records:
             resolved = replace(resolved, inner=resolved._defaults(context, reads, "inner").steps())

@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.sensitivities import penalised_modulus
 from decentral_dp.constants.problem_constants import ProblemConstants
 
 
@@ -81,7 +80,7 @@ class PublicFacts(NamedTuple):
 
     @property
     def modulus(self) -> float:
-        return penalised_modulus(self.constants, self.penalty)
+        return self.constants.mu
 
     @property
     def smoothness(self) -> float:

@@ -112,7 +112,7 @@ class RegularisationTuner(dp.Coordinated):
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         if penalty is not None:
-            check_penalty(context, penalty)
+            check_penalty(penalty)
             bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context

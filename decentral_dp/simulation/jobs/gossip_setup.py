@@ -308,12 +308,6 @@ def _too_large_for_scales(d: Setup) -> bool:
 
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
-    Refusal(
-        lambda d: d.privacy.constants is not None,
-        "privacy.constants",
-        "{of.kind} clips contributions, and needs none",
-        "leave it out",
-    ),
     # Privacy: papers as published.
     Refusal(
         lambda d: d.privacy.guarantee == "as_published" and d.privacy.mechanism_kind != LAPLACE.name,

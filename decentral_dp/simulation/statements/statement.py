@@ -255,7 +255,7 @@ class PrivacyStatement:
         seen: the threat model of a trusted coordinator, sentence by sentence; empty where nobody is trusted.
         seen_briefly: the same in a line.
         pools_records: whether agents hand their records to a coordinator or a server, not sums over them.
-        constants: of a coordinator's problem: "analytic", "declared", or None where none are known.
+        constants: of a coordinator's problem: "analytic", or None where none are known.
         prices: of a coordinator's releases.
         exchanges: releases per round. clip: norm and bounds, None where nothing is clipped.
         delta, epsilon_max, epsilon_pure_max: of the worst agent. target, cap: as asked, or None.
@@ -312,11 +312,6 @@ class PrivacyStatement:
         return self.setting != "gossip"
 
     @property
-    def is_declared(self) -> bool:
-        """Whether ε rests on constants that nobody has proven."""
-        return self.constants == "declared"
-
-    @property
     def is_on_authors_word(self) -> bool:
         """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
         return self.is_noisy and bool(self.authors_word)
@@ -359,8 +354,6 @@ class PrivacyStatement:
     def certainty(self) -> str:
         """How far ε is proved: "certified", or what it rests on."""
         word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
-        if self.is_declared:
-            word += " if the declared constants are true"
         return f"{word}, with unverified components (see the notes)" if self.is_on_authors_word else word
 
     @property
