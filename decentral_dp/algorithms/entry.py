@@ -63,11 +63,10 @@ def rules_of(setting: Setting) -> Rules:
 
 
 class Options(NamedTuple):
-    """What a scenario says of its algorithm: values by key, constant start, protocol."""
+    """What a scenario says of its algorithm: values by key, and the constant start."""
 
     values: Mapping[str, Any]
     init: Mapping[str, float]
-    protocol: str
 
 
 class Entry(NamedTuple):
@@ -144,11 +143,6 @@ class Entry(NamedTuple):
         return tuple(o.key for o in self.keys if not o.required)
 
     @property
-    def private(self) -> bool:
-        """Whether protocol = "private" can be chosen."""
-        return any("private" in str(f.type) for f in dataclasses.fields(self.algorithm) if f.name == "protocol")
-
-    @property
     def module_name(self) -> str:
         """The module that describes it."""
         return self.algorithm.__module__
@@ -161,11 +155,10 @@ class Entry(NamedTuple):
         """
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
-        names = {f.name for f in dataclasses.fields(self.algorithm)}
-        common = {"protocol": options.protocol, "start": options.init}
+        starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
         built: Any = self.instance
         if built is None:
-            built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
+            built = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
         program: AnyAlgorithm = self.rules.complete(built, start=options.init) if self.is_derived else built
         if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
             own = "certified" if guarantee == "as_published" else "as_published"

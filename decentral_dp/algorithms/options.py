@@ -25,10 +25,10 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
-# Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
-RESERVED = ("protocol", "start")
+# The field that the common key algorithm.init gives.
+RESERVED = ("start",)
 # Keys of the table that every algorithm has, so that no field may be called like one.
-COMMON = ("kind", "rounds", "init", "protocol")
+COMMON = ("kind", "rounds", "init")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
 _STRICT = ConfigDict(strict=True)

@@ -23,7 +23,6 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.annexes import annex
-from decentral_dp.config.component_tables import AlgorithmTable
 from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
@@ -160,11 +159,8 @@ def describe(registry: str, name: str) -> Description:
 
 def _algorithm(entry: Entry) -> Description:
     keys = tuple(of_option(option) for option in entry.keys)
-    if entry.private:
-        keys += (of_schema(AlgorithmTable, "protocol"),)
     facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
-    facts += ['Has `protocol = "private"`.'] if entry.private else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.module_name}`."]
     source = entry.algorithm if entry.custom else importlib.import_module(entry.module_name)

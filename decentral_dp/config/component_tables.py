@@ -315,10 +315,6 @@ class AlgorithmTable(OwnKeysTable):
     init: dict[Channel, Finite] = {}
     """variable → the constant where it starts; 0 by default"""
 
-    protocol: Literal["released", "private"] = "released"
-    """ "released": everything is computed at the own released values; "private", of ldp_dsbo: its state is kept without
-    noise"""
-
 
 _TABLE_TYPES = {StepSize: Schedule, Mapping: DomainTable}
 

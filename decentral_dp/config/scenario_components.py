@@ -109,12 +109,6 @@ def _points_in_papers(c: Components) -> str:
 
 _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
-        lambda c: c.scenario.algorithm.protocol == "private" and not c.algorithm.private,
-        "algorithm.protocol",
-        '{of.algorithm.kind} has no "private" protocol',
-        "leave it out",
-    ),
-    Refusal(
         lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
         "algorithm.{it.key}",
         "missing. {of.algorithm.kind} needs it",
@@ -242,7 +236,7 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
-    options = Options(values, by_channel(table.init), table.protocol)
+    options = Options(values, by_channel(table.init))
     if not entry.custom:
         return entry.build(options, privacy.guarantee)
     made: AnyAlgorithm = call(

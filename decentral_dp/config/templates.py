@@ -58,5 +58,5 @@ def channel_terms(entry: Entry) -> set[str]:
     needed = [option for option in entry.keys if option.required]
     given = {o.key: tomllib.loads(o.line)[o.key] for o in needed}
     values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
-    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
+    built = cast(Algorithm, entry.build(Options(values, {}), "certified"))
     return {term for channel in built.releases(1, 1).values() for term in channel.terms}

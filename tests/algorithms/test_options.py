@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jsonschema
@@ -46,7 +46,7 @@ class Example:
     way: Literal["up", "down"] = "up"
     sizes: tuple[int, ...] = (1, 2)
     settled: dict[str, float] = internal(default_factory=dict)
-    protocol: str = "released"
+    start: dict[str, float] = field(default_factory=dict)
 
 
 def test_fields_are_keys() -> None:

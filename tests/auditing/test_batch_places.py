@@ -125,7 +125,7 @@ class Rows:
 def program(name: str) -> Any:
     entry = ALGORITHMS[name]
     keys = {o.key: ONE_STEP if o.type is StepSize else STEPS[o.key] for o in entry.keys if o.required}
-    return entry.build(Options(keys, {"x": 1.0, "y": 1.0}, "released"), "certified")
+    return entry.build(Options(keys, {"x": 1.0, "y": 1.0}), "certified")
 
 
 def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[str, Any]]:

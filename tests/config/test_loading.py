@@ -33,7 +33,6 @@ REFUSED = {
     "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only bsa",
     "algorithm.kind=dp_dsgd": "algorithm.x: dp_dsgd takes none, only",
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "algorithm.inner: missing",
-    "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd has no "private" protocol',
     "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, wanted a table",

@@ -54,7 +54,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm.rate", 0.0, "above 0|takes none"),
         ("algorithm.domain", {"low": 1.0, "high": 1.0}, "no interior"),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
-        ("algorithm.protocol", "private", "has no .private. protocol"),
+        ("algorithm.protocol", "private", "takes none, only ldp_dsbo"),
         ("algorithm.y", {"scale": 1.0}, "takes none, only"),
         ("algorithm.inverse", 4, "takes none, only"),
         ("algorithm.method", "em", "takes none, only"),

@@ -92,7 +92,9 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
 def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[str, str], mechanism: str) -> Any:
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l1", **TABLES[problem]})
     chosen = {key: KEYS[key] for key in ALGORITHMS[algorithm].options}
-    content["algorithm"] = {"kind": algorithm, "rounds": 2, "protocol": guarantee[1], **chosen}
+    content["algorithm"] = {"kind": algorithm, "rounds": 2, **chosen}
+    if guarantee[1] == "private":
+        content["algorithm"]["protocol"] = "private"
     content["privacy"] = {"guarantee": guarantee[0], "mechanism": mechanism, **GUARANTEES[guarantee]}
     if PROBLEMS[problem].one_level and "centring" in ALGORITHMS[algorithm].optional:
         # A clip of x is of the mean of features.
@@ -132,7 +134,7 @@ def test_every_algorithm_under_every_guarantee(
         refused = "Laplace noise"
     elif guarantee[0] == "as_published" and algorithm not in FORMS:
         refused = "privacy.guarantee"
-    elif guarantee[1] == "private" and not ALGORITHMS[algorithm].private:
+    elif guarantee[1] == "private" and "protocol" not in ALGORITHMS[algorithm].optional:
         refused = "algorithm.protocol"
     if refused is None:
         finish(content)

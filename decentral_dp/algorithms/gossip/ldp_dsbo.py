@@ -56,13 +56,15 @@ class LdpDsbo(dp.Algorithm):
 
     Args:
         x, y, z: step sizes λ.
-        protocol: "released" or "private".
+        protocol: see the head of this module.
     """
 
     x: dp.StepSize = dp.option("λ_x, of x along the hypergradient")
     y: dp.StepSize = dp.option("λ_y, of y along the lower gradient")
     z: dp.StepSize = dp.option("λ_z, of z, the product of inverse Hessian and gradient")
-    protocol: Literal["released", "private"] = "released"
+    protocol: Literal["released", "private"] = dp.option(
+        "state: computed at the own released values, or kept without noise", default="released"
+    )
 
     channels = dp.CHANNELS
 

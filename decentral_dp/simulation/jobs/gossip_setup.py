@@ -272,7 +272,7 @@ def _not_in_papers(d: Setup) -> str:
             "privacy.clip": d.privacy.clip,
             d.unit_key: d.unit != RECORD,
             "privacy.correlation": d.correlation,
-            "algorithm.protocol": d.s.algorithm.protocol == "private",
+            "algorithm.protocol": d.components.keys.get("protocol") == "private",
             "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
             "topology.compression": d.s.topology.compression,
         }

@@ -176,7 +176,7 @@ class TestGradientTracking(Corrected):
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: gradient_tracking takes none"),
         ("y", None, "algorithm.y: missing"),
-        ("protocol", "private", 'has no "private" protocol'),
+        ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
     def free(self, kind: str) -> set[str]:
@@ -190,7 +190,7 @@ class TestExactDiffusion(Corrected):
     bugs = (HalfExact, UnnoisedExact)
     refused = (
         ("heavy_ball", 0.5, "algorithm.heavy_ball"),
-        ("protocol", "private", 'has no "private" protocol'),
+        ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
     def free(self, kind: str) -> set[str]:

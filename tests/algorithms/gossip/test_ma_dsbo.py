@@ -202,7 +202,7 @@ class TestMaDsbo(TrackingConformance):
     refused = (
         ("inner", None, "algorithm.inner: missing"),
         ("smoothness", 2.0, "algorithm.smoothness: ma_dsbo takes none"),
-        ("protocol", "private", 'has no "private" protocol'),
+        ("protocol", "private", "takes none, only ldp_dsbo"),
     )
     _round = ((0, "lower_grad_y"), (1, "lower_grad_y"), (2, "upper_grad_y"))
     _last = ((5, "upper_grad_x"), (5, "lower_jvp"))

@@ -138,7 +138,7 @@ class TestLdpSingleLevel(SingleLevel):
         ("x", {"scale": 0.1}, "algorithm.x: ldp_single_level takes none"),
         ("inner", 2, "algorithm.inner: ldp_single_level takes none"),
         ("y", None, "algorithm.y: missing"),
-        ("protocol", "private", 'has no "private" protocol'),
+        ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
 
