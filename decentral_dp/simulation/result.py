@@ -20,6 +20,7 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.statements.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -30,9 +31,11 @@ RESULT = "result.json"
 FORMAT = 1
 # Keys of result.json: SHA-256 of each file beside it by its name, and of its own text without this key.
 FILES, DIGEST = "files", "digest"
+# Key of result.json: digest of the first line of the run's journal.
+RUN = "run"
 # Where the folder of a run has those of the runs that it is judged by.
 BASELINES_FOLDER = "baselines"
-_INCOMPLETE = ("running", "interrupted", "failed")
+INCOMPLETE = ("running", "interrupted", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +197,16 @@ def result_adapter() -> TypeAdapter[RunResult]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a run folder has its result. One that was killed while it tidied up has, too."""
-    has_journal = (folder / IN_PROGRESS).is_dir()
+    """Return whether a run folder has its result. One that was killed while it removed its journal has, too."""
+    place = folder / IN_PROGRESS
     try:
-        status = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))["status"]
+        content = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))
+        status = content["status"]
+        begun = first_digest(own(place / JOURNAL, folder, str(folder)))
     except (OSError, ValueError, KeyError, TypeError):
-        return not has_journal
-    # Beside what a run goes on from, a status that no run ends with is a damaged one.
-    return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE
+        return not place.is_dir()
+    # The noise key and the journal of a complete run are removed: the result of another run must not end this one.
+    return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
 def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:

@@ -59,6 +59,7 @@ from decentral_dp.simulation.result import (
     FORMAT,
     IN_PROGRESS,
     RESULT,
+    RUN,
     RunResult,
     result_adapter,
     seal,
@@ -432,7 +433,7 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
-        result = _with_keys(done.result, **{FILES: digests})
+        result = _with_keys(done.result, **{FILES: digests, RUN: journal.begun})
         result = _with_keys(result, **seal(result.content))
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)

@@ -16,6 +16,7 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import digest, intact
 from decentral_dp.files.regular import own, regular
 
+JOURNAL = "journal.jsonl"
 FORMAT = 1
 _CHAIN = "chain"
 
@@ -94,6 +95,25 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     if not entry or written != (line + b"\n", linked):
         raise ValueError(f"{name} is not what was written")
     return entry, linked
+
+
+def first_digest(path: Path) -> str | None:
+    """Return the digest of a journal's first line, which no other run has: it binds the scenario and the noise key.
+
+    Args:
+        path: of the journal.
+
+    Returns:
+        None if there is no journal.
+
+    Raises:
+        ValueError: the line is not what was written, or the path is of no regular file.
+    """
+    try:
+        with regular(path, "resume").open("rb") as journal:
+            return _read_line("", journal.readline().removesuffix(b"\n"), f"line 1 of {path.name}")[1]
+    except FileNotFoundError:
+        return None
 
 
 def read_bound(path: Path, folder: Path, expected: str) -> bytes:

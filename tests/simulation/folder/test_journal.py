@@ -441,6 +441,23 @@ def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: 
         decentral_dp.resume(tmp_path / "run")
 
 
+def test_the_result_of_another_run_ends_no_run(small: dict[str, Any], tmp_path: Path) -> None:
+    """Both are of one scenario; their secret noise differs, and the noise key and the journal stay."""
+    del small["seed"]
+    folder, place = tmp_path / "run", tmp_path / "run" / "in_progress"
+    _cut_off(small, folder, 6)
+    kept = {path: path.read_bytes() for path in place.iterdir()}
+    decentral_dp.run(small, out=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "result.json", folder)
+    assert not is_complete(folder)
+    assert run_in_progress.progress_in(folder) == "under way"
+    with pytest.raises(InputError, match="is the result of another run"):
+        decentral_dp.resume(folder)
+    assert {path: path.read_bytes() for path in place.iterdir()} == kept
+    (folder / "result.json").unlink()
+    assert decentral_dp.resume(folder).result.status == "ok"
+
+
 def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     _cut_off(small, folder, 6)
