@@ -157,9 +157,7 @@ def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, gra
 def test_what_compresses_nothing_changes_nothing(algorithm: str) -> None:
     # Noise is keyed by the scenario, so that it would be another.
     quiet = {"privacy": {"guarantee": "none"}}
-    plain, whole = (
-        decentral_dp.run(scenario(c, algorithm) | quiet) for c in (None, {"kind": "top_k", "share": 1.0})
-    )
+    plain, whole = (decentral_dp.run(scenario(c, algorithm) | quiet) for c in (None, {"kind": "top_k", "share": 1.0}))
     np.testing.assert_allclose(plain.released["y"], whole.released["y"], rtol=0, atol=1e-12)
 
 

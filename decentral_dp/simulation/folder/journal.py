@@ -253,12 +253,16 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
             "with."
         )
     device = device_of(job)
-    # A custom loss raises on a kernel that rounds differently each time. The layers of a model do not. A lease covers
-    # the first release after every state, which is made again from the records.
-    if device != "cpu" and interruption.leased_rounds and not computes_losses(job.problem):
+    if device != "cpu" and interruption.leased_rounds:
+        from decentral_dp.problems.bilevel.losses import LossProblem
+
+        # A custom loss raises on a kernel that rounds differently each time. The layers of a model do not. A lease
+        # covers the first release after every state, which is made again from the records.
+        if isinstance(job.problem, LossProblem):
+            return interruption.root
         raise InputError(
             "run.device: rounds in flight would be released again under the same noise, and kernels of a model may "
-            f"round differently each time (got {quoted(device)}, expected \"cpu\"). Fix: run the scenario again in "
+            f'round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the scenario again in '
             "another folder. The budgets of both runs add up."
         )
     return interruption.root
@@ -267,13 +271,6 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
 def device_of(job: PlannedJob) -> str:
     """Return the device that the problem of a job computes on."""
     return str(getattr(job.problem, "device", job.scenario.run.device))
-
-
-def computes_losses(problem: Any) -> bool:
-    """Return whether a problem on a GPU is of custom losses, without a model."""
-    from decentral_dp.problems.bilevel.losses import LossProblem
-
-    return isinstance(problem, LossProblem)
 
 
 def machine_of(job: PlannedJob) -> dict[str, str]:

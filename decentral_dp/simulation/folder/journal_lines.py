@@ -88,11 +88,11 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     try:
         entry = json.loads(line)
         linked = entry.pop(_CHAIN)
-        written = next_line(chain, entry)
+        # Bytes, and not values: two texts of one value are told apart as well.
+        is_intact = bool(entry) and next_line(chain, entry) == (line + b"\n", linked)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{name} is not what was written") from None
-    # Bytes, and not values: two texts of one value are told apart as well.
-    if not entry or written != (line + b"\n", linked):
+        is_intact = False
+    if not is_intact:
         raise ValueError(f"{name} is not what was written")
     return entry, linked
 
