@@ -161,18 +161,18 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
         InputError: there is none, it is under way or complete, or a file is not what the run wrote.
     """
     place = folder / IN_PROGRESS
-    if not place.is_dir():
-        state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
-        raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
-    lock = lock_folder(folder)
-    try:
-        if is_complete(folder):
+    if place.is_dir():
+        lock = lock_folder(folder)
+        try:
+            if not is_complete(folder):
+                return _read_interruption(folder), lock
             shutil.rmtree(place)
-            raise InputError(f"resume: {folder} is complete. Fix: give the folder of a run that was interrupted.")
-        return _read_interruption(folder), lock
-    except BaseException:
+        except BaseException:
+            lock.close()
+            raise
         lock.close()
-        raise
+    state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
+    raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
 
 
 def _read_interruption(folder: Path) -> Interruption:
