@@ -34,18 +34,13 @@ def is_study(folder: Path) -> bool:
         ...     is_study(Path(folder))
         True
     """
-    if not folder.exists():
-        raise InputError(
-            f"resume: there is no {folder}. What was interrupted before its first round or cell leaves nothing behind; "
-            "start it again."
-        )
     if (folder / IN_PROGRESS).is_dir() or (folder / "result.json").is_file():
         return False
     if (folder / STUDY).is_file() or (folder / CELLS).is_dir():
         return True
-    raise InputError(
-        f"resume: {folder} is no run folder, and none of a study; give the folder of one that was interrupted."
-    )
+    # A run or study that is interrupted before its first round or cell leaves nothing.
+    problem = f"{folder} is no run folder, and none of a study" if folder.exists() else f"there is no {folder}"
+    raise InputError(f"resume: {problem}. Fix: give the folder of an interrupted run or study, or start it again.")
 
 
 def resume(

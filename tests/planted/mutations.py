@@ -1582,11 +1582,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
     ),
     Mutation(
-        "a run under way whose status is damaged, taken for complete and removed",
+        "an interrupted run that ends by the result of another run",
         "simulation/result.py",
-        'return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE',
-        "return status not in _INCOMPLETE",
-        ("tests/simulation/folder/test_journal.py::test_a_damaged_status_is_no_complete_run",),
+        "return status not in INCOMPLETE and begun in (None, content.get(RUN))",
+        "return status not in INCOMPLETE",
+        (
+            "tests/simulation/folder/test_journal.py::test_the_result_of_another_run_ends_no_run",
+            "tests/simulation/folder/test_journal.py::test_a_damaged_status_is_no_complete_run",
+        ),
+    ),
+    Mutation(
+        "rounds of a model on a GPU that are released again",
+        "simulation/folder/journal.py",
+        'if device != "cpu" and interruption.leased_rounds:',
+        "if False:",
+        (f"{_MACHINES}::test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight",),
     ),
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
