@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
-from decentral_dp.bounded import SPLITS, Array, LipschitzConstants
+from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
@@ -71,7 +71,6 @@ def plan_releases(
     stream: Stream,
     neighbour_weight: Array,
     clip: Clip,
-    constants: LipschitzConstants | None,
     rounds: int,
     noise: PlannedNoise,
     network: Network | None = None,
@@ -90,7 +89,6 @@ def plan_releases(
         stream: which records a round reads.
         neighbour_weight: (m,) weight of all neighbours together.
         clip: bounds on every record's contribution.
-        constants: analytic Lipschitz constants of a run as published, or None.
         rounds: T.
         noise: of the charged releases.
         network: what everybody knows of it; by default nobody has a neighbour.
@@ -129,7 +127,6 @@ def plan_releases(
         neighbour_weight[representative],
         problem.reads_records,
         clip,
-        constants,
         problem.p,
         problem.q,
         representative,
@@ -335,12 +332,11 @@ def gossip_job(c: Components) -> GossipJob:
     r = resolve_gossip(c)
     check_gossip(r)
     s, privacy, m = r.s, r.privacy, r.topology.n_agents
-    is_published, rounds = privacy.guarantee == "as_published", s.algorithm.rounds
-    constants = r.problem.constants(by_channel(privacy.box), r.shards.l1) if is_published else None
+    rounds = s.algorithm.rounds
     factor = time_factor_of(s, r.stream, r.unit, r.counts) if r.correlation else None
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
-        facts = (r.counts, r.stream, weight, r.clip, constants)
+        facts = (r.counts, r.stream, weight, r.clip)
         return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
@@ -388,7 +384,6 @@ def gossip_job(c: Components) -> GossipJob:
         reason=reason,
         problem=r.problem,
         algorithm=r.algorithm,
-        constants=constants,
         noise=noise.schedules,
         pairs=r.pairs,
         factor=factor,
