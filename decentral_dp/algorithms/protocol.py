@@ -31,9 +31,8 @@ class Public(NamedTuple):
 
     averaged_counts: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
     neighbour_weight: (g,) |w_ii|. touches: term → kind. clip: bounds of the queries.
-    agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
-    `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it. unit: what two data sets
-    differ in. sampling: how batches are drawn, "fixed" or "poisson".
+    network: what everybody knows of it. unit: what two data sets differ in. sampling: how batches are drawn, "fixed" or
+    "poisson".
     """
 
     rounds: int
@@ -44,7 +43,6 @@ class Public(NamedTuple):
     clip: Clip
     p: int
     q: int
-    agents: NDArray[np.int64]
     network: Network
     unit: Unit = RECORD
     sampling: str = "fixed"
@@ -131,11 +129,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     def centring_rounds(self) -> int:
         """In how many rounds agents also send the mean of their features; 0 where features have no centre."""
         return 0
-
-    @property
-    def plans_by_agent(self) -> bool:
-        """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
-        return False
 
     @property
     def memoryless(self) -> bool:

@@ -94,7 +94,7 @@ def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[st
     chosen = {key: KEYS[key] for key in ALGORITHMS[algorithm].options}
     content["algorithm"] = {"kind": algorithm, "rounds": 2, "protocol": guarantee[1], **chosen}
     content["privacy"] = {"guarantee": guarantee[0], "mechanism": mechanism, **GUARANTEES[guarantee]}
-    if PROBLEMS[problem].one_level and "centring" in ALGORITHMS[algorithm].optional:
+    if PROBLEMS[problem].one_level and "centring" in (o.key for o in ALGORITHMS[algorithm].keys):
         # A clip of x is of the mean of features.
         content["algorithm"]["centring"] = True
     return as_published(content)

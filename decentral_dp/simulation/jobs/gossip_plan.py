@@ -79,7 +79,7 @@ def plan_releases(
     """Plan all releases of so many rounds.
 
     Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ of them are planned as
-    one. Where the algorithm plans by agent, or says who sends, every agent is planned, and those with equal releases
+    one. Where the algorithm says who sends, every agent is planned, and those with equal releases
     share a column afterwards.
 
     Args:
@@ -104,7 +104,7 @@ def plan_releases(
     network = network or Network(sp.csr_array((m, m)))
     senders = senders_of(algorithm, network)
     pairs, changes = noise.pairs, network.over_time is not None
-    by_agent = bool(pairs and changes) or senders is not None or getattr(algorithm, "plans_by_agent", False)
+    by_agent = bool(pairs and changes) or senders is not None
     representative = group = np.arange(m)
     if not by_agent:
         facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
@@ -129,7 +129,6 @@ def plan_releases(
         clip,
         problem.p,
         problem.q,
-        representative,
         network,
         unit,
         "poisson" if stream.kind == "poisson" else "fixed",
