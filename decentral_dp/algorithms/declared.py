@@ -95,6 +95,7 @@ class Derived(protocol.Algorithm, Protocol):
                 "Name a field, or give a number."
             )
         value = getattr(self._author, factor) if isinstance(factor, str) else factor
+        cause: BaseException | None = None
         try:
             if hasattr(value, "series"):
                 numbers = list(value.series(rounds))
@@ -109,7 +110,7 @@ class Derived(protocol.Algorithm, Protocol):
             sound = np.isfinite(out) & (out >= 0.0)
             if sound.all():
                 return out
-            fault, cause = f"gives {numbers[int(np.argmin(sound))]}", None
+            fault = f"gives {numbers[int(np.argmin(sound))]}"
         named = quoted(factor) if isinstance(factor, str) else repr(factor)
         raise InputError(
             f"algorithm.kind: the factor {named} in RELEASES of {name} {fault}; wanted a step size, a finite number of "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, final
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 
@@ -158,7 +158,8 @@ class PublishedLdpDsbo(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.LdpDsboState) -> dp.GossipSteps[ldp_dsbo.LdpDsboState]:
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
-        at = {c: clip_to_box(v, c, self.box) if self.box else v for c, v in zip(dp.CHANNELS, s, strict=True)}
+        state: Any = s
+        at = {c: clip_to_box(v, c, self.box) for c, v in zip(dp.CHANNELS, state, strict=True)}
         d = dataset.oracle(t, **at)
         if self.constants is not None:
             d = bound_directions(self.constants, dataset.averaged_counts(t), at, d)

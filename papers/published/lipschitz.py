@@ -6,9 +6,9 @@ The directions are G_x, G_y and G_z of `ldp_dsbo`, the arguments x, y and z. See
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -164,8 +164,8 @@ def bound_directions(
     Returns:
         The same terms with these sensitivities.
     """
-    bounded = []
-    for term, value in zip(TERMS, directions, strict=True):
+    bounded, values = [], cast(Sequence[Bounded], directions)
+    for term, value in zip(TERMS, values, strict=True):
         v, lower = CHANNELS.index(CLIP_OF_TERM[term]), term.startswith("lower")
         own: Split = "train" if lower else "validation"
         sensitivities = {}
