@@ -320,7 +320,7 @@ def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     given = {k: v for k, v in (values | steps | lists).items() if v is not None}
-    if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
+    if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
         given["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | given)

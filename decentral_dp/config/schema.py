@@ -348,11 +348,6 @@ class PrivacyTable(Table):
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
 
-    @property
-    def argument_box(self) -> dict[str, float]:
-        """Variable → bound on the points at which directions are taken."""
-        return by_channel(self.box) if self.guarantee == "as_published" else {}
-
     def noise(self, channel: str) -> NoiseTable | None:
         table: NoiseTable | None = getattr(self, channel)
         return table

@@ -233,7 +233,7 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     plan. What is released after the last round is not sent.
     """
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
-    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
+    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
     two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
     each = two.releases_per_round

@@ -1674,8 +1674,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a private point taken as a public one",
         "participants/agents.py",
-        "            return np.where(still, bound, np.inf)\n",
-        "            return bound\n",
+        "            bound = np.where(still, 2.0 * clip / used[split], np.inf)\n",
+        "            bound = 2.0 * clip / used[split]\n",
         (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
     ),
     Mutation(

@@ -185,7 +185,7 @@ def test_every_algorithm_is_credited_to_its_own_authors(tmp_path: Path, kind: st
     assert all(work.text in cited for work in works)
     assert cited.count("@") == len(works)
     # The description of the algorithm names the first author too: an entry that cites another's paper is found.
-    described = sys.modules[entry.module_name].__doc__ or ""
+    described = sys.modules[entry.algorithm.__module__].__doc__ or ""
     assert all(work.authors.split(",")[0] in described + entry.summary for work in works), described
     others = {c.work.text for e in ALGORITHMS.values() for c in e.citations} - {work.text for work in works}
     assert not [text for text in others if text in cited]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, check_message
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -22,7 +22,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario
+from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import Refusal, refuse
@@ -210,6 +210,8 @@ def resolve_gossip(c: Components) -> Resolved:
     check_message(s.algorithm.kind, sum(matrices), p, q)
     if setup.unit != RECORD:
         algorithm = algorithm.for_unit(setup.unit)
+    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
+        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if setup.is_private else "l2")
     if s.privacy.guarantee == "certified":
         clip = declared
