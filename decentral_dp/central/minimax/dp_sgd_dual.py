@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.minimax.steps import Iterate, check_one_clip, joint_step
+from decentral_dp.central.minimax.steps import ONE_CLIP, Iterate, joint_step
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DpSgdDual(dp.Coordinated):
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
-        check_one_clip(context, "dp_sgd_dual")
+        dp.refuse(context, ONE_CLIP)
         return self, context
 
     def init(self, context: dp.MinimaxContext) -> Iterate:

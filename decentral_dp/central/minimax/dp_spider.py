@@ -66,7 +66,7 @@ class DpSpider(steps.Estimating):
     queries = ("joint",)
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        steps.check_one_clip(context, "dp_spider")
+        dp.refuse(context, steps.ONE_CLIP)
         return super().resolve_defaults(context)
 
     def init(self, context: dp.MinimaxContext) -> DpSpiderState:
