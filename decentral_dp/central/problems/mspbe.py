@@ -290,7 +290,9 @@ class Mspbe(Minimax):
         by_values, by_slopes = np.zeros_like(activations.values), np.zeros_like(activations.values)
         by_values[:-1] = -share * along
         by_values[1:] += share * self.discount * self._has_next(record) * along
-        by_slopes[:-1] = share * (self._errors(record, activations.values) - along)
+        v = activations.values
+        errors = record.rewards + self.discount * self._has_next(record) * v[1:] - v[:-1]
+        by_slopes[:-1] = share * (errors - along)
         rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(activations, by_values, by_slopes), strict=True))
         known.append((x, y, rows))
         return rows
@@ -300,10 +302,6 @@ class Mspbe(Minimax):
         out = np.ones(len(record.rewards))
         out[-1] -= record.terminal
         return out
-
-    def _errors(self, record: Trajectory, values: Array) -> Array:
-        """δ_t, (T,)."""
-        return np.asarray(record.rewards + self.discount * self._has_next(record) * values[1:] - values[:-1])
 
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
         out: dict[str, float] = {}
