@@ -11,8 +11,7 @@ from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import CHANGE, Changed
-from tests.support.penalty_clients import client_blocks
-from tests.support.penalty_jobs import made
+from tests.support.penalty_jobs import client_blocks, made
 from tests.support.penalty_loop import cut
 
 

@@ -131,6 +131,20 @@ def test_the_printed_chi2_is_wrong() -> None:
     assert printed > truth + 0.5
 
 
+def test_the_printed_kl_cvar_has_no_minimum() -> None:
+    """min(e^s, (1 + s + log α)/α) − 1 is the tangent everywhere, so that the dual falls without end in η."""
+    level, s = 0.3, np.linspace(-30, 30, 2001)
+    tangent = (1 + s + math.log(level)) / level
+    np.testing.assert_array_equal(np.minimum(np.exp(s), tangent) <= np.exp(s), True)
+    np.testing.assert_allclose(np.minimum(np.exp(s), tangent), tangent, atol=1e-12)
+
+    def printed(eta: float) -> float:
+        v = 1.0 - eta
+        return min(math.exp(v), (1 + v + math.log(level)) / level) - 1 + eta
+
+    assert printed(1e5) < -1e5
+
+
 # Slopes ---------------------------------------------------------------------------------------------------------------
 
 
