@@ -162,7 +162,8 @@ class GridWalk(SingleDraw):
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> GridWalkSelection:
         box = self.box(context)
         facts = SelectionBounds.of_value(bounds_of(context), box.low, box.high)
-        return GridWalkSelection(facts, box, getattr(pool, "scores", None), self.candidates or 2, self.inner or 1)
+        score: Any = getattr(pool, "scores", None)
+        return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context), _UNPROVEN)

@@ -115,7 +115,8 @@ class ExponentialMechanism(SingleDraw):
         """The exponential mechanism. Raises InputError for candidates that do not fit the domain."""
         facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
         points = candidates(context.domain, context.problem.p, self.candidates)
-        return FiniteExponential(facts, points, getattr(pool, self.scored_by, None))
+        score: Any = getattr(pool, self.scored_by, None)
+        return FiniteExponential(facts, points, score)
 
 
 class GradientNormMechanism(ExponentialMechanism):

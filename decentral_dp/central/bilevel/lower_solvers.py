@@ -195,14 +195,11 @@ class SolvesLower(dp.Coordinated, Protocol):
 
 
 _PERTURBED = (
-    *(
-        dp.Refusal[tuple[Any, Any]](
-            lambda c, key=key: getattr(c[0], key) is not None,
-            f"algorithm.{key}",
-            '"{of[0].solver}" takes none',
-            "leave it out",
-        )
-        for key in ("inner", "smoothness")
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].inner is not None, "algorithm.inner", '"{of[0].solver}" takes none', "leave it out"
+    ),
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].smoothness is not None, "algorithm.smoothness", '"{of[0].solver}" takes none', "leave it out"
     ),
     dp.Refusal[tuple[Any, Any]](
         lambda c: not c[1].reads("lower_grad_y"),

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -58,16 +58,19 @@ class TunerState(NamedTuple):
     y: dp.Array
 
 
-_Chosen: TypeAlias = tuple["RegularisationTuner", dp.CoordinatorContext]
+_Chosen: TypeAlias = tuple[Any, dp.CoordinatorContext]
 _REFUSED = (
-    *(
-        dp.Refusal[_Chosen](
-            lambda c, key=key, method=method: getattr(c[0], key) is not None and c[0].method != method and method,
-            f"algorithm.{key}",
-            'only the method "{it}" takes it',
-            "leave it out",
-        )
-        for key, method in (("penalty", "penalty"), ("candidates", "em"))
+    dp.Refusal[_Chosen](
+        lambda c: c[0].penalty is not None and c[0].method != "penalty",
+        "algorithm.penalty",
+        'only the method "penalty" takes it',
+        "leave it out",
+    ),
+    dp.Refusal[_Chosen](
+        lambda c: c[0].candidates is not None and c[0].method != "em",
+        "algorithm.candidates",
+        'only the method "em" takes it',
+        "leave it out",
     ),
     dp.Refusal[_Chosen](
         lambda c: c[1].family is None or c[1].problem.p != 1,

@@ -82,8 +82,10 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         facts = self.density(context)
-        coefficients = pool.quadratic() if facts.convex and pool is not None else None
-        return RegularisedSelection(facts, getattr(pool, "scores", None), getattr(pool, "gradient", None), coefficients)
+        if pool is None:
+            unknown: Any = None
+            return RegularisedSelection(facts, unknown, unknown)
+        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None)
 
 
 ENTRY = dp.Entry(
