@@ -57,7 +57,7 @@ from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
-from decentral_dp.problems.saddle import Minimax, Parametrised
+from decentral_dp.problems.saddle import Minimax
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
@@ -211,8 +211,9 @@ class MinimaxEvaluator:
         return rows
 
     def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
-        problem, x, y = self.problem, values["x"], values["y"]
-        if "share" in values and isinstance(problem, Parametrised):
+        problem: Any = self.problem
+        x, y = values["x"], values["y"]
+        if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
         each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]

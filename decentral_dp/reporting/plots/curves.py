@@ -207,7 +207,6 @@ SHARES = (
     ("test_accuracy", "accuracy"),
     ("test_f1", "F1"),
     ("test_worst_class_accuracy", "accuracy on the worst class"),
-    ("test_critic_auc", "AUC of a fresh critic"),
 )
 
 
