@@ -84,7 +84,7 @@ over the differences. A level "pays" where the interval lies above 0, "costs" wh
 Written to the folder: report.html (one page, which loads nothing), results.parquet (cell, seed, one column per axis,
 round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n, cells, failed, mean,
 low, high), cells.parquet (guarantee, δ, status and reason of every cell), claims.json, gains.csv, study.toml,
-plots/, and cells/, from which it resumes. Until all of it is written, begun.json records the request.
+plots/, and cells/, from which the same study resumes.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Cells of other settings stay; delete the folder to be rid of them.

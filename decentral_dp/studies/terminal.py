@@ -29,13 +29,7 @@ def study_command(study: str, override: Sequence[str], out: Path | None, jobs: i
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
         findings = conduct(loaded, folder, jobs, address, progress)
-    return print_ended(findings)
-
-
-def print_ended(findings: Findings, quiet: bool = False) -> bool:
-    """Print a study, unless quiet. Gives whether a cell of it ended well."""
-    if not quiet:
-        print_findings(findings)
+    print_findings(findings)
     return len(findings.failed) < len(findings.cells)
 
 
