@@ -67,10 +67,6 @@ class Plot(Table):
     panels: str | None = None
     """Axis whose values are panels of their own."""
 
-    points: str | None = None
-    """Axis whose values are points along a line, where x is measured: of names they are written above, of numbers they
-    are joined."""
-
     log: Literal["", "x", "y", "xy"] = ""
     """Which axes are logarithmic: "x", "y", "xy", or "" for none."""
 
@@ -146,9 +142,6 @@ class Gain(Table):
 
     where: dict[str, Label] = {}
     """Axis → value of the runs that count; all if left out."""
-
-    between: Literal["programs", "networks"] = "programs"
-    """What the sides differ in: "programs", on one network, or "networks", of one program."""
 
     x: str
     """Axis of the grid on the horizontal axis; of numbers, where there is a y."""
