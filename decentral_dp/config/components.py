@@ -425,8 +425,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
     table, extra = s.topology, s.topology.model_extra or {}
     if table.file is not None:
         for key in extra:
-            mend = topologies.of_a_rule(key) or "leave it out"
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
         path = files.get(("topology", "file"), Path(table.file))
         # Graphs in turn connect all together, of which it may be one.
         alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
