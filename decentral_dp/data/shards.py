@@ -160,7 +160,12 @@ def make_shards(
     Raises:
         InputError: whatever one of these steps refuses.
     """
-    _check_trajectories(dataset, scale_spec, normalisation)
+    if dataset.trajectory is not None and (scale_spec, normalisation) != ("none", "none"):
+        key = "normalise" if scale_spec == "none" else "scale"
+        raise InputError(
+            f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change. "
+            "Fix: leave it out, and scale the observations of a file beforehand, by public constants."
+        )
     digest = dataset.digest
     aside = select_test(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
@@ -169,7 +174,7 @@ def make_shards(
     if n_agents > dealt.size:
         # Before lists of so many shards are made.
         raise InputError(
-            f"topology.agents: {n_agents} agents cannot share {dealt.size} records. Fix: use fewer agents, or more data."
+            f"topology.agents: {n_agents} agents cannot share {dealt.size} records. Fix: use fewer agents or more data."
         )
     why_not = _why_not_exchangeable(
         dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
@@ -261,17 +266,6 @@ def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scalin
         return final
     d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)
     return scaling.Normalised(final.features, d * largest, math.sqrt(d) * largest)
-
-
-def _check_trajectories(dataset: Dataset, scale_spec: scaling.ScaleSpec, normalisation: scaling.Normalisation) -> None:
-    """Refuse to mix observations with rewards. Raises InputError."""
-    for key, given in (("scale", scale_spec), ("normalise", normalisation)):
-        if dataset.trajectory is not None and given != "none":
-            raise InputError(
-                f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change as "
-                "well. Leave it out; observations in a file are brought to comparable sizes beforehand, by public "
-                "constants."
-            )
 
 
 def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:

@@ -77,12 +77,8 @@ def _folder_of_cells(out: Path) -> Iterator[Path]:
     folder = out / CELLS
     with ExitStack() as stack:
         try:
-            if os.path.lexists(out) and not out.is_dir():
-                raise InputError(f"--out: {out} is a file. Give a folder.")
-            if out.is_dir() and any(out.iterdir()) and not folder.is_dir():
-                raise InputError(
-                    f"--out: {out} holds something else than a study. Give a new folder, or that of a study."
-                )
+            if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
+                raise InputError(f"--out: {out} is no study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is under way. Wait until it ends, or end it first.")
