@@ -150,6 +150,15 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("plots.0.name", {"plots": [{"name": "../p", "y": "m"}]}),
     ('measure: "test_acuracy" .*"test_accuracy"', {"measure": ["ok", "test_acuracy"]}),
     ('measure: "upper_loss"', {"measure": ["upper_loss"], "kind": "plan"}),
+    *(
+        (f'measure: "{name}"', {"measure": [name]})
+        for name in (
+            "network_epsilon",
+            "network_epsilon_distance_0",
+            "rounds_to_test_accuracy",
+            "rounds_to_nothing_0.5",
+        )
+    ),
     ('plots \\(p\\).x: "topologie" .*"topology"', {"grid": {"topology": RINGS}, "plots": [PLOT | {"x": "topologie"}]}),
     ("plots \\(p\\).x: no values of single rounds", {"plots": [{"name": "p", "y": "upper_loss"}]}),
     ('plots \\(p\\).y: "spectral_gap"', {"rounds": "all", "plots": [{"name": "p", "y": "spectral_gap"}]}),
