@@ -43,9 +43,7 @@ FUNCTIONS: Mapping[str, str] = {
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
     "conduct": f"{_STUDIES}.study:conduct",
-    "resume_study": f"{_STUDIES}.study:resume_study",
     "study_command": f"{_STUDIES}.terminal:study_command",
-    "print_ended": f"{_STUDIES}.terminal:print_ended",
 }
 
 

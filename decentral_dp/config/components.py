@@ -413,8 +413,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
     table, extra = s.topology, s.topology.model_extra or {}
     if table.file is not None:
         for key in extra:
-            mend = topologies.of_a_rule(key) or "leave it out"
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
         path = files.get(("topology", "file"), Path(table.file))
         return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
     return _generated(s, _graph_seed(s))

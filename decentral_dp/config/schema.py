@@ -466,7 +466,6 @@ class Scenario(Table):
         named: dict[tuple[str, ...], Any] = {
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
-            ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time"): factor if str(factor).lower().endswith(".csv") else None,
         }

@@ -13,7 +13,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.components import Components, load_components
-from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
+from decentral_dp.config.scenario_components import NOT_BESIDE, deal
 from decentral_dp.config.schema import Scenario, set_file
 from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Manifest, ShardEntry, digest_of_shard
@@ -135,7 +135,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Of features that rules made, the ranges are not those of the columns.
-        limits = declared_ranges(loaded, scale_of(c), root=c.scenario.folder)
+        limits = declared_ranges(loaded, c.scenario.problem.scale)
         rows = zip(loaded.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})
