@@ -265,8 +265,8 @@ def test_scores_of_a_hidden_solution_are_drawn_as_such(made: Made) -> None:
     lines = {line.get_label(): line.get_ydata() for line in ax.lines}
     rows = metrics[(metrics["name"] == "upper_loss_unreleased") & (metrics["agent"] == "mean")]
     np.testing.assert_array_equal(lines["upper loss (validation)"], rows["value"])
-    assert ax.get_ylabel() == "loss of the exact lower solution"
-    assert axes_of("accuracy", folder)[0].get_ylabel() == "accuracy of the exact lower solution (share)"
+    assert ax.get_ylabel() == "loss, exact lower solution"
+    assert axes_of("accuracy", folder)[0].get_ylabel() == "score on held-out records, exact lower solution"
     seen = made("pp_ift", **CLIP)
     assert axes_of("losses", seen)[0].get_ylabel() == "loss"
 
