@@ -201,9 +201,7 @@ class Comparison:
                 remarks.append(f"The runs have different {name} ({differing}): do not compare their ε.")
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
-            remarks.append(
-                f"Python objects were given in place of: {', '.join(objects)}. Only their classes are known."
-            )
+            remarks.append(f"Python objects were given for: {', '.join(objects)}. Only their classes are known.")
         versions = [run.result.versions for run in self.runs if run.result.versions]
         other = sorted({key for one in versions for key in one if any(v.get(key) != one[key] for v in versions)})
         if other:

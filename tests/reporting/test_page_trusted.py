@@ -126,18 +126,6 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
     assert {p["unit"] for p in privacy["prices"]} == {"μ"}
 
 
-def test_who_sees_what_is_what_the_program_does() -> None:
-    asks, pools = (" ".join(statement_of(job_of(kind)).to_dict()["seen"]) for kind in ("pp_ift", SECOND))
-    assert "∇_y l, ∇_y h and ∇²_yy l" in asks
-    assert "hands its records" not in asks
-    assert "hands its records" in pools
-    assert "sums over its records" not in pools
-    # ∇_x h reads no record here.
-    assert "∇_x h" not in asks
-    off = " ".join(statement_of(job_of(SECOND, **{"privacy.guarantee": "none"})).to_dict()["seen"])
-    assert "protects nobody" in off
-
-
 def test_declared_constants_are_never_shown_as_proven(made: Made) -> None:
     assert statement_of(job_of(SECOND)).to_dict()["constants"] == "analytic"
     given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
@@ -203,17 +191,8 @@ def test_prices_are_rounded_up() -> None:
 def test_the_page_of_a_certified_run(made: Made) -> None:
     folder = made(SECOND)
     page, result = page_of(folder), result_of(folder)
-    for words in (
-        "Five agents and a trusted coordinator tuned the regularisation of a logistic regression",
-        f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}",
-        "observes all that the trusted coordinator publishes",
-        "It does not hold against the coordinator",
-        "Every agent hands its records to a trusted coordinator; the scenario's graph plays no part.",
-        "the exact lower solution at the published x, which the scores are of",
-        "in the interval from −4 to 1",
-        "The certified number is decentral_dp's own analysis. Do not cite the paper for it",
-    ):
-        assert words in page.text
+    assert f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}" in page.text
+    assert "observes all that the trusted coordinator publishes" in page.text
     for words in ("neighbour", "gossip", "Mean over agents", "Lowest agent", "unreleased", "every message", "T → ∞"):
         assert words not in page.text.split("Scenario")[0]
     privacy = result["privacy"]
@@ -233,14 +212,6 @@ def test_the_page_as_published_shows_both_numbers(made: Made) -> None:
     assert "Gaussian noise, as the paper calibrates it for ε = 4" in page.text
     assert page.row("all 5")[:3] == [epsilon_text(privacy["epsilon_max"]), "∞", "4.00"]
     assert "Certified. " not in page.text
-
-
-def test_the_page_without_noise_promises_nothing(made: Made) -> None:
-    text = page_of(made(SECOND, **{"privacy.guarantee": "none"})).text
-    assert "None. Noise was switched off, and the coordinator published what it found: nothing is private." in text
-    assert "trusted coordinator, without noise" in text
-    assert "Price of each release" not in text
-    assert "Budget of every agent" not in text
 
 
 def test_the_page_of_one_draw(made: Made) -> None:
