@@ -196,7 +196,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     others = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
     colours |= dict(zip(others, itertools.cycle(style.OTHER_COLOURS), strict=False))
     for channel, part in rows.groupby("channel", sort=False):
-        _draw_range(left, part, "scale", str(channel), colours[channel], "-")
+        _draw_range(left, part, "scale", str(channel), colours[str(channel)], "-")
     for (channel, kind), part in moving.groupby(["channel", "records"], sort=False):
         dash = "--" if kind == "validation" else "-"
         _draw_range(right, part, "sensitivity", f"{channel}, {kind}", colours[channel], dash)

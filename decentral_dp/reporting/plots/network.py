@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
-    nodes = ax.scatter(*at.T, s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else BLUE, zorder=3)
+    nodes = ax.scatter(at[:, 0], at[:, 1], s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else BLUE, zorder=3)
     nodes.set_cmap("cividis")
     nodes.set_edgecolor("white")
     numbers = f": ρ = {graph['rho']:.3f}" if graph["rho"] is not None and m > 1 else ""
@@ -57,10 +57,10 @@ def topology(figure: Figure, d: Drawing) -> bool:
     names = [str(name) for name in graph.get("labels") or ()]
     for agent, place in enumerate(at if m <= _NUMBERED_AGENTS else ()):
         ink = "black" if bright[agent] else "white"
-        ax.text(*place, str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
         if len(names) == m and names[agent] != str(agent):
-            below = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
-            ax.annotate(cut_name(names[agent]), tuple(place), fontsize=7.5, zorder=5, **below)
+            below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
     # As wide as the figure, so that the title has room: a path is flat, a ring is square.
     middle, (wide, high) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
     wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
