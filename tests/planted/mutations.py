@@ -320,7 +320,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "unlike units side by side without a word",
         "reporting/comparison.py",
-        "if len(adjacencies) > 1:",
+        "if len(set(texts)) > 1:",
         "if False:",
         (f"{_UNITS}::test_unlike_units_are_labelled_side_by_side",),
     ),

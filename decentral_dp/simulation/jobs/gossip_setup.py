@@ -299,15 +299,6 @@ def _unlinked(d: Setup) -> str:
     return f"agent {unlinked[0]}" if lonely else ""
 
 
-def _too_large_for_scales(d: Setup) -> bool:
-    changes, colluders = d.network.over_time, d.privacy.colluders
-    return (
-        (changes is not None and changes.kind != "fixed")
-        or colluders >= len(MOST_FOR_SCALES)
-        or d.network.n_agents > MOST_FOR_SCALES[colluders]
-    )
-
-
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     # Privacy: papers as published.
@@ -397,7 +388,15 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "give one scale and one decay for all",
     ),
     Refusal(
-        lambda d: d.pairs_correlation == "optimised" and (d.pair_ratio or _too_large_for_scales(d)),
+        lambda d: (
+            d.pairs_correlation == "optimised"
+            and (
+                d.pair_ratio
+                or (d.network.over_time is not None and d.network.over_time.kind != "fixed")
+                or d.privacy.colluders >= len(MOST_FOR_SCALES)
+                or d.network.n_agents > MOST_FOR_SCALES[d.privacy.colluders]
+            )
+        ),
         "privacy.correlation",
         f'"optimised" finds a scale for each link, without a ratio, of links that stay, of at most '
         f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
@@ -462,19 +461,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "give a larger bound",
     ),
 )
-
-
-def _silent_pairs(r: Resolved) -> bool:
-    """Whether agents that share noise are silent in some rounds; an absence is public before the round."""
-    return bool(r.pairs_correlation) and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
-
-
-def _splits_read(r: Resolved) -> set[str]:
-    return {
-        r.problem.reads_records[MATRICES.get(t, t)]
-        for channel in r.channels.values()
-        for t in _terms_of_records(channel, r.problem)
-    }
 
 
 def _noise_tables(r: Resolved) -> dict[str, Any]:
@@ -547,7 +533,18 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "leave it out",
     ),
     Refusal(
-        lambda r: r.is_private and r.unit.records != 1 and len(_splits_read(r)) > 1,
+        lambda r: (
+            r.is_private
+            and r.unit.records != 1
+            and len(
+                {
+                    r.problem.reads_records[MATRICES.get(t, t)]
+                    for c in r.channels.values()
+                    for t in _terms_of_records(c, r.problem)
+                }
+            )
+            > 1
+        ),
         "privacy.unit",
         "releases of {of.kind} read train and validation records, of which {of.unit.noun} may hold both, and that is "
         "not derived",
@@ -573,7 +570,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "leave it out, or take released states of one of {it}, or a custom algorithm",
     ),
     Refusal(
-        _silent_pairs,
+        # An absence is public before the round.
+        lambda r: r.pairs_correlation and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
         "privacy.correlation",
         "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
         "leave it out, or take dp_dsgd",
