@@ -10,12 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import AuditResult, add_to_run, play_game
+from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, CheckRow, try_component
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_view import NetworkView, prepare
-from decentral_dp.auditing.runs import AuditPlan, plan_audit
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
