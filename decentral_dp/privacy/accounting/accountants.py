@@ -527,19 +527,19 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
         return {name: np.ones(agents) for name in charged.names}
     out = {}
     for name in charged.names:
-        cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
+        costs = []
+        for kind in charged.kinds:
+            # Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases.
+            composed = accounts(charged, kind, name)
+            total = composed.mu() ** 2 + composed.sums
+            for way, (_, base, rate) in composed.subsampled.items():
+                total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
+            costs.append(total)
+        cost = np.max(costs, axis=0)[charged.group]
         out[name] = np.where(cost > 0.0, cost / shares[name], 1.0)
     # Gaussian costs are μ², which falls with the square of the scale.
     gaussian = any(line.mechanism.unit == "μ" for lines in charged.lines.values() for line in lines)
     return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
-
-
-def _own_cost(composed: ComposedCharges) -> Array:
-    """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
-    total = composed.mu() ** 2 + composed.sums
-    for way, (_, base, rate) in composed.subsampled.items():
-        total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
-    return np.asarray(total)
 
 
 def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
