@@ -75,13 +75,6 @@ def test_one_use_moves_by_twice_its_clip_over_the_count(term: str, bound: float,
             assert reach[r, g] == abs(factor[r]) * bound
 
 
-def test_factors_may_differ_between_agents() -> None:
-    factor = np.array([[1.0, 2.0], [3.0, 4.0]])
-    change, reach = use_sensitivity(public(), "train", Use("lower_grad_y", factor, np.array([0, 2])))
-    np.testing.assert_allclose(change, factor * 2 * 0.5 / TRAIN[[0, 2]], rtol=1e-12)
-    np.testing.assert_array_equal(reach, factor * 0.5)
-
-
 def test_uses_add_up_kind_by_kind() -> None:
     index, t = np.array([1, 2, 3, 4]), np.arange(ROUNDS)
     ones = np.ones(ROUNDS)
