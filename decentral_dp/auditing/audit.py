@@ -258,16 +258,12 @@ def score_of(
 
     if vantage == "everybody" and lawful and all(map(is_replayed, probes)):
         if not is_amplified(neighbours.first):
-            return partial(_ratio, neighbours), True
+            sides = neighbours.first, neighbours.second
+            return lambda seen: log_ratio(seen, *(replay(w, neighbours.victim, seen) for w in sides)), True
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(separate(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
     return _projection(vantage, neighbours, roots), False
-
-
-def _ratio(neighbours: Neighbours, transcript: Transcript) -> float:
-    pair = [replay(side, neighbours.victim, transcript) for side in (neighbours.first, neighbours.second)]
-    return log_ratio(transcript, *pair)
 
 
 def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]) -> Callable[[Transcript], float]:

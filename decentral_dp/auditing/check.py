@@ -262,35 +262,36 @@ def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
         yield replace(row, why=problem or reads)
 
 
-def _limits(target: Target, c: Components) -> list[CheckRow]:
-    """No noise; one agent; a complete graph: runs, and gives finite numbers."""
+def _limits(target: Target, c: Components) -> Iterator[CheckRow]:
+    """Yield the rows of no noise, one agent, and a complete graph: it runs, and gives finite numbers."""
     agents = c.topology.make().n_agents
     cases: Mapping[str, tuple[str, dict[str, Any]]] = {
         "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
         "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),
         "complete graph": (f"{agents} agents, all linked", {"topology": {"kind": "complete", "agents": agents}}),
     }
-    return [_limit(target, name, f"{what}: runs, finite numbers", tables) for name, (what, tables) in cases.items()]
-
-
-def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> CheckRow:
-    try:
-        job = _job_of_rounds(target, **tables)
-    except InputError as error:
-        # What is refused in a sentence is no fault.
-        return _untried(name, what, str(error))
-    except USER_ERRORS as error:
-        return _tried(name, what, _fault(error, "build"))
-    try:
-        with np.errstate(all="ignore"):
-            last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
-    except USER_ERRORS as error:
-        return _tried(name, what, f"It does not run: {went_wrong(error)}. Mend it.")
-    wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
-    if wrong or last.divergence is not None:
-        channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
-        return _tried(name, what, f"{channel} is not finite after {job.rounds} rounds. Mend it.")
-    return _tried(name, what)
+    for name, (case, tables) in cases.items():
+        what, why = f"{case}: runs, finite numbers", ""
+        try:
+            job = _job_of_rounds(target, **tables)
+        except InputError as error:
+            # What is refused in a sentence is no fault.
+            yield _untried(name, what, str(error))
+            continue
+        except USER_ERRORS as error:
+            yield _tried(name, what, _fault(error, "build"))
+            continue
+        try:
+            with np.errstate(all="ignore"):
+                last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
+        except USER_ERRORS as error:
+            why = f"It does not run: {went_wrong(error)}. Mend it."
+        else:
+            wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
+            if wrong or last.divergence is not None:
+                channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
+                why = f"{channel} is not finite after {job.rounds} rounds. Mend it."
+        yield _tried(name, what, why)
 
 
 @dataclass(frozen=True)
