@@ -391,13 +391,8 @@ def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
 _EQUAL_WITHIN = 1e-6
 
 Replay = Mapping[Key, Made]
-
-
-class Replays(NamedTuple):
-    """What one data set makes of a transcript: with its record in every sample, and in none."""
-
-    with_record: Replay
-    without_record: Replay
+Replays = tuple[Replay, Replay]
+"""What one data set makes of a transcript: with its record in every sample, and in none."""
 
 
 def is_amplified(job: PlannedJob) -> bool:
@@ -436,11 +431,13 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
     Returns:
         Of the first data set and of the second.
     """
-    both = [
-        Replays(*(replay(w, neighbours.victim, transcript, Membership(neighbours.split, m)) for m in ("in", "out")))
-        for w in (neighbours.first, neighbours.second)
-    ]
-    return both[0], both[1]
+
+    def of_data_set(job: PlannedJob) -> Replays:
+        with_record, without = Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
+        victim = neighbours.victim
+        return replay(job, victim, transcript, with_record), replay(job, victim, transcript, without)
+
+    return of_data_set(neighbours.first), of_data_set(neighbours.second)
 
 
 def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
@@ -555,15 +552,13 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         The moves of indices that read the record; None where the law of the noise, or the two data sets without the
         record, leave it open.
     """
-    first, second = replays(neighbours, transcript)
+    (first, first_without), (second, second_without) = replays(neighbours, transcript)
     moves, drawn, laplace = [], [], []
-    others = (first.without_record, second.with_record, second.without_record)
+    others = (first_without, second, second_without)
     for index, all_keys in _by_index(transcript).items():
         # What the record moves neither here nor there is public.
         keys = [
-            key
-            for key in all_keys
-            if not all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
+            key for key in all_keys if not all(_are_equal_queries(transcript, key, first, other) for other in others)
         ]
         laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
         if not keys:
@@ -571,12 +566,10 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         if laws not in ({GAUSSIAN}, {LAPLACE}):
             return None
         u, v = (
-            np.concatenate([_query_move(transcript, key, w.with_record, w.without_record) for key in keys])
-            for w in (first, second)
+            np.concatenate([_query_move(transcript, key, *pair) for key in keys])
+            for pair in ((first, first_without), (second, second_without))
         )
-        between = np.concatenate(
-            [_query_move(transcript, key, first.without_record, second.without_record) for key in keys]
-        )
+        between = np.concatenate([_query_move(transcript, key, first_without, second_without) for key in keys])
         if np.abs(between).max(initial=0.0) > _EQUAL_WITHIN:
             return None
         if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:

@@ -102,31 +102,28 @@ def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membe
     blocks = []
     for block in node.client_blocks:
         at = np.flatnonzero(block.agents == victim)
-        blocks.append(replace(block, coins=_Coins(block.coins, int(at[0]), membership)) if at.size else block)
+        coins = _prescribed_coins(block.coins, int(at[0]), membership) if at.size else block.coins
+        blocks.append(replace(block, coins=coins))
     return node._replace(client_blocks=tuple(blocks))
 
 
-class _Coins:
+def _prescribed_coins(real: Streams, victim_row: int, membership: Membership) -> Any:
     """Streams of coins in which that of one record is prescribed."""
 
-    def __init__(self, real: Streams, row: int, membership: Membership) -> None:
-        self._real = real
-        self._row = row
-        self._membership = membership
-
-    def generator(self, row: int, index: int, name: int) -> Any:
-        generator = self._real.generator(row, index, name)
-        here = row == self._row and name == tag(self._membership.split)
-        if not here:
-            return generator
+    def generator(row: int, index: int, name: int) -> Any:
+        drawn = real.generator(row, index, name)
+        if row != victim_row or name != tag(membership.split):
+            return drawn
 
         def random(n: int) -> Array:
-            coins = generator.random(n)
+            coins = drawn.random(n)
             # Below any rate, or at none.
-            coins[0] = 0.0 if self._membership.draw(generator) else 1.0
+            coins[0] = 0.0 if membership.draw(drawn) else 1.0
             return coins
 
         return SimpleNamespace(random=random)
+
+    return SimpleNamespace(generator=generator)
 
 
 # Of a network that changes, rounds by which colluders are chosen.
