@@ -32,7 +32,7 @@ AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex that interfaces and studies call → its place.
 FUNCTIONS: Mapping[str, str] = {
-    "plan_audit": f"{_AUDITING}.runs:plan_audit",
+    "plan_audit": f"{_AUDITING}.audit:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
     "check": f"{_AUDITING}.check:try_component",
     "prepare": f"{_AUDITING}.network_view:prepare",

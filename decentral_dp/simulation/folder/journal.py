@@ -418,11 +418,13 @@ class RunInProgress:
             status: "interrupted" or "failed".
             reason: a sentence.
         """
-        # A full disk must not hide why the run ended.
-        with contextlib.suppress(OSError):
-            content = _partial(self._job, self.released_rounds, status, reason)
-            write_synced(self.folder / RESULT, content, _mode(self._job))
-        self.close()
+        try:
+            # A full disk must not hide why the run ended.
+            with contextlib.suppress(OSError):
+                content = _partial(self._job, self.released_rounds, status, reason)
+                write_synced(self.folder / RESULT, content, _mode(self._job))
+        finally:
+            self.close()
 
     def discard(self) -> bool:
         """Remove the folder, if nothing was released. Returns whether it did."""
