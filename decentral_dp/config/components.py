@@ -34,7 +34,6 @@ from decentral_dp.config.outside import (
     KEYS,
     Component,
     build_dataset,
-    build_topology,
     dealer,
     instance,
     mechanism_with,
@@ -370,7 +369,7 @@ def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
     """What makes a component. A problem of the package is made of facts of the data, and not here."""
     outside = part.is_outside
     if part.role == "topology":
-        graph = partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
+        graph = partial(topology_with, part, s.topology, _graph_seed(s), s.algorithm.rounds)
         return partial(_by_round, s, graph if outside else partial(_topology, s, files))
     if part.role == "data":
         return partial(build_dataset, part, s.problem, s.records_seed) if outside else partial(_dataset, s, files)

@@ -234,7 +234,7 @@ _LISTS = ("classes", "feature_names", "image")
 ROUND = "t"
 
 
-def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
+def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
     """The topology of a function, or of a graph, or of several, that were handed over. Raises InputError."""
     value, name = graph.value, graph.name
     options = dict(table.model_extra or {})

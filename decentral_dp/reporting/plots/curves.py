@@ -59,7 +59,6 @@ METRICS: Mapping[str, Metrics] = {
             "test_f1": "F1",
             "test_accuracy_last": "accuracy of the last released values",
             "test_worst_class_accuracy": "accuracy on the worst class",
-            "test_critic_auc": "AUC of a fresh critic",
         },
     ),
     "explained": Metrics("R² on held-out records", "share", {"test_r2": "R²"}),
