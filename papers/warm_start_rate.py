@@ -63,7 +63,7 @@ def constants(d: int) -> ProblemConstants:
     return ProblemConstants(
         radius=_RADIUS, mu=1.0, l_fx=0.0, l_fy=0.5, l_gy=2.0 * _RADIUS, d_fx=0.0, d_fy=0.0, d_gy=2.0 * _RADIUS,
         b_fxx=0.0, b_fxy=0.0, b_fyy=curved, b_gxy=1.0, b_gyy=1.0, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0,
-        m_gxy=0.0, m_gyy=0.0, m=1.0, label="declared",
+        m_gxy=0.0, m_gyy=0.0, m=1.0,
     )  # fmt: skip
 
 
