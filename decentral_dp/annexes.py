@@ -32,7 +32,7 @@ AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex that interfaces and studies call → its place.
 FUNCTIONS: Mapping[str, str] = {
-    "plan_audit": f"{_AUDITING}.runs:plan_audit",
+    "plan_audit": f"{_AUDITING}.audit:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
     "check": f"{_AUDITING}.check:try_component",
     "prepare": f"{_AUDITING}.network_view:prepare",
@@ -43,9 +43,7 @@ FUNCTIONS: Mapping[str, str] = {
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
     "conduct": f"{_STUDIES}.study:conduct",
-    "resume_study": f"{_STUDIES}.study:resume_study",
     "study_command": f"{_STUDIES}.terminal:study_command",
-    "print_ended": f"{_STUDIES}.terminal:print_ended",
 }
 
 

@@ -332,23 +332,6 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
 
-@dataclass(frozen=True, eq=False)
-class LipschitzConstants:
-    """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
-
-    Args:
-        data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
-        regulariser: (3, 3) Lipschitz constants of the data-independent terms.
-        swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records.
-        two_point: whether that is over two points s, s', else one.
-    """
-
-    data: Mapping[Split, Array]
-    regulariser: Array
-    swap: Mapping[Split, Array]
-    two_point: bool
-
-
 def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
     """Transpose matrices that are laid out flat: (b, rows·columns) → (b, columns·rows).
 

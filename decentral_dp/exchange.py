@@ -91,12 +91,11 @@ class Bundle(Mapping[str, Array]):
         return self._values[channel]
 
     def __getattr__(self, channel: str) -> Array:
-        if channel.startswith("_"):
-            raise AttributeError(channel)
-        try:
-            return self._values[channel]
-        except KeyError:
-            raise AttributeError(f"no channel {channel!r}; this exchange carried {sorted(self._values)}") from None
+        # Python asks for attributes before `__init__` has run, where it copies or unpickles.
+        values: Mapping[str, Array] = vars(self).get("_values", {})
+        if channel.startswith("_") or channel not in values:
+            raise AttributeError(f"no channel {channel!r}; this exchange carried {sorted(values)}")
+        return values[channel]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -219,14 +218,17 @@ class Ask:
 
     def __init__(self, **values: Value | ClippedSum | ClippedQuery) -> None:
         for name, value in values.items():
-            if isinstance(value, ClippedSum | ClippedQuery):
-                for part in value.payload:
-                    if part is not None and not isinstance(part, np.ndarray):
-                        raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
-            if isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
-                raise ValueError(f"{name} is asked {value.times} times; no clip bounds that")
-            if isinstance(value, ClippedQuery) and not value.bound >= 0.0:
-                raise ValueError(f"{name} is asked with the clip {value.bound}; no norm is below that")
+            if not isinstance(value, ClippedSum | ClippedQuery):
+                continue
+            problem = ""
+            if any(part is not None and not isinstance(part, np.ndarray) for part in value.payload):
+                problem = "asks the agents at a point that is not public; publish it first"
+            elif isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
+                problem = f"is asked {value.times} times; no clip bounds that"
+            elif isinstance(value, ClippedQuery) and not value.bound >= 0.0:
+                problem = f"is asked with the clip {value.bound}; no norm is below that"
+            if problem:
+                raise ValueError(f"{name} {problem}")
         self.values: dict[str, Any] = values
 
 

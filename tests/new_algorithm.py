@@ -49,9 +49,10 @@ def missing(name: str) -> Iterator[str]:
         places = ", ".join(f"decentral_dp/algorithms/{setting}/" for setting in get_args(Setting))
         yield f'no algorithm {name!r}: add a file to one of {places}; it ends with ENTRY = Entry("{name}", …).'
         return
-    described = sys.modules[entry.module_name].__doc__ or ""
+    module = entry.algorithm.__module__
+    described = sys.modules[module].__doc__ or ""
     if len(described.split("\n\n")) < 3:
-        yield f"{entry.module_name}: its docstring lacks the update, whose data is protected, or how far it moves."
+        yield f"{module}: its docstring lacks the update, whose data is protected, or how far it moves."
     # A dataclass without one describes itself by its signature.
     if (entry.algorithm.__doc__ or "(").startswith(("(", f"{entry.algorithm.__name__}(")):
         yield f"{entry.algorithm.__name__}: no docstring; its first line is the summary of `decentral-dp list`."
@@ -66,7 +67,7 @@ def missing(name: str) -> Iterator[str]:
             continue
         author = citation.work.authors.split(",")[0]
         if author not in described + entry.summary:
-            yield f"{entry.module_name}: its docstring does not name {author}, whom it cites; add a line Reference."
+            yield f"{module}: its docstring does not name {author}, whom it cites; add a line Reference."
     for option in entry.keys:
         if not option.description:
             yield f'{entry.algorithm.__name__}.{option.key}: no description; write {option.key}: … = option("…").'

@@ -183,16 +183,6 @@ def test_a_callback_that_raises_is_left_out_and_others_are_called(scenario: Make
     assert whole.result.failed_callbacks == ()
 
 
-def test_an_interrupt_in_a_callback_interrupts(scenario: Make, tmp_path: Path) -> None:
-    def stop(progress: Progress) -> None:
-        if progress.done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(_given(scenario), out=tmp_path / "run", callbacks=[stop])
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
-
-
 @pytest.mark.parametrize(
     ("make", "module", "extra"), [(TensorBoard, "tensorboardX", "tensorboard"), (MLflow, "mlflow", "mlflow")]
 )

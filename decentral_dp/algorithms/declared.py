@@ -15,7 +15,6 @@ a private state, or whose releases change from round to round, states `releases`
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -31,11 +30,6 @@ from decentral_dp.participants.agents import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame
-
-
-def _by_agent(factor: Any) -> bool:
-    """Whether a factor is a function of the round and of agents."""
-    return (inspect.ismethod(factor) or inspect.isfunction(factor)) and "agents" in inspect.signature(factor).parameters
 
 
 @dataclass(frozen=True)
@@ -86,50 +80,42 @@ class Derived(protocol.Algorithm, Protocol):
         out = {}
         for channel in self._sent_channels():
             terms = self._terms(channel)
-            uses = [Use(term, self._series(factor, public), indices - 1) for term, factor in terms.items()]
+            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
             # What no record moves is published at the end, and sent in every round where that is stated.
             free = indices if channel in self._author.RELEASES else indices[-1:]
             out[channel] = plan_release(public, indices, uses) if uses else free_release(public, free)
         return out
 
-    def _series(self, factor: str | float, public: protocol.Public) -> Array:
-        """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute.
-
-        (T,), or (T, g) of a function of t and of the numbers of agents.
-        """
-        rounds = public.rounds
+    def _series(self, factor: str | float, rounds: int) -> Array:
+        """Compute (T,) the factor of each round: a step size, a number, or a function of t, by the attribute's name."""
+        name = type(self._author).__name__
         if isinstance(factor, str) and not hasattr(self._author, factor):
-            name = type(self._author).__name__
             raise InputError(
                 f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none. "
                 "Name a field, or give a number."
             )
         value = getattr(self._author, factor) if isinstance(factor, str) else factor
+        cause: BaseException | None = None
         try:
-            of_agents = (public.agents,) if _by_agent(value) else ()
             if hasattr(value, "series"):
                 numbers = list(value.series(rounds))
             else:
-                numbers = [value(t, *of_agents) if callable(value) else value for t in range(rounds)]
-            if of_agents:
-                numbers = [np.broadcast_to(np.asarray(n, dtype=np.float64), public.agents.shape) for n in numbers]
-            series = np.array(numbers, dtype=np.float64).reshape(rounds, *(part.size for part in of_agents))
+                numbers = [value(t) if callable(value) else value for t in range(rounds)]
+            out = np.array(numbers, dtype=np.float64).reshape(rounds)
         except InputError:
             raise
         except USER_ERRORS as error:
-            why = f"fails with {blame(error)}"
-            raise self._no_factor(factor, why) from error
-        sound = np.isfinite(series) & (series >= 0.0)
-        if not sound.all():
-            raise self._no_factor(factor, f"gives {numbers[int(np.argmin(sound)) // series[0].size]}")
-        return series
-
-    def _no_factor(self, factor: str | float, why: str) -> InputError:
+            fault, cause = f"fails with {blame(error)}", error
+        else:
+            sound = np.isfinite(out) & (out >= 0.0)
+            if sound.all():
+                return out
+            fault = f"gives {numbers[int(np.argmin(sound))]}"
         named = quoted(factor) if isinstance(factor, str) else repr(factor)
-        return InputError(
-            f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {why}; wanted a step "
-            "size, a finite number of at least 0, or a method of t (or of t and agents) that returns it. Mend it."
-        )
+        raise InputError(
+            f"algorithm.kind: the factor {named} in RELEASES of {name} {fault}; wanted a step size, a finite number of "
+            "at least 0, or a method of t that returns it. Mend it."
+        ) from cause
 
 
 @dataclass(frozen=True)
@@ -155,12 +141,6 @@ class DeclaredGossip(Wrapper, Derived):
     def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         solve = getattr(self.program, "solution", None)
         return {} if solve is None else dict(solve(values))
-
-    @property
-    def plans_by_agent(self) -> bool:
-        """Whether a factor is a method of the round and of the agents' numbers."""
-        factors = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
-        return any(_by_agent(getattr(self.program, f, None)) for f in factors if isinstance(f, str))
 
     def senders(self, network: Network) -> Iterator[Any] | None:
         choose = getattr(self.program, "senders", None)

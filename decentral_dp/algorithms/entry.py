@@ -21,7 +21,7 @@ from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import AnyAlgorithm
 from decentral_dp.algorithms.references import Citation
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import reason
@@ -111,11 +111,6 @@ class Entry(NamedTuple):
         return self.rules.is_coordinated
 
     @property
-    def is_derived(self) -> bool:
-        """Whether its plan follows from what the class states, which then is completed to a program."""
-        return not hasattr(self.algorithm, "planned_releases")
-
-    @property
     def solves(self) -> Literal["bilevel", "minimax"]:
         """The kind of problem it is for."""
         return "minimax" if "minimax" in (self.rules.solves, getattr(self.algorithm, "solves", "")) else "bilevel"
@@ -137,16 +132,6 @@ class Entry(NamedTuple):
         """Keys that must be given."""
         return tuple(o.key for o in self.keys if o.required)
 
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Keys that may be left out: the algorithm then settles them from public facts."""
-        return tuple(o.key for o in self.keys if not o.required)
-
-    @property
-    def module_name(self) -> str:
-        """The module that describes it."""
-        return self.algorithm.__module__
-
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
         """Make the algorithm with these values.
 
@@ -159,7 +144,9 @@ class Entry(NamedTuple):
         built: Any = self.instance
         if built is None:
             built = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
-        program: AnyAlgorithm = self.rules.complete(built, start=options.init) if self.is_derived else built
+        # A class that only states its releases is completed to a program.
+        plans = hasattr(self.algorithm, "planned_releases")
+        program: AnyAlgorithm = built if plans else self.rules.complete(built, start=options.init)
         if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
             own = "certified" if guarantee == "as_published" else "as_published"
             raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: take "{own}" or "none".')
@@ -176,128 +163,78 @@ _COORDINATOR_MEMBERS = (
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
-class CustomClass(NamedTuple):
-    """A class that a scenario names as kind."""
-
-    kind: str
-    algorithm: Any
-
-    @property
-    def trusted(self) -> bool:
-        """Whether it is a trusted coordinator's."""
-        return hasattr(self.algorithm, "QUERIES") or hasattr(self.algorithm, "queries")
-
-    @property
-    def plans(self) -> bool:
-        """Whether it plans its releases itself."""
-        return hasattr(self.algorithm, "planned_releases")
-
-    @property
-    def setting(self) -> Setting:
-        """The setting that its terms, or what it says that it solves, belong to."""
-        if not self.trusted:
-            return "gossip"
-        terms = declared.stated_terms(self.algorithm)
-        solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
-        minimax = getattr(self.algorithm, "solves", solved) == "minimax"
-        return "coordinator_minimax" if minimax else "coordinator_bilevel"
-
-    @property
-    def missing(self) -> str:
-        """What it has to have and has not, also not as a field."""
-        if not self.plans:
-            needed: tuple[str, ...] = ("init", "step") if self.trusted else ("init", "step", "RELEASES")
-        elif not self.trusted:
-            needed = _GOSSIP_MEMBERS
-        else:
-            published = self.algorithm.protocol == "published"
-            needed = (*_COORDINATOR_MEMBERS, *(("claim", "calibration") if published else ()))
-        fields = getattr(self.algorithm, "__dataclass_fields__", {})
-        return ", ".join(name for name in needed if not self._states(name) and name not in fields)
-
-    def _states(self, name: str) -> bool:
-        """Whether the class has this, and not merely from a protocol that leaves it open."""
-        stated = getattr(self.algorithm, name, None)
-        # `Algorithm`, or the protocol of a coordinator's.
-        protocols = [base for base in self.algorithm.__mro__ if AnyAlgorithm in base.__bases__]
-        return stated is not None and not (name in _OPEN and any(stated is getattr(b, name, None) for b in protocols))
-
-    @property
-    def wrong_shares(self) -> Any:
-        """SHARES that are not a number above 0 for each of QUERIES."""
-        shares = getattr(self.algorithm, "SHARES", {})
-        named = bool(shares) and set(shares) == set(self.algorithm.QUERIES)
-        return None if named and all(0 < share < math.inf for share in shares.values()) else shares
-
-
-_KIND = "algorithm.kind"
-_IS_ALGORITHM: tuple[Refusal[CustomClass], ...] = (
-    Refusal(
-        lambda c: not isinstance(c.algorithm, type),
-        _KIND,
-        "{of.kind} is no class",
-        "name a frozen dataclass with init and step",
-    ),
-    Refusal(
-        lambda c: not c.trusted and not hasattr(c.algorithm, "channels"),
-        _KIND,
-        "{of.kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES",
-        'add one of them, for example channels = ("x", "y")',
-    ),
-)
-_IS_COMPLETE: tuple[Refusal[CustomClass], ...] = (
-    Refusal(
-        lambda c: not getattr(getattr(c.algorithm, "__dataclass_params__", None), "frozen", True),
-        _KIND,
-        "{of.kind} is a dataclass that is not frozen, so that a round could change its options after they were priced",
-        "write @dataclass(frozen=True)",
-    ),
-    Refusal(lambda c: c.missing, _KIND, "{of.kind} lacks {it}", "add it"),
-)
-# Of a class whose plan is derived from what it states.
-_IS_STATED: tuple[Refusal[CustomClass], ...] = (
-    Refusal(
-        lambda c: declared.unknown_term(c.algorithm),
-        _KIND,
-        "{of.kind} states the term {it!r}, and no problem has it",
-        f"take one of {', '.join((*TERMS, *MINIMAX_TERMS))}",
-    ),
-    Refusal(
-        lambda c: not c.trusted and not {"x", "y"} <= set(c.algorithm.channels),
-        _KIND,
-        "channels of {of.kind} lack x or y, which metrics read",
-        "add it",
-    ),
-    Refusal(
-        lambda c: c.wrong_shares,
-        _KIND,
-        "SHARES of {of.kind} is {it}",
-        "give a number above 0 for each of QUERIES",
-    ),
-)
-
-
 def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
-    """The entry of a custom class.
+    """Return the entry of a custom class.
 
     Args:
         algorithm: the class, a dataclass.
         kind: as the scenario names it.
-        source: a digest of its code, where no file that the scenario names has it.
+        source: a digest of its code, if no file that the scenario names has it.
 
     Raises:
-        InputError: for what is no algorithm.
+        InputError: for a class that is no algorithm.
     """
-    custom = CustomClass(kind, algorithm)
-    refuse(custom, _IS_ALGORITHM)
-    try:
+    trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
+    if not isinstance(algorithm, type):
+        fault = f"{kind} is no class. Fix: name a frozen dataclass with init and step."
+    elif not trusted and not hasattr(algorithm, "channels"):
+        fault = (
+            f"{kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. Fix: "
+            'add one of them, for example channels = ("x", "y").'
+        )
+    else:
         options_of(algorithm)
-        refuse(custom, _IS_COMPLETE if custom.plans else (*_IS_COMPLETE, *_IS_STATED))
-        setting = custom.setting
-    except (AttributeError, TypeError) as error:
-        raise InputError(
-            f"algorithm.kind: {kind} states its releases in another form than it is read ({reason(error)}). Fix: state "
-            'them as in RELEASES = {"y": {"lower_grad_y": "y"}} or QUERIES = ("grad_x", "grad_y").'
-        ) from error
+        try:
+            fault = _fault(algorithm, kind, trusted)
+        except (AttributeError, TypeError) as error:
+            fault = (
+                f"{kind} states its releases in another form than it is read ({reason(error)}). Fix: state them as in "
+                'RELEASES = {"y": {"lower_grad_y": "y"}} or QUERIES = ("grad_x", "grad_y").'
+            )
+    if fault:
+        raise InputError(f"algorithm.kind: {fault}")
+    setting: Setting = "gossip"
+    if trusted:
+        terms = declared.stated_terms(algorithm)
+        solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+        is_minimax = getattr(algorithm, "solves", solved) == "minimax"
+        setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
     example = rules_of(setting).example
     return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
+
+
+def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
+    """Return why a class cannot be planned, or ""."""
+    plans = hasattr(algorithm, "planned_releases")
+    if not algorithm.__dataclass_params__.frozen:
+        return (
+            f"{kind} is a dataclass that is not frozen, so that a round could change its options after they were "
+            "priced. Fix: write @dataclass(frozen=True)."
+        )
+    needed: tuple[str, ...] = ("init", "step") if trusted else ("init", "step", "RELEASES")
+    if plans:
+        claims = ("claim", "calibration") if trusted and algorithm.protocol == "published" else ()
+        needed = (*_COORDINATOR_MEMBERS, *claims) if trusted else _GOSSIP_MEMBERS
+    missing = ", ".join(n for n in needed if not _states(algorithm, n) and n not in algorithm.__dataclass_fields__)
+    if missing:
+        return f"{kind} lacks {missing}. Fix: add it."
+    if plans:
+        return ""
+    if term := declared.unknown_term(algorithm):
+        known = ", ".join((*TERMS, *MINIMAX_TERMS))
+        return f"{kind} states the term {term!r}, and no problem has it. Fix: take one of {known}."
+    if not trusted and not {"x", "y"} <= set(algorithm.channels):
+        return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
+    shares = getattr(algorithm, "SHARES", None)
+    sound = shares is None or (set(shares) == set(algorithm.QUERIES) and all(0 < s < math.inf for s in shares.values()))
+    if not sound:
+        return f"SHARES of {kind} is {shares}. Fix: give a number above 0 for each of QUERIES."
+    return ""
+
+
+def _states(algorithm: type, name: str) -> bool:
+    """Whether a class has this attribute itself, and not only from a protocol that leaves it open."""
+    stated = getattr(algorithm, name, None)
+    # `Algorithm`, or the protocol of a coordinator's.
+    protocols = [base for base in algorithm.__mro__ if AnyAlgorithm in base.__bases__]
+    return stated is not None and not (name in _OPEN and any(stated is getattr(b, name, None) for b in protocols))

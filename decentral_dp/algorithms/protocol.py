@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Split
+from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Program, Value
 from decentral_dp.participants.agents import LocalDataset, Network
@@ -30,10 +30,9 @@ class Public(NamedTuple):
     """Everything public that prices depend on, one entry per column (a column stands for agents that are alike).
 
     averaged_counts: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
-    neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
-    agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
-    `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it. unit: what two data sets
-    differ in. sampling: how batches are drawn, "fixed" or "poisson".
+    neighbour_weight: (g,) |w_ii|. touches: term → kind. clip: bounds of the queries.
+    network: what everybody knows of it. unit: what two data sets differ in. sampling: how batches are drawn, "fixed" or
+    "poisson".
     """
 
     rounds: int
@@ -42,10 +41,8 @@ class Public(NamedTuple):
     neighbour_weight: Array
     reads_records: Mapping[str, Split]
     clip: Clip
-    constants: LipschitzConstants | None
     p: int
     q: int
-    agents: NDArray[np.int64]
     network: Network
     unit: Unit = RECORD
     sampling: str = "fixed"
@@ -134,11 +131,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return 0
 
     @property
-    def plans_by_agent(self) -> bool:
-        """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
-        return False
-
-    @property
     def memoryless(self) -> bool:
         """Whether releases are made of public values and of clipped means of their round: any unit has a price."""
         return False
@@ -212,6 +204,16 @@ class Claiming(Protocol):
     Args:
         job: a `GossipJob`.
     """
+
+    def for_problem(self, problem: Any, box: Mapping[str, float], radius: float | None) -> Any:
+        """Return the algorithm with the constants of a problem.
+
+        Args:
+            problem: of the agents.
+            box: variable → bound on the points at which directions are evaluated.
+            radius: public bound on the l1 norm of every record; None if there is none.
+        """
+        ...
 
     def paper_claim(self, job: Any) -> Any:
         """Return the paper's ε, a `PaperClaim`; None where it states none."""

@@ -21,7 +21,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 class Use(NamedTuple):
     """A clipped mean that enters releases: its term, its factor in each release, and the round of its records.
 
-    factor: (R,) or (R, g), t: (R,); R the number of releases.
+    factor, t: (R,), R the number of releases.
     """
 
     term: str
@@ -99,7 +99,7 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """How far a unit of this kind of records moves one use, and the use's largest norm: both (R, g)."""
-    factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
+    factor = np.abs(use.factor)[:, None]
     averaged = public.averaged_counts[split]
     # Where every round averages as many records, one row stands for all.
     n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]

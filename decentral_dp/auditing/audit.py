@@ -2,36 +2,346 @@
 
 `neighbours` finds two data sets that differ in one record, `transcripts` replays a run in either, and `losses` and
 `bounds` bound ε by both. Every audit plays against itself as well: between two equal data sets it must show nothing.
+
+What is asked is checked against the job. A score is larger where the first of the two data sets is likelier. Every run
+has coins of its own, which follow from the audit's seed and the number of the run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.auditing.bounds import Shown, from_likelihoods, gaussian_throughout, shown_in_one_run
-from decentral_dp.auditing.losses import are_close, drawn_noise, is_amplified, loss_law, refute_stated_laws
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.auditing.bounds import (
+    Shown,
+    counting_limit,
+    from_likelihoods,
+    gaussian_throughout,
+    plant,
+    shown_in_one_run,
+)
+from decentral_dp.auditing.losses import (
+    are_close,
+    drawn_noise,
+    is_amplified,
+    log_ratio,
+    loss_law,
+    mixture_log_ratio,
+    refute_stated_laws,
+    sampling_rates,
+    separate,
+)
 from decentral_dp.auditing.neighbours import worst_neighbours
-from decentral_dp.auditing.runs import AuditPlan, Sizes, noise_sizes, score_of, sum_noise
-from decentral_dp.auditing.transcripts import Neighbours
+from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load_scenario
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.privacy.unit import RECORD
+from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
+from decentral_dp.simulation.jobs.agent_records import require_records
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.result import RESULT, mode_of, plain, read_result, refuse_damaged, seal, text_of
+from decentral_dp.simulation.result import (
+    RESULT,
+    mode_of,
+    plain,
+    read_result,
+    refuse_damaged,
+    require_run_folder,
+    seal,
+    text_of,
+)
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.tasks.outcomes import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]
+
+FEWEST_RUNS = 20
+# That one participant releases in a run: each candidate's replay holds as many.
+MOST_NUMBERS = 20_000_000
+_MOST_HUNDREDS = 10_000
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What is going to be played, and the most that it can show."""
+
+    job: PlannedJob
+    vantage: str
+    runs: int
+    confidence: float
+    seed: int
+    canaries: int | None = None
+
+    @property
+    def epsilon_limit(self) -> float:
+        """By counting, if every run is told apart. A likelihood ratio has no such limit."""
+        return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
+
+    def runs_to_show(self, epsilon: float) -> int | None:
+        """How many runs, in hundreds, counting could show this ε with; None where they are more than a million."""
+        delta, risk, hundreds = self.job.scenario.privacy.delta, 1.0 - self.confidence, 1
+        while counting_limit(100 * hundreds, delta, risk) < epsilon:
+            hundreds = math.ceil(1.1 * hundreds)
+            if hundreds > _MOST_HUNDREDS:
+                return None
+        return 100 * hundreds
+
+    def root(self, purpose: str, number: int) -> bytes:
+        """The root of the coins of one run, for one purpose."""
+        return seeded_root(self.seed, f"audit {purpose} {number}".encode())
+
+
+def plan_audit(
+    scenario: str | Path | Mapping[str, Any] | Scenario | PlannedJob,
+    runs: int,
+    vantage: str,
+    confidence: float = 0.95,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    canaries: int | None = None,
+) -> AuditPlan:
+    """Settle an audit, and refuse whatever can be refused before it is played.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
+        runs: of each of the two neighbouring data sets, at least 20.
+        vantage: "everybody" sees all messages (or all that a coordinator releases), "published" the values that are
+            published at the end, "agent:K" the messages that agent K receives.
+        confidence: of what is shown, from 0.5 up to, but below, 1.
+        seed: of the noise of these runs, which is nobody's secret.
+        overrides: "table.key=value" with a TOML value.
+        canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
+            by default none are.
+
+    Returns:
+        The built job, and what is asked of it.
+
+    Raises:
+        InputError: too few runs, a confidence, a vantage point or canaries that do not fit, or a job that is too large.
+    """
+    reading: AbstractContextManager[None] = nullcontext()
+    if isinstance(scenario, str | Path) and Path(scenario).is_dir():
+        folder = Path(scenario)
+        require_run_folder(folder, "audit", ("scenario.toml",), more=("result.json",))
+        scenario, reading = folder / "scenario.toml", refuse_damaged(folder, "audit")
+    if isinstance(scenario, str | Path | Mapping | Scenario):
+        with reading:
+            job = build_job(load_scenario(scenario, overrides))
+    else:
+        job = scenario
+    require_records(job.records, "audit")
+    plan = AuditPlan(job, vantage, runs, confidence, seed, canaries)
+    refuse(plan, _REFUSALS)
+    if canaries is not None:
+        # What it publishes is all that its attack sees.
+        plant(job, canaries, b"plan")
+        return replace(plan, vantage="published", runs=1)
+    return plan
+
+
+def _unplayed_unit(plan: AuditPlan) -> str:
+    """Return why data sets that differ in the job's unit are not made; "" where they are."""
+    job, unit = plan.job, plan.job.unit
+    if unit == RECORD:
+        return ""
+    if plan.canaries is not None:
+        return "a canary is one record"
+    if job.stream.kind == "minibatch":
+        return "which of them a batch of fixed size holds is followed for single records only"
+    if unit.zeroed and not isinstance(job.problem, PlannedTraining):
+        return f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
+    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+        return "an agent without contributions that still takes part is not played"
+    return ""
+
+
+def _vantages(plan: AuditPlan) -> str:
+    """Return the vantage points of the job where the plan's is none of them."""
+    kind, _, number = plan.vantage.partition(":")
+    # What a coordinator publishes is not a message to one agent.
+    listeners = 0 if plan.job.plans_ahead else plan.job.n_agents
+    is_agent = kind == "agent" and number.isdigit() and int(number) < listeners
+    if is_agent or plan.vantage in ("everybody", "published"):
+        return ""
+    return "everybody, published" + (f" or agent:0 to agent:{listeners - 1}" if listeners else "")
+
+
+def _released_numbers(plan: AuditPlan) -> float:
+    """Return how many numbers a run releases where they are too many to be replayed."""
+    numbers = float(sum(c.dimension * c.rounds.size for c in plan.job.ledger.channels))
+    return numbers if numbers > MOST_NUMBERS and plan.canaries is None else 0.0
+
+
+_REFUSALS: tuple[Refusal[AuditPlan], ...] = (
+    Refusal(
+        lambda plan: plan.runs < FEWEST_RUNS,
+        "audit",
+        "too few runs of each data set to show anything (got {of.runs} runs)",
+        f"take at least {FEWEST_RUNS} (--runs)",
+    ),
+    Refusal(
+        lambda plan: not 0.5 <= plan.confidence < 1.0,
+        "audit",
+        "the confidence is out of range (got {of.confidence}, expected a number in [0.5, 1))",
+        "take 0.95",
+    ),
+    Refusal(
+        # Samples of a trusted coordinator are its algorithm's, and its stream reads all records.
+        lambda plan: plan.job.stream.kind == "poisson",
+        "audit",
+        "the Poisson samples of agents that gossip are not followed",
+        'set problem.stream = "all", whose releases are the same at a larger privacy cost',
+    ),
+    Refusal(
+        _unplayed_unit,
+        "audit",
+        "this ε is for {of.job.unit.noun}, and {it}",
+        "leave privacy.unit and privacy.neighbours out",
+    ),
+    Refusal(_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
+    Refusal(
+        _released_numbers,
+        "audit",
+        "a run of this job releases {it:.2g} numbers, and several copies are held at once "
+        f"(expected at most {MOST_NUMBERS:.2g})",
+        "take fewer rounds (--set algorithm.rounds=...), or a smaller model",
+    ),
+)
+
+
+# Pairs of runs with common noise from which the direction of a projection is learnt.
+_LEARNT = 16
+# Runs on which it is tried whether likelihoods are known.
+_PROBES = 4
+
+
+def score_of(
+    vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
+) -> tuple[Callable[[Transcript], float], bool]:
+    """Choose the score for a vantage point.
+
+    Args:
+        vantage: "everybody", "published" or "agent:K", as of `plan_audit`.
+        neighbours: the two neighbouring data sets.
+        roots: number of a run → root of its coins, of the runs that the score may learn from.
+        lawful: whether random choices have the law that they state.
+
+    Returns:
+        The score of a run, larger where the first of the data sets is likelier, and whether it is the log-likelihood
+        ratio of all that is seen; where that is not known, it is a projection learnt from these runs.
+    """
+    probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
+
+    def is_replayed(probe: Transcript) -> bool:
+        """Whether a replay gives the law of everything that is said."""
+        return (
+            probe.is_replayable and probe.releases.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
+        )
+
+    if vantage == "everybody" and lawful and all(map(is_replayed, probes)):
+        if not is_amplified(neighbours.first):
+            sides = neighbours.first, neighbours.second
+            return lambda seen: log_ratio(seen, *(replay(w, neighbours.victim, seen) for w in sides)), True
+        rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+        if rates is not None and all(separate(neighbours, probe) for probe in probes):
+            return partial(mixture_log_ratio, neighbours, rates=rates), True
+    return _projection(vantage, neighbours, roots), False
+
+
+def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]) -> Callable[[Transcript], float]:
+    """The inner product with the mean difference over variances, learnt from runs of both with common noise."""
+    ours: list[Array] = []
+    theirs: list[Array] = []
+    for k in range(_LEARNT):
+        for side, numbers in ((neighbours.first, ours), (neighbours.second, theirs)):
+            numbers.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
+    difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
+    variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
+    # Of what never varies, any difference decides; of few runs a variance may be small by chance.
+    floor = 0.1 * np.median(variance[variance > 0.0]) if (variance > 0.0).any() else 1.0
+    direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
+    centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
+
+    def project(transcript: Transcript) -> float:
+        value = float(np.nansum(direction * (visible_numbers(vantage, transcript, neighbours) - centre)))
+        return value if np.isfinite(value) else 0.0
+
+    return project
+
+
+def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
+    """List all numbers that are seen from a vantage point.
+
+    Args:
+        vantage: "everybody", "published" or "agent:K".
+        transcript: of a run.
+        neighbours: whose graph says whom an agent hears.
+
+    Returns:
+        (k,), in the order in which they were said.
+    """
+    if vantage == "published":
+        return transcript.published
+    if vantage == "everybody":
+        return np.concatenate([values.ravel() for values in transcript.releases.values()])
+    # The messages of the agent's neighbours; of an algorithm that asks a server, of everybody.
+    agent = int(vantage.partition(":")[2])
+    job: Any = neighbours.first
+    near: Sequence[int] = range(job.n_agents)
+    if not job.central:
+        row = job.public_network.mixing.toarray()[agent] != 0.0
+        row[agent] = False
+        near = np.flatnonzero(row).tolist()
+    return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in transcript.messages])
+
+
+Sizes = Mapping[str, tuple[int, float]]
+"""Mechanism → how many numbers it noised, and the sum of their sizes."""
+
+
+def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
+    """Measure the noise of one run.
+
+    Args:
+        residuals: mechanism's name → (Σ d,) its noise in units of the scale.
+
+    Returns:
+        Mechanism's name → how many numbers, and the sum of their sizes: of Gaussian noise squares, else absolute
+        values.
+    """
+    return {
+        name: (values.size, float((values**2 if name == GAUSSIAN.name else np.abs(values)).sum()))
+        for name, values in residuals.items()
+        if name in (GAUSSIAN.name, LAPLACE.name) and np.isfinite(values).all()
+    }
+
+
+def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
+    """The noise of several runs, for `losses.drawn_noise`."""
+    sums: dict[str, tuple[int, float]] = {}
+    for run in sizes:
+        for name, (n, total) in run.items():
+            before = sums.get(name, (0, 0.0))
+            sums[name] = before[0] + n, before[1] + total
+    return [(name, n, total) for name, (n, total) in sums.items()]
 
 
 @dataclass(frozen=True)
@@ -236,7 +546,24 @@ def play_game(
         neighbours = worst_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
         bound = _lower_bound(plan, neighbours, same, Reporter(progress, "runs"))
-    result = _result(plan, neighbours, bound)
+    claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
+    claimed = None if claim is None else claim.epsilon_max
+    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
+    result = AuditResult(
+        plan.job.scenario.title or "An audit",
+        claimed,
+        certified,
+        bound.epsilon,
+        plan.job.scenario.privacy.delta,
+        bound.confidence,
+        bound.method,
+        plan.vantage,
+        bound.runs,
+        bound.null,
+        status,
+        tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
+        statement_of(plan.job).summary,
+    )
     if out is not None:
         # Scores of an audit read the records, as metrics do.
         write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
@@ -324,25 +651,25 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
 
     lawful: whether random choices have the law that they state.
     """
-    score = score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
+    score, is_likelihood = score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
     sides = {"first": neighbours.first, "second": neighbours.second, "null": same.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()
     for k in range(plan.runs):
         for group, side in sides.items():
             transcript = neighbours.observe(side, plan.root(group, k))
-            scores[group].append(score.function(transcript))
-            sizes.append(noise_sizes(transcript.residuals) if score.is_likelihood else {})
+            scores[group].append(score(transcript))
+            sizes.append(noise_sizes(transcript.residuals) if is_likelihood else {})
         report(len(sides) * (k + 1), len(sides) * plan.runs)
     first, second, null = map(np.array, scores.values())
     noise_sums = sum_noise(sizes)
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
-    share = 0.5 * risk if score.is_likelihood else risk
+    share = 0.5 * risk if is_likelihood else risk
     bounds: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
-    noise = drawn_noise(noise_sums) if score.is_likelihood else None
+    noise = drawn_noise(noise_sums) if is_likelihood else None
     # Of random choices alone, no noise has a size.
     power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in noise_sums))
-    mixed = score.is_likelihood and is_amplified(plan.job)
+    mixed = is_likelihood and is_amplified(plan.job)
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
@@ -350,25 +677,3 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
     bound, method = max(bounds, key=lambda one: one[0])
     nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
-
-
-def _result(plan: AuditPlan, neighbours: Neighbours, bound: LowerBound) -> AuditResult:
-    job, claim = plan.job, claim_of(plan.job)
-    certified = float(job.budget.epsilon[neighbours.victim])
-    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
-    claimed = None if claim is None else claim.epsilon_max
-    return AuditResult(
-        job.scenario.title or "An audit",
-        claimed,
-        certified,
-        bound.epsilon,
-        job.scenario.privacy.delta,
-        bound.confidence,
-        bound.method,
-        plan.vantage,
-        bound.runs,
-        bound.null,
-        status,
-        tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
-        statement_of(job).summary,
-    )

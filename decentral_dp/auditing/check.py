@@ -21,6 +21,7 @@ import math
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -261,35 +262,36 @@ def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
         yield replace(row, why=problem or reads)
 
 
-def _limits(target: Target, c: Components) -> list[CheckRow]:
-    """No noise; one agent; a complete graph: runs, and gives finite numbers."""
+def _limits(target: Target, c: Components) -> Iterator[CheckRow]:
+    """Yield the rows of no noise, one agent, and a complete graph: it runs, and gives finite numbers."""
     agents = c.topology.make().n_agents
     cases: Mapping[str, tuple[str, dict[str, Any]]] = {
         "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
         "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),
         "complete graph": (f"{agents} agents, all linked", {"topology": {"kind": "complete", "agents": agents}}),
     }
-    return [_limit(target, name, f"{what}: runs, finite numbers", tables) for name, (what, tables) in cases.items()]
-
-
-def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> CheckRow:
-    try:
-        job = _job_of_rounds(target, **tables)
-    except InputError as error:
-        # What is refused in a sentence is no fault.
-        return _untried(name, what, str(error))
-    except USER_ERRORS as error:
-        return _tried(name, what, _fault(error, "build"))
-    try:
-        with np.errstate(all="ignore"):
-            last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
-    except USER_ERRORS as error:
-        return _tried(name, what, f"It does not run: {went_wrong(error)}. Mend it.")
-    wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
-    if wrong or last.divergence is not None:
-        channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
-        return _tried(name, what, f"{channel} is not finite after {job.rounds} rounds. Mend it.")
-    return _tried(name, what)
+    for name, (case, tables) in cases.items():
+        what, why = f"{case}: runs, finite numbers", ""
+        try:
+            job = _job_of_rounds(target, **tables)
+        except InputError as error:
+            # What is refused in a sentence is no fault.
+            yield _untried(name, what, str(error))
+            continue
+        except USER_ERRORS as error:
+            yield _tried(name, what, _fault(error, "build"))
+            continue
+        try:
+            with np.errstate(all="ignore"):
+                last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
+        except USER_ERRORS as error:
+            why = f"It does not run: {went_wrong(error)}. Mend it."
+        else:
+            wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
+            if wrong or last.divergence is not None:
+                channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
+                why = f"{channel} is not finite after {job.rounds} rounds. Mend it."
+        yield _tried(name, what, why)
 
 
 @dataclass(frozen=True)
@@ -401,14 +403,6 @@ class Target:
         # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
         return self.with_tables(algorithm=table, run={}, **tables)
 
-    @property
-    def builds(self) -> bool:
-        """Whether two rounds of it are a job."""
-        try:
-            return build_job(resolve(self.with_rounds())).rounds > 0
-        except InputError:
-            return False
-
 
 def target_of(what: Any) -> tuple[Target, Components]:
     """What is checked, in a scenario, and all that the scenario names.
@@ -445,7 +439,14 @@ def _target(what: Any) -> Target:
     if what.lower().endswith(".toml") or what in ALGORITHMS:
         return Target(what, load_scenario(what))
     if what in PROBLEMS:
-        return _of_problem(what)
+        # In the shortest shipped certified scenario, or in one that is made for it.
+        shipped = [load_scenario(name) for name in shipped_names("scenario")]
+        fit = [s for s in shipped if s.problem.kind == what and s.privacy.guarantee == "certified"]
+        if fit := [s for s in fit if not s.title.startswith("Figure")] or fit:
+            return Target(what, min(fit, key=lambda s: s.algorithm.rounds))
+        solves = PROBLEMS[what].solves
+        table = next((table for table in _PROBLEMS[solves] if table["kind"] == what), {"kind": what})
+        return _first_that_builds(what, _around_problem(table, solves))
     if in_module(what) is not None or what.lower().endswith(".py"):
         return _of_code(what, component(what, [Path.cwd()], "check"))
     if what in shipped_names("scenario"):
@@ -455,18 +456,6 @@ def _target(what: Any) -> Target:
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
         'or "module:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
     )
-
-
-def _of_problem(kind: str) -> Target:
-    """A registered problem in the shortest shipped certified scenario, or in one that is made for it."""
-    shipped = [load_scenario(name) for name in shipped_names("scenario")]
-    fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
-    fit = [s for s in fit if not s.title.startswith("Figure")] or fit
-    if fit:
-        return Target(kind, min(fit, key=lambda s: s.algorithm.rounds))
-    solves = PROBLEMS[kind].solves
-    table = next((table for table in _PROBLEMS[solves] if table["kind"] == kind), {"kind": kind})
-    return _first_that_builds(kind, _around_problem(table, solves))
 
 
 def _of_code(name: str, code: Any) -> Target:
@@ -548,7 +537,8 @@ def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = No
             refusal = refusal or error
             continue
         first = first or target
-        if target.builds:
+        with suppress(InputError):
+            build_job(resolve(target.with_rounds()))
             return target
     if first is None:
         raise refusal or InputError("check: no scenario fits; give one.")

@@ -197,12 +197,10 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
     Returns:
         ε ≥ 0.
     """
-    return max(_one_sided_epsilon(first, second, delta), _one_sided_epsilon(second, first, delta))
-
-
-def _one_sided_epsilon(first: Array, second: Array, delta: float) -> float:
     loss = first - second
-    return max(0.0, float(loss.max())) if delta == 0.0 else least_epsilon(np.exp(first), loss, delta)
+    if delta == 0.0:
+        return float(np.abs(loss).max())
+    return max(least_epsilon(np.exp(first), loss, delta), least_epsilon(np.exp(second), -loss, delta))
 
 
 # Likelihoods of one transcript
@@ -254,16 +252,13 @@ def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
     integers = np.rint((said - transcript.noise_means.get(key, 0.0) - made.public) / g)
     private = np.zeros_like(said) if made.private is None else made.private
     if noise.mechanism == LAPLACE:
-        return float(_laplace_log_density(integers, private / g, noise.scale / g).sum())
+        # Rounded down with probability 1 − up, else up, and then a difference of two geometrics.
+        scale, floor = noise.scale / g, np.floor(private / g)
+        up, steps = private / g - floor, integers - floor
+        rounded_up = np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)
+        return float((-np.abs(steps) / scale + np.log1p(up * rounded_up)).sum())
     centre = private / g if noise.mechanism.rounds_at_random(noise.width) else np.rint(private / g)
     return float((-0.5 * ((integers - centre) * (g / (noise.scale * noise.mechanism.deviation))) ** 2).sum())
-
-
-def _laplace_log_density(integers: Array, query: Array, scale: Array | float) -> Array:
-    """Rounded down with probability 1 − up, else up, and then a difference of two geometrics."""
-    floor = np.floor(query)
-    up, steps = query - floor, integers - floor
-    return np.asarray(-np.abs(steps) / scale + np.log1p(up * np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)))
 
 
 def _value(query: Query) -> Array:
@@ -378,15 +373,15 @@ def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
     if not known:
         return 0.0, np.inf
     tail = 0.5 * NOISE_RISK / len(known)
-    ends = np.array([[_size(*each, q) for q in (1.0 - tail, tail)] for each in known])
+    quantiles = np.array([1.0 - tail, tail])
+    ends = np.array(
+        [
+            np.sqrt(total / chi2.ppf(quantiles, n)) if name == GAUSSIAN.name else total / gamma.ppf(quantiles, n)
+            for name, n, total in known
+        ]
+    )
     low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
     return low, high if low <= high else float(ends[:, 1].max())
-
-
-def _size(name: str, n: int, total: float, quantile: float) -> float:
-    if name == GAUSSIAN.name:
-        return float(np.sqrt(total / chi2.ppf(quantile, n)))
-    return float(total / gamma.ppf(quantile, n))
 
 
 # Losses on samples
@@ -396,13 +391,8 @@ def _size(name: str, n: int, total: float, quantile: float) -> float:
 _EQUAL_WITHIN = 1e-6
 
 Replay = Mapping[Key, Made]
-
-
-class Replays(NamedTuple):
-    """What one data set makes of a transcript: with its record in every sample, and in none."""
-
-    with_record: Replay
-    without_record: Replay
+Replays = tuple[Replay, Replay]
+"""What one data set makes of a transcript: with its record in every sample, and in none."""
 
 
 def is_amplified(job: PlannedJob) -> bool:
@@ -441,11 +431,13 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
     Returns:
         Of the first data set and of the second.
     """
-    both = [
-        Replays(*(replay(w, neighbours.victim, transcript, Membership(neighbours.split, m)) for m in ("in", "out")))
-        for w in (neighbours.first, neighbours.second)
-    ]
-    return both[0], both[1]
+
+    def of_data_set(job: PlannedJob) -> Replays:
+        with_record, without = Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
+        victim = neighbours.victim
+        return replay(job, victim, transcript, with_record), replay(job, victim, transcript, without)
+
+    return of_data_set(neighbours.first), of_data_set(neighbours.second)
 
 
 def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
@@ -560,15 +552,13 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         The moves of indices that read the record; None where the law of the noise, or the two data sets without the
         record, leave it open.
     """
-    first, second = replays(neighbours, transcript)
+    (first, first_without), (second, second_without) = replays(neighbours, transcript)
     moves, drawn, laplace = [], [], []
-    others = (first.without_record, second.with_record, second.without_record)
+    others = (first_without, second, second_without)
     for index, all_keys in _by_index(transcript).items():
         # What the record moves neither here nor there is public.
         keys = [
-            key
-            for key in all_keys
-            if not all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
+            key for key in all_keys if not all(_are_equal_queries(transcript, key, first, other) for other in others)
         ]
         laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
         if not keys:
@@ -576,12 +566,10 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         if laws not in ({GAUSSIAN}, {LAPLACE}):
             return None
         u, v = (
-            np.concatenate([_query_move(transcript, key, w.with_record, w.without_record) for key in keys])
-            for w in (first, second)
+            np.concatenate([_query_move(transcript, key, *pair) for key in keys])
+            for pair in ((first, first_without), (second, second_without))
         )
-        between = np.concatenate(
-            [_query_move(transcript, key, first.without_record, second.without_record) for key in keys]
-        )
+        between = np.concatenate([_query_move(transcript, key, first_without, second_without) for key in keys])
         if np.abs(between).max(initial=0.0) > _EQUAL_WITHIN:
             return None
         if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:

@@ -51,9 +51,6 @@ from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.tasks.outcomes import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"
-# Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
-_MOST_BILEVEL = 2000
-
 
 # Scores of records
 
@@ -151,8 +148,6 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members = pool(agents)[0]
     others = type(members)(*(job.test or ()))
-    if job.solves != "minimax":
-        members, others = _sample(members, others)
     records = concatenate([members, others])
     if job.solves == "minimax":
         scores = minimax_scores(job.posed_problem, model["x"], records)
@@ -161,23 +156,6 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     n = len(members[0])
     values_by_score = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
     return AttackScores(n, len(others[0]), values_by_score)
-
-
-def _sample(members: Any, others: Any) -> tuple[Any, Any]:
-    """As many members and others as are scored, drawn by a public key: of both where there are more, half of each.
-
-    Who is drawn depends on the numbers of both alone. A random part of groups whose members could have changed places
-    is such a pair of groups again, so the ceiling holds for it, and the mean of its AUC is that of all.
-    """
-    counts = len(members[0]), len(others[0])
-    if sum(counts) <= _MOST_BILEVEL:
-        return members, others
-    half = _MOST_BILEVEL // 2
-    sizes = [min(n, max(half, _MOST_BILEVEL - other)) for n, other in (counts, counts[::-1])]
-    key = blake2b(f"attack sample {counts[0]} {counts[1]}".encode(), digest_size=8).digest()
-    draw = np.random.default_rng(int.from_bytes(key, "big"))
-    chosen = [np.sort(draw.choice(n, size, replace=False)) for n, size in zip(counts, sizes, strict=True)]
-    return take(members, chosen[0]), take(others, chosen[1])
 
 
 def require_attackable(job: PlannedJob) -> None:
@@ -216,14 +194,6 @@ def _differing_groups(job: PlannedJob) -> str:
     return f"{shards.why_not_exchangeable} Their classes alone tell them apart with an AUC of {auc_of_classes:.2f}"
 
 
-def _lacks_classifier(job: PlannedJob) -> bool:
-    if job.solves == "minimax":
-        return False
-    problem = job.problem
-    zeros = np.zeros((1, problem.p)), np.zeros((1, problem.q))
-    return isinstance(problem, Placed) or problem.accuracy(*zeros, job.test) is None
-
-
 _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: job.unit != RECORD,
@@ -250,7 +220,13 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "audit a run of a classifier or of a regression",
     ),
     Refusal(
-        _lacks_classifier,
+        lambda job: (
+            job.solves != "minimax"
+            and (
+                isinstance(job.problem, Placed)
+                or job.problem.accuracy(np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q)), job.test) is None
+            )
+        ),
         "audit",
         "{of.scenario.problem.kind} has no classifier that treats train and test records alike",
         "audit a run of a minimax problem, or of a bilevel one that classifies",
@@ -330,7 +306,6 @@ class Inference:
     Args:
         title: of the scenario.
         scores: run by run, that of the folder first.
-        eligible: how many records could be scored in a run, its train and test records.
         epsilon, delta: the certified budget of the worst agent.
         privacy: the guarantee of the runs, as in `PrivacyStatement.summary`.
         ceiling: the largest expected AUC that it allows.
@@ -341,7 +316,6 @@ class Inference:
 
     title: str
     scores: tuple[AttackScores, ...]
-    eligible: int
     epsilon: float
     delta: float
     privacy: str
@@ -463,7 +437,6 @@ def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
     return Inference(
         title=job.scenario.title or "Membership inference",
         scores=tuple(each),
-        eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
         epsilon=epsilon,
         delta=delta,
         privacy=statement_of(job).summary,
@@ -481,20 +454,20 @@ def repetition(s: Scenario, number: int) -> Scenario:
         s: of the first run. Without a seed the noise stays secret.
         number: of the repetition, from which its seeds follow.
     """
+
+    def drawn_seed(purpose: str, base: int) -> int:
+        return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
+
     public = s.seed if s.seed is not None else 0
     content = s.model_dump(exclude_unset=True)
     split = s.problem.seed if s.problem.seed is not None else public
-    content["problem"] = content["problem"] | {"seed": _seed("split", split, number)}
+    content["problem"] = content["problem"] | {"seed": drawn_seed("split", split)}
     if s.seed is not None:
-        content["seed"] = _seed("noise", s.seed, number)
+        content["seed"] = drawn_seed("noise", s.seed)
     if s.topology.kind is not None and s.topology.seed is None:
         content["topology"] = content["topology"] | {"seed": public}
     content["run"] = content.get("run", {}) | {"engine": "local", "evaluate_every": s.algorithm.rounds}
     return load_scenario(content, folder=s.folder)
-
-
-def _seed(purpose: str, base: int, number: int) -> int:
-    return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
 
 
 def sentences(inference: Inference) -> list[str]:
@@ -514,9 +487,6 @@ def sentences(inference: Inference) -> list[str]:
     else:
         verdict = f"Not refuted: no attack's interval lies above what {budget} allows."
     out = [verdict, f"The guarantee: {inference.privacy}"]
-    scored = inference.scores[0].members + inference.scores[0].nonmembers
-    if scored < inference.eligible:
-        out.append(f"{scored} of {inference.eligible} records are scored, drawn by a public key.")
     if inference.claimed is not None:
         refuted = any(v.is_above for v in inference.against_claim.values())
         claim = f"ε = {epsilon_text(inference.claimed[0])} at δ = {delta_text(inference.claimed[1])}"

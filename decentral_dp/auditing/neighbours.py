@@ -103,7 +103,10 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
     ends = [float(labels_there[0]), float(labels_there[-1])]
     structured = type(job.records[split][victim]).__name__ in _STRUCTURED_RECORDS
-    made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_made_up_records(job, rows, labels, ends))
+    if structured or rows.ndim > 2:
+        made = list(zip(rows[:12], labels[:12].tolist(), strict=True))
+    else:
+        made = list(_made_up_records(job, rows, labels, ends))
     for row, label in made[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
         if isinstance(job.problem, Placed) and split == "train":
@@ -112,11 +115,6 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
             fields = zip(first._fields, first, record, strict=True)
             record = type(first)(*(f if name == "group" else r for name, f, r in fields))
         yield record
-
-
-def _real(rows: Array, labels: Array) -> Iterator[tuple[Array, float]]:
-    for k in range(min(len(rows), 12)):
-        yield rows[k], float(labels[k])
 
 
 def _made_up_records(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
@@ -140,7 +138,7 @@ def _made_up_records(job: Any, rows: Array, labels: Array, ends: list[float]) ->
                 for label, side in zip(dict.fromkeys(ends), (-1.0, 1.0), strict=False):
                     # Leaning against the model of its label.
                     yield length * _unit(sign * direction - 0.25 * side * model), label
-    for row, label in _real(rows[:2], labels[:2]):
+    for row, label in zip(rows[:2], labels[:2].tolist(), strict=True):
         yield row, label
         yield -row, label
         yield row, ends[0] if label != ends[0] else ends[1]

@@ -613,13 +613,6 @@ def _is_unbounded(job: Any) -> bool:
     return length is None or not math.isfinite(length)
 
 
-def _is_secretly_sampled(job: Any) -> bool:
-    # A secret fixed-size batch is priced as if it held the record in every round; a Poisson batch may be many times as
-    # large as what it is divided by, and steps then pull states apart.
-    trained = isinstance(job.problem, Training)
-    return job.stream.kind in (("poisson",) if trained else ("minibatch", "poisson"))
-
-
 _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: (
@@ -679,7 +672,11 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         "use a delta above 0, such as 1e-5",
     ),
     Refusal(
-        _is_secretly_sampled,
+        # In training a secret fixed-size batch is priced as if it held the record in every round. A Poisson batch may
+        # be many times as large as what it is divided by, and steps then pull states apart.
+        lambda job: (
+            job.stream.kind == "poisson" or (job.stream.kind == "minibatch" and not isinstance(job.problem, Training))
+        ),
         "problem.stream",
         "a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced exactly",
         'use "all", or records that accumulate',

@@ -10,12 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import AuditResult, add_to_run, play_game
+from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
-from decentral_dp.auditing.check import CheckResult, CheckRow, try_component
+from decentral_dp.auditing.check import CheckResult, try_component
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_view import NetworkView, prepare
-from decentral_dp.auditing.runs import AuditPlan, plan_audit
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
@@ -241,13 +240,10 @@ def print_check(result: CheckResult) -> None:
     """A row for each check, the sentences of those that failed, and what may be said now."""
     out = console()
     out.print(Text(f"{result.subject}: {result.label}", style="bold"))
-    rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in result.rows]
+    rows = []
+    for row in result.rows:
+        ratio = "–" if row.ratio is None else f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
+        rows.append((row.name, row.tried, str(row.pairs) if row.pairs else "–", ratio, row.verdict))
     remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
     remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
     _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
-
-
-def _ratio(row: CheckRow) -> str:
-    if row.ratio is None:
-        return "–"
-    return f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -102,36 +102,28 @@ def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membe
     blocks = []
     for block in node.client_blocks:
         at = np.flatnonzero(block.agents == victim)
-        blocks.append(replace(block, coins=_Coins(block.coins, int(at[0]), membership)) if at.size else block)
+        coins = _prescribed_coins(block.coins, int(at[0]), membership) if at.size else block.coins
+        blocks.append(replace(block, coins=coins))
     return node._replace(client_blocks=tuple(blocks))
 
 
-class _Coins:
+def _prescribed_coins(real: Streams, victim_row: int, membership: Membership) -> Any:
     """Streams of coins in which that of one record is prescribed."""
 
-    def __init__(self, real: Streams, row: int, membership: Membership) -> None:
-        self._real = real
-        self._row = row
-        self._membership = membership
+    def generator(row: int, index: int, name: int) -> Any:
+        drawn = real.generator(row, index, name)
+        if row != victim_row or name != tag(membership.split):
+            return drawn
 
-    def generator(self, row: int, index: int, name: int) -> Any:
-        generator = self._real.generator(row, index, name)
-        here = row == self._row and name == tag(self._membership.split)
-        return _Coin(generator, self._membership) if here else generator
+        def random(n: int) -> Array:
+            coins = drawn.random(n)
+            # Below any rate, or at none.
+            coins[0] = 0.0 if membership.draw(drawn) else 1.0
+            return coins
 
+        return SimpleNamespace(random=random)
 
-class _Coin:
-    """The coins of one sample."""
-
-    def __init__(self, generator: np.random.Generator, membership: Membership) -> None:
-        self._generator = generator
-        self._membership = membership
-
-    def random(self, n: int) -> Any:
-        coins = self._generator.random(n)
-        # Below any rate, or at none.
-        coins[0] = 0.0 if self._membership.draw(self._generator) else 1.0
-        return coins
+    return SimpleNamespace(generator=generator)
 
 
 # Of a network that changes, rounds by which colluders are chosen.
@@ -182,15 +174,11 @@ def law_of_choice(choice: Any, scale: float) -> Law | None:
         return _normalise(choice.points, -np.rint((scores - scores.min()) / unit) * unit / scale)
     if isinstance(choice, RegularisedSelection) and choice.width <= len(_BOX_CELLS):
         declared = choice.facts.regularise(scale)
-        points = _middles(declared.box.low, declared.box.high)
+        low, high, cells = declared.box.low, declared.box.high, _BOX_CELLS[choice.width - 1]
+        half = 0.5 * (high - low) / cells
+        points = even_points(low + half, high - half, cells)
         return _normalise(points, -declared.rate * declared.regularise(choice.scores)(points))
     return None
-
-
-def _middles(low: Array, high: Array) -> Array:
-    cells = _BOX_CELLS[len(low) - 1]
-    half = 0.5 * (high - low) / cells
-    return even_points(low + half, high - half, cells)
 
 
 def _normalise(points: Array, logs: Array) -> Law:
@@ -401,7 +389,9 @@ def _condition_on_shared_noise(
         widths = next(block.added[index][0] for block in listening if index in block.added)
         # Of a block that is away as a whole nothing was kept.
         added, sends = np.zeros((job.n_agents, sum(widths.values()))), np.zeros(job.n_agents, dtype=np.bool_)
-        for block, agents in zip(listening, _rows(victim, job.n_agents), strict=True):
+        # The numbers of the agents of each block, as `_isolate_victim` has them.
+        parts = np.split(everybody, [victim, victim + 1])
+        for block, agents in zip(listening, (part for part in parts if part.size), strict=True):
             if index in block.added:
                 _, added[agents], sent = block.added[index]
                 sends[agents] = True if sent is None else sent
@@ -436,12 +426,6 @@ def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDA
     for _ in range(min(pairs.colluders, len(others))):
         colluders.append(max(sorted(others - set(colluders)), key=conductance))
     return np.array(sorted(colluders), dtype=np.int64)
-
-
-def _rows(victim: int, agents: int) -> list[NDArray[np.int64]]:
-    """The numbers of the agents of each block, as `_isolate_victim` has them."""
-    parts = (np.arange(victim), np.arange(victim, victim + 1), np.arange(victim + 1, agents))
-    return [part for part in parts if part.size]
 
 
 def _scale(releaser: ScheduledReleaser, index: int, channel: str) -> float:

@@ -23,7 +23,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.clients import AnsweringBlock
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
-from decentral_dp.problems.saddle import Minimax, Parametrised
+from decentral_dp.problems.saddle import Minimax
 
 # What a block costs beside its rows: as much as this many weights of one row, and the products of a few rows.
 _OVERHEAD, _LEAST = 2_500_000, 40
@@ -121,8 +121,9 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
     def _sums(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""
         problem, records, queries = self.problem, self.records[row], list(query.values())
-        if queries[0].parameters is not None and isinstance(problem, Parametrised):
-            problem = problem.with_parameters(queries[0].parameters)
+        if queries[0].parameters is not None:
+            # The program that sends them has set them itself.
+            problem = cast(Any, problem).with_parameters(queries[0].parameters)
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])

@@ -326,18 +326,13 @@ class Pooled:
         return np.array([float(np.linalg.norm(self.gradient(x))) for x in xs])
 
     def quadratic(self) -> tuple[Array, Array]:
-        """(H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const: data-dependent. `bounds.quadratic_inexactness`.
+        """(H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const where `bounds.convex`: data-dependent.
 
-        Raises InputError where Φ is no quadratic: y_Z(x) has to be affine in x, and f quadratic in y.
+        Errors: `bounds.quadratic_inexactness`.
         """
-        family = self.family
-        if not self.bounds.convex:
-            raise InputError(
-                'problem.kind: this upper level is no quadratic in x, which the mechanism needs; choose "quadratic", '
-                "or another mechanism."
-            )
-        start = self.gradient(np.zeros(family.problem.p))
-        columns = np.stack([self.gradient(unit) - start for unit in np.eye(family.problem.p)])
+        p = self.family.problem.p
+        start = self.gradient(np.zeros(p))
+        columns = np.stack([self.gradient(unit) - start for unit in np.eye(p)])
         return np.asarray(0.5 * (columns + columns.T)), -start
 
     # Parts ---------------------------------------------------------------------------------------------------------

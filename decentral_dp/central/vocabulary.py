@@ -13,7 +13,7 @@ from decentral_dp.bounded import SPLITS, Array, Bounded, Split
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.declared import release_gradients
 from decentral_dp.central.programs import Charge, Coordinated, Part, gaussian_charges
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import (
     Ask,
     Bundle,

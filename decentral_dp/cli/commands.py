@@ -185,33 +185,19 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 def invoke_resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="An interrupted run or study."),
+        Argument(metavar="FOLDER", help="The folder of an interrupted run."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Resume an interrupted run or study.
+    """Resume an interrupted run from its last state on disk.
 
-    A run resumes from its last state on disk; finished cells of a study are kept.
     Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
-    from decentral_dp.resumption import continue_study, is_study, refuse_for_study
-    from decentral_dp.simulation.run import Run
-
-    if is_study(folder):
-        given = {"--upload": upload, "--log": log}
-        refuse_for_study(folder, [name for name, value in given.items() if value is not None])
-        from decentral_dp.reporting.progress import ProgressBar
-
-        with ProgressBar("cells", quiet=quiet) as bar:
-            findings = continue_study(folder, bar)
-        if not annex("print_ended")(findings, quiet):
-            raise typer.Exit(1)
-        return
-
     from decentral_dp.cli.log import run_with_progress
+    from decentral_dp.simulation.run import Run
 
     store = _open_store(upload)
     finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)

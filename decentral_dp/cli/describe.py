@@ -162,8 +162,8 @@ def _algorithm(entry: Entry) -> Description:
     facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
-    facts += [f"Module: `{entry.module_name}`."]
-    source = entry.algorithm if entry.custom else importlib.import_module(entry.module_name)
+    facts += [f"Module: `{entry.algorithm.__module__}`."]
+    source = entry.algorithm if entry.custom else importlib.import_module(entry.algorithm.__module__)
     text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
     return Description(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 

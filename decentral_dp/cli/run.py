@@ -171,9 +171,7 @@ def print_comparison(comparison: Comparison) -> None:
     out = console()
     for words in comparison_tables(comparison):
         out.print(Text(words.title, style="bold"))
-        if not words.rows:
-            out.print(words.empty_text)
-        else:
+        if words.rows:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
             longest = max(len(name) for name, _ in words.rows)
             keys = min(longest, _KEY_WIDTH)
@@ -185,8 +183,8 @@ def print_comparison(comparison: Comparison) -> None:
             for name, texts in words.rows:
                 table.add_row(Text(name), *(Text(text) for text in texts))
             out.print(table)
-            if words.note:
-                out.print(Text(words.note, style="dim"))
+        if words.note:
+            out.print(Text(words.note, style="dim"))
         out.print()
     for remark in comparison.remarks:
         out.print(Text("Note:", style="bold"), Text(remark))

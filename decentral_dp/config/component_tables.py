@@ -219,8 +219,7 @@ class ProblemTable(OwnKeysTable):
     """Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."""
 
     scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
-    """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; feature → [low,
-    high]."""
+    """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; feature → [low, high]."""
 
     normalise: Literal["none", "l1", "l2", "box"] = "none"
     """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves

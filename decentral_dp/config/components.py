@@ -320,7 +320,7 @@ def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     given = {k: v for k, v in (values | steps | lists).items() if v is not None}
-    if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
+    if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
         given["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | given)
@@ -413,8 +413,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
     table, extra = s.topology, s.topology.model_extra or {}
     if table.file is not None:
         for key in extra:
-            mend = topologies.of_a_rule(key) or "leave it out"
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
         path = files.get(("topology", "file"), Path(table.file))
         return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
     return _generated(s, _graph_seed(s))

@@ -167,20 +167,13 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         partition_spec=partition,
         validation={"column": table.validation} if isinstance(table.validation, str) else table.validation,
         test=table.test,
-        scale_spec=scale_of(c),
+        scale_spec=c.scenario.problem.scale,
         normalisation=table.normalise,
-        root=c.scenario.folder,
         levels=c.levels,
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
     return shards, None
-
-
-def scale_of(c: Components) -> Any:
-    """How features are scaled, a file by its path."""
-    path = c.files.get(("problem", "scale"))
-    return c.scenario.problem.scale if path is None else str(path)
 
 
 def place_of_shards(s: Scenario) -> str:
@@ -213,7 +206,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         manifest,
         table.label,
         table.validation if isinstance(table.validation, str) else None,
-        public_ranges(manifest, scale_of(c), c.scenario.folder, table.columns),
+        public_ranges(manifest, table.scale, table.columns),
         table.normalise,
         None if given is None else (given[0], given[1]),
         c.levels,

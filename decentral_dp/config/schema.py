@@ -244,18 +244,11 @@ class CorrelationTable(Table):
     """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
     at one price, 4 at most, on a network that stays. Not read by "optimised"."""
 
-    in_time: Count | str | Rows | None = None
+    in_time: Count | Literal["banded_square_root"] | Rows | None = None
     """Factor C⁻¹ of noise correlated over rounds. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2),
     x the shift by a round, as many as rounds from one read of a record to the next; a number sets how many. A custom
-    C⁻¹ is a list of numbers for each round, in Python also an array, or the path of a .csv file of lines by round.
-    Noise is fresh in every round if left out. Saves reading, and no privacy, where problem.stream.kind = "turns"."""
-
-    @field_validator("in_time")
-    @classmethod
-    def _check_factor(cls, factor: Any) -> Any:
-        if isinstance(factor, str) and factor != "banded_square_root" and not factor.lower().endswith(".csv"):
-            raise ValueError(f'got {quoted(factor)}, expected "banded_square_root", a number of bands or a .csv file')
-        return factor
+    C⁻¹ is a list of numbers for each round, in Python also an array. Noise is fresh in every round if left out. Saves
+    reading, and no privacy, where problem.stream.kind = "turns"."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
@@ -347,11 +340,6 @@ class PrivacyTable(Table):
         if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
-
-    @property
-    def argument_box(self) -> dict[str, float]:
-        """Variable → bound on the points at which directions are taken."""
-        return by_channel(self.box) if self.guarantee == "as_published" else {}
 
     def noise(self, channel: str) -> NoiseTable | None:
         table: NoiseTable | None = getattr(self, channel)
@@ -466,14 +454,11 @@ class Scenario(Table):
 
     def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file of data that is there."""
-        problem, correlation = self.problem, self.privacy.correlation
-        factor = None if correlation is None else correlation.in_time
+        problem = self.problem
         named: dict[tuple[str, ...], Any] = {
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
-            ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("topology", "file"): self.topology.file,
-            ("privacy", "correlation", "in_time"): factor if str(factor).lower().endswith(".csv") else None,
         }
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.

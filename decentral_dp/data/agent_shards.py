@@ -314,13 +314,13 @@ def digest_of_shard(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: ColumnRules | None = None) -> Ranges | None:
+def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None = None) -> Ranges | None:
     """The ranges of a scale specification that a driver reads. None where features stay as they are."""
     if spec == "none":
         return None
     names = manifest.feature_names(rules)
     none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
-    return declared_ranges(with_rules(none, rules), spec, root=root)
+    return declared_ranges(with_rules(none, rules), spec)
 
 
 def _kinds(dataset: Dataset, entry: ShardEntry) -> TextArray:

@@ -12,8 +12,7 @@ from decentral_dp.data.bundled import BUNDLED_CLASSES, load_bundled
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import Dataset, Label, nearest
 from decentral_dp.data.synthetic import SYNTHETIC
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import is_url
+from decentral_dp.errors import InputError
 
 # Data set with a name → a line about it.
 DATASETS: Mapping[str, str] = {
@@ -151,8 +150,6 @@ def load_dataset(
 def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
     """Records of a file, whose labels are encoded by the declared classes. Raises InputError."""
     suffix = path.suffix.lower()
-    if is_url(data):
-        raise InputError(f"problem.data: {quoted(data)} is a URL, expected a local file. Fix: download it first.")
     if suffix not in FORMATS:
         known = openml.USUAL_NAMES.get(data.lower().replace("-", "_"))
         fix = (

@@ -236,14 +236,12 @@ def partition(
         Per agent, indices in file order, possibly none.
 
     Raises:
-        InputError: a rule that does not fit the data, or more agents than records.
+        InputError: a rule that does not fit the data.
     """
     index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
     if callable(spec):
-        _check_agents(n_agents, index.size)
         return _by_function(spec, dataset, n_agents, seed, index)
     kind, options = _rule(dataset, spec)
-    _check_agents(n_agents, index.size)
     return _by_rule(dataset, n_agents, kind, options, seed, index, index)
 
 
@@ -291,9 +289,7 @@ def partition_roles(
     Raises:
         InputError: as of `partition`, and for an empty part.
     """
-    n = roles.train.size + roles.validation.size
     if callable(spec):
-        _check_agents(n_agents, n)
         everyone = np.sort(np.concatenate(roles))
         shards = _by_function(spec, dataset, n_agents, seed, everyone)
         parts = []
@@ -303,7 +299,6 @@ def partition_roles(
             parts.append([shard[has_role[shard]] for shard in shards])
     else:
         kind, options = _rule(dataset, spec)
-        _check_agents(n_agents, n)
         places = np.arange(dataset.n)
         parts = [_by_rule(dataset, n_agents, kind, options, seed, role, places) for role in roles]
     for i, (lower, upper) in enumerate(zip(*parts, strict=True)):
@@ -321,13 +316,18 @@ def _by_rule(
 ) -> list[IntArray]:
     """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
     if kind == "column":
-        named = len(options.get("agents") or ())
-        if named and named != n_agents:
+        if dataset.agent is None:
             raise InputError(
-                f"problem.partition: agents lists {named} names, and the topology has {n_agents} agents. Set "
-                f"topology.agents = {named}, or list them all."
+                f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
             )
-        return _by_owner(dataset, n_agents, index)
+        # The value is not printed: the column may be any, and hold records.
+        refuse_rows(
+            (dataset.agent < 0) | (dataset.agent >= n_agents),
+            f"problem.partition: {dataset.source!r}",
+            f"has no number of an agent (expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in "
+            "the order of the topology, for example agents = [1, 2, 3] of the partition.",
+        )
+        return _shards(index, dataset.agent[index], n_agents)
     rng = public_generator(seed, f"partition {kind}")
     if kind == "iid":
         order = rng.permutation(places)
@@ -356,14 +356,6 @@ def _by_rule(
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _check_agents(n_agents: int, n: int) -> None:
-    if n_agents > n:
-        raise InputError(
-            f"topology.agents: {n_agents} agents cannot share {n} records, which are fewer; use fewer agents, "
-            "more data, or a smaller test share."
-        )
-
-
 def _by_function(
     function: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
 ) -> list[IntArray]:
@@ -387,21 +379,6 @@ def _shards(index: IntArray, owner: IntArray, n_agents: int) -> list[IntArray]:
     """Per agent, the indices that it owns, in file order, in one sort: a look at all owners for every agent is m²."""
     order = np.lexsort((index, owner))
     return np.split(index[order], np.cumsum(np.bincount(owner, minlength=n_agents))[:-1])
-
-
-def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray]:
-    if dataset.agent is None:
-        raise InputError(
-            f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
-        )
-    # The value is not printed: the column may be any, and hold records.
-    refuse_rows(
-        (dataset.agent < 0) | (dataset.agent >= n_agents),
-        f"problem.partition: {dataset.source!r}",
-        f"has no number of an agent (expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in the "
-        "order of the topology, for example agents = [1, 2, 3] of the partition.",
-    )
-    return _shards(index, dataset.agent[index], n_agents)
 
 
 def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArray:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +19,6 @@ from pydantic import ConfigDict, ValidationError, model_validator
 
 from decentral_dp.data.dataset import Dataset, FloatArray, near_name
 from decentral_dp.errors import InputError
-from decentral_dp.files.regular import regular
 from decentral_dp.files.tables import Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
@@ -87,19 +85,18 @@ def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
     return np.clip(2.0 * ((v - low) / (high - low)) - 1.0, -1.0, 1.0)
 
 
-def scale(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Dataset:
+def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
     """Scale the features of a data set.
 
     Args:
         dataset: the records.
-        spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a
+        spec: "none"; "public_ranges" (the declared ranges of bundled data and images); a
             table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or the result
             of `declared_ranges`.
-        root: where relative paths start.
 
     Returns:
         The data set with scaled features and their bounds. Features that have a range by a public rule
-        need none in a table or CSV, and are cut to it where nothing is scaled.
+        need none in a table, and are cut to it where nothing is scaled.
 
     Raises:
         InputError: a specification that is not known or not readable.
@@ -109,17 +106,16 @@ def scale(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Dat
         return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if spec == "none":
         return dataset
-    scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec, root=root))
+    scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
 
-def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> dict[str, float]:
+def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
     """Which share of the values of every feature lies outside its declared range: it reads all records.
 
     Args:
         dataset: the records, before `scale`.
         spec: as of `scale`.
-        root: where relative paths start.
 
     Returns:
         Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
@@ -128,7 +124,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
     unscaled = spec == "none"
     if dataset.bounds is not None or (unscaled and not dataset.ranges):
         return {}
-    limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec, root=root)
+    limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec)
     outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
     order = np.argsort(-outside, kind="stable")
     return {dataset.feature_names[k]: float(outside[k]) for k in order if outside[k] > 0.0}
@@ -186,7 +182,7 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     return replace(dataset, labels=apply_ranges(np.asarray(dataset.labels, dtype=np.float64)[:, None], limits)[:, 0])
 
 
-def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:
+def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
     """Return the ranges that a scenario declares for the features of a data set; reads names and rules, no record.
 
     Of a feature that a rule takes the logarithm of, the declared range is of its values, and the returned one of
@@ -206,23 +202,16 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
         if dataset.source not in PUBLIC_RANGES:
             raise InputError(
                 f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; "
-                "give a table feature → [low, high], or a CSV with the columns feature, low, high, log."
+                "give a table feature → [low, high]."
             )
         text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
-        return _ranges(_read_table(text, spec), dataset, f"ranges of {dataset.source}")
-    if not spec.lower().endswith(".csv"):
-        raise InputError(
-            f'problem.scale: got {spec!r}, expected "none", "public_ranges", a table or a .csv path. Fix: declare '
-            "public ranges; none is fitted on the records."
-        )
-    path = (root or Path()) / Path(spec).expanduser()
-    where = f"problem.scale: {str(path)!r}"
-    try:
-        text = regular(path, "problem.scale").read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise InputError(f"{where} cannot be read: {reason}; give a ranges CSV.") from error
-    return _ranges(_read_table(text, where), dataset, where)
+        rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+        table = {row.pop("feature"): {key: cell for key, cell in row.items() if cell} for row in rows}
+        return _ranges(table, dataset, f"ranges of {dataset.source}")
+    raise InputError(
+        f'problem.scale: got {spec!r}, expected "none", "public_ranges" or a table. Fix: declare public ranges; '
+        "none is fitted on the records."
+    )
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
@@ -255,19 +244,6 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
     factor = radius * (1.0 - (d + 8) * 2.0**-53) / np.where(norms > 0, norms, 1.0)
     scaled = unit * factor[:, None]
     return Normalised(scaled, radius if kind == "l1" else math.sqrt(d) * radius, radius)
-
-
-def _read_table(text: str, where: str) -> dict[str, dict[str, Any]]:
-    """Read lines "feature,low,high,log" below that header; feature may be called name, and # begins a comment."""
-    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, skipinitialspace=True)]
-    header = ["feature" if name == "name" else name for name in rows[0]] if rows else []
-    table = {row[0]: {k: cell for k, cell in zip(header[1:], row[1:], strict=False) if cell} for row in rows[1:]}
-    if header[:3] != ["feature", "low", "high"] or len(table) < len(rows) - 1:
-        raise InputError(
-            f"{where}: expected the header feature,low,high or feature,low,high,log, and each feature once."
-        )
-    return table
 
 
 def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:

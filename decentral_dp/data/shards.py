@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,7 +132,6 @@ def make_shards(
     test: float | None = None,
     scale_spec: scaling.ScaleSpec = "none",
     normalisation: scaling.Normalisation = "none",
-    root: Path | None = None,
     levels: int = 2,
     construction: Mapping[str, Any] | None = None,
     label_range: Sequence[float] | None = None,
@@ -152,7 +150,6 @@ def make_shards(
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
         construction: `table` of `construct`; None for the records as they are.
         label_range: public (low, high) of labels that are numbers, which become [−1, 1]; None leaves them as they are.
@@ -163,12 +160,22 @@ def make_shards(
     Raises:
         InputError: whatever one of these steps refuses.
     """
-    _check_trajectories(dataset, scale_spec, normalisation)
+    if dataset.trajectory is not None and (scale_spec, normalisation) != ("none", "none"):
+        key = "normalise" if scale_spec == "none" else "scale"
+        raise InputError(
+            f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change. "
+            "Fix: leave it out, and scale the observations of a file beforehand, by public constants."
+        )
     digest = dataset.digest
     aside = select_test(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
         dataset, dealt = construct(dataset, construction, among, seed=seed)
+    if n_agents > dealt.size:
+        # Before lists of so many shards are made.
+        raise InputError(
+            f"topology.agents: {n_agents} agents cannot share {dealt.size} records. Fix: use fewer agents or more data."
+        )
     why_not = _why_not_exchangeable(
         dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
     )
@@ -184,7 +191,7 @@ def make_shards(
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
-    scaled = scaling.scale(dataset, scale_spec, root=root)
+    scaled = scaling.scale(dataset, scale_spec)
     # Of records that are not drawn the bounds are all that counts.
     final = bound_norms(scaled if dataset.has_records else scaled.head(1), normalisation)
     return Shards(
@@ -208,7 +215,7 @@ def make_shards(
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,
         by_owner=partition_spec is None and dataset.agent is not None,
-        features_cut=scaling.shares_cut(dataset, scale_spec, root=root),
+        features_cut=scaling.shares_cut(dataset, scale_spec),
         placeholders=scaling.placeholder_sentence(scale_spec, label_range),
         has_records=dataset.has_records,
         bounds=dataset.bounds,
@@ -222,7 +229,6 @@ def features_for_model(
     scale_spec: scaling.ScaleSpec = "none",
     normalisation: scaling.Normalisation = "none",
     *,
-    root: Path | None = None,
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
     where: str = "",
@@ -236,7 +242,6 @@ def features_for_model(
         rules: [problem.columns].
         scale_spec: as of `scale`.
         normalisation: as of `normalise`.
-        root: where relative paths start.
         bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
         source: the name of the bundled data where scale_spec is "public_ranges".
         where: what messages call the records; `source` if left out.
@@ -250,8 +255,8 @@ def features_for_model(
     features = encode_features(columns, names, rules, where or source)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
-    scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features
-    return scaled, scaling.shares_cut(raw, scale_spec, root=root)
+    scaled = bound_norms(scaling.scale(raw, scale_spec), normalisation).features
+    return scaled, scaling.shares_cut(raw, scale_spec)
 
 
 def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scaling.Normalised:
@@ -261,17 +266,6 @@ def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scalin
         return final
     d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)
     return scaling.Normalised(final.features, d * largest, math.sqrt(d) * largest)
-
-
-def _check_trajectories(dataset: Dataset, scale_spec: scaling.ScaleSpec, normalisation: scaling.Normalisation) -> None:
-    """Refuse to mix observations with rewards. Raises InputError."""
-    for key, given in (("scale", scale_spec), ("normalise", normalisation)):
-        if dataset.trajectory is not None and given != "none":
-            raise InputError(
-                f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change as "
-                "well. Leave it out; observations in a file are brought to comparable sizes beforehand, by public "
-                "constants."
-            )
 
 
 def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:

@@ -11,7 +11,6 @@ import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -298,9 +297,7 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     try:
         names = [name.strip() for name in next(_rows(path, form), [])]
     except OSError as error:
-        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv") if p.is_file()], n=1)
-        fix = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
-        raise InputError(f"{where} cannot be read: {error.strerror}; {fix}") from error
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
     except _NOT_TEXT:
         problem = f"is no table of text in {form.encoding}"
     if not problem and (not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|"))):

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -315,9 +315,7 @@ class Host:
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
-        released, running = self._own, self._running
-        if released is None or running is None:
-            raise RuntimeError("no exchange is open; the first call of advance takes no messages")
+        released, running = cast(Bundle, self._own), cast(Generator[Exchange, Any, Any], self._running)
         each = isinstance(self._open, Gossip) and self._open.each
         if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
             messages = (np.concatenate(messages),)

@@ -401,9 +401,6 @@ def agent_blocks(
         left out: an agent's own share is its program's business. The weights of a row lie in the order of its
         neighbours' numbers, so that sums add up in the same order whatever the cut: their columns are not to be sorted.
 
-    Raises:
-        ValueError: the sizes do not add up to m.
-
     Example:
         >>> from decentral_dp.topology import build_topology
         >>> path = build_topology("path", 4).mixing
@@ -412,8 +409,6 @@ def agent_blocks(
     """
     m = mixing.shape[0]
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    if starts[-1] != m:
-        raise ValueError(f"block sizes add up to {starts[-1]}, but there are {m} agents")
     agents_of = np.split(np.arange(m), starts[1:-1]) if members is None else members
     owner = np.empty(m, dtype=np.int64)
     for k, agents in enumerate(agents_of):

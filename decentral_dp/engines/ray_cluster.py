@@ -73,16 +73,15 @@ def cluster(address: str | None) -> Iterator[None]:
             ray.init(**options)
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        if address is None:
-            raise InputError(
-                f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, "
-                "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
-            ) from error
-        raise InputError(
-            f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
+        told = (
+            f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Fix: try again while it is less busy, "
+            "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
+            if address is None
+            else f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
             f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
             "~/.ray/auth_token of the cluster's head, and use the same versions of Ray and Python."
-        ) from error
+        )
+        raise InputError(told) from error
     try:
         yield
     finally:
@@ -181,11 +180,10 @@ def _current_cluster() -> str:
     that is to get the token.
     """
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
-    if not note.is_file():
-        raise _unreachable("auto", f"there is no {note}; give host:port if one runs elsewhere")
-    if note.stat().st_uid not in (os.geteuid(), _ROOT):
-        raise _unreachable("auto", f"{note} is another user's; give host:port")
-    return note.read_text().strip()
+    if note.is_file() and note.stat().st_uid in (os.geteuid(), _ROOT):
+        return note.read_text().strip()
+    problem = f"{note} is another user's" if note.is_file() else f"there is no {note}"
+    raise _unreachable("auto", f"{problem}; give host:port")
 
 
 def _unreachable(address: str | None, reason: str) -> InputError:

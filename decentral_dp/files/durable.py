@@ -90,11 +90,6 @@ def salt_in(folder: Path) -> bytes:
     return salt
 
 
-def has_salt(folder: Path) -> bool:
-    """Whether a folder has its salt."""
-    return (folder / SALT).is_file()
-
-
 def portable_path(path: Path, folder: Path) -> str:
     """Name a file from a folder: relative where they share more than a root, else from the home folder, else whole.
 

@@ -110,10 +110,8 @@ class KindTable(Table):
         needed, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             given = getattr(self, key) != type(self).model_fields[key].default
-            if given and key not in (*needed, *optional):
-                raise ValueError(f'a "{self.kind}" {self.noun} takes no {key}')
-            if key in needed and not given:
-                raise ValueError(f'a "{self.kind}" {self.noun} needs {key}')
+            if (given and key not in (*needed, *optional)) or (key in needed and not given):
+                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if given else "needs"} {key}')
         return self
 
 

@@ -18,7 +18,6 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER
 
 _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
-_FOREIGN: ContextVar[bool] = ContextVar("foreign", default=False)
 # A folder with one of these is that of a run, which may lie in one with code, inputs or baselines.
 _OF_RUNS = ("result.json", "in_progress")
 
@@ -38,19 +37,9 @@ def trusting() -> Iterator[None]:
         _TRUSTED.reset(token)
 
 
-@contextlib.contextmanager
-def foreign() -> Iterator[None]:
-    """Ask for consent inside this whatever folder a scenario is in: a file that may be from elsewhere names it."""
-    token = _FOREIGN.set(True)
-    try:
-        yield
-    finally:
-        _FOREIGN.reset(token)
-
-
 def needs_trust(folder: Path) -> bool:
-    """Whether code that is named from this folder needs consent: it is of a run, or the name is somebody's data."""
-    return _FOREIGN.get() or any(os.path.lexists(folder / name) for name in _OF_RUNS)
+    """Whether code that is named from this folder needs consent: it is of a run."""
+    return any(os.path.lexists(folder / name) for name in _OF_RUNS)
 
 
 def is_in_run_folder(path: Path) -> bool:

@@ -391,10 +391,19 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
         What gives the same bits at all arguments of these shapes; None where the function cannot be captured, or where
         made-up numbers told the two apart.
     """
+    import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
     draw = np.random.default_rng(0)
-    mild, spread = (tuple(_draw_inputs(a, draw, wide) for a in like) for wide in (False, True))
+
+    def draw_inputs(like: Tensor, wide: bool) -> Tensor:
+        """Numbers in [0, 1), where logarithms and roots are what they should be, or normal ones; labels 0 and 1."""
+        shape = tuple(like.shape)
+        if not like.is_floating_point():
+            return torch.as_tensor(draw.integers(0, 2, shape)).to(like.device, like.dtype)
+        return torch.as_tensor(draw.normal(size=shape) if wide else draw.random(shape)).to(like.device, like.dtype)
+
+    mild, spread = (tuple(draw_inputs(a, wide) for a in like) for wide in (False, True))
     # Called again, a graph shows whether a call has changed a constant of it, and TorchScript what it made of it.
     tried = (mild, spread, mild, spread)
     try:
@@ -409,16 +418,6 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     # What reads of no argument may be one tensor at all calls, and whoever is handed it may write into it.
     one = any(a.data_ptr() == b.data_ptr() for a, b in zip(found[-1].values(), found[-2].values(), strict=True))
     return (lambda *some: {name: out.clone() for name, out in replayed(*some).items()}) if one else replayed
-
-
-def _draw_inputs(like: Tensor, draw: np.random.Generator, wide: bool) -> Tensor:
-    """Numbers in [0, 1), where logarithms and roots are what they should be, or normal ones; labels 0 and 1."""
-    import torch
-
-    shape = tuple(like.shape)
-    if not like.is_floating_point():
-        return torch.as_tensor(draw.integers(0, 2, shape)).to(like.device, like.dtype)
-    return torch.as_tensor(draw.normal(size=shape) if wide else draw.random(shape)).to(like.device, like.dtype)
 
 
 def _equal(here: Outputs, there: Outputs) -> bool:

@@ -29,12 +29,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import (
-    CHANNELS,
     MIXED,
     SPLITS,
     Array,
     Bounded,
-    LipschitzConstants,
     Sensitivity,
     Split,
     memory_slack,
@@ -161,7 +159,6 @@ class LocalDataset:
 
     agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. kept_weight: (b, 1)
     share of what an agent has that it keeps, for no other hears it. counts: kind → (b,) public numbers of records.
-    box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
     """
 
     def __init__(
@@ -173,8 +170,6 @@ class LocalDataset:
         stream: Stream,
         clip: Clip,
         batches: Streams,
-        box: Mapping[str, float] | None = None,
-        constants: LipschitzConstants | None = None,
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
@@ -191,8 +186,6 @@ class LocalDataset:
         self._records = records
         self._stream, self._picks = stream, stream.picks
         self._clip = clip
-        self._box = dict(box or {})
-        self._constants = constants
         self._batches = batches
         self._unit = unit
         self._draw: DrawBatch = _drawn_afresh
@@ -352,7 +345,7 @@ class LocalDataset:
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
-        used = self._averaged_counts(t)
+        used = self.averaged_counts(t)
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
             return self._records_of_round(t, row, split, int(used[split][row]), draw)
@@ -389,17 +382,14 @@ class LocalDataset:
             z: (b, q).
 
         Sensitivity:
-            Released points give 2Cκ/N per term. At a private point the whole term counts as private. Its sensitivity
-            then follows from the Lipschitz and swap constants (in l1), or is infinite without them.
+            Released points give 2Cκ/N per term. At a private point the whole term counts as private, and nothing bounds
+            its sensitivity once the point has met a record.
         """
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         points = (x, y, z)
-        hidden = {c: v for c, v in zip(CHANNELS, points, strict=True) if isinstance(v, Bounded)}
+        hidden = [v for v in points if isinstance(v, Bounded)]
         at: Sequence[Any] = [_plain_value(v) for v in points] if hidden else points
-        if self._box:
-            high = [self._box.get(c, np.inf) for c in CHANNELS]
-            at = [np.clip(v, low, up) for v, low, up in zip(at, (-np.inf, -high[1], -high[2]), high, strict=True)]
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
@@ -409,7 +399,7 @@ class LocalDataset:
         for term, public in zip(TERMS, regulariser, strict=True):
             mean = means.get(term)
             if hidden:
-                out.append(self._at_private(t, term, self._reads.get(term), mean, public, used, hidden))
+                out.append(self._at_private(t, term, mean, public, used, hidden))
                 continue
             if public is None:
                 public = shared_zeros((self.agents.size, self._width(term)))
@@ -425,7 +415,7 @@ class LocalDataset:
     ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
         means: dict[str, Array] = {}
-        used, fresh, clip = self._averaged_counts(t), self._stream.kind == "minibatch", self._clip.at(t)
+        used, fresh, clip = self.averaged_counts(t), self._stream.kind == "minibatch", self._clip.at(t)
         rates = {k: np.ones(self.agents.size) for k in SPLITS} if fresh else self._all_of_pool
         if self._stackable is not None:
             for split, wanted in self._terms_of.items():
@@ -458,7 +448,7 @@ class LocalDataset:
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """The records of this round, agents with equally many of them together."""
-        used = self._averaged_counts(t)[split]
+        used = self.averaged_counts(t)[split]
         known, groups = self._groups_of.get(split, (None, []))
         if known is used and not self._picks:
             return groups
@@ -471,8 +461,8 @@ class LocalDataset:
         self._groups_of[split] = used, groups
         return groups
 
-    def _averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
-        """How many records each agent averages at round t; the arrays of the round before where nothing changed."""
+    def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
+        """Return kind → (b,) how many records each agent averages at round t; the same arrays where nothing changed."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
             # Of a problem of one level nobody has validation records.
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
@@ -547,51 +537,23 @@ class LocalDataset:
         self,
         t: int,
         term: str,
-        own_split: Split | None,
         mean: Array | None,
         public: Array | None,
         used: Mapping[Split, NDArray[np.int64]],
-        hidden: Mapping[str, Bounded],
+        hidden: Sequence[Bounded],
     ) -> Bounded:
+        """A term at points of which some are private: infinite, unless no record has moved them yet."""
         private = np.zeros((self.agents.size, self._width(term)))
         for part in (mean, public):
             if part is not None:
                 private = private + part
         sensitivities: dict[Split, Sensitivity] = {}
         for split in SPLITS:
-            sensitivity = self._sensitivity(t, term, own_split, split, public is not None, used, hidden)
-            sensitivities[split] = Sensitivity(sensitivity, np.ones(self.agents.size), None)
+            still = np.all([v.sensitivities[split].sensitivity == 0.0 for v in hidden], axis=0)
+            clip = self._clip.at(t).bound(CLIP_OF_TERM[term]) if self._reads.get(term) == split else 0.0
+            bound = np.where(still, 2.0 * clip / used[split], np.inf)
+            sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
         return Bounded(np.zeros_like(private), private, sensitivities, self._clip.norm)
-
-    def _sensitivity(
-        self,
-        t: int,
-        term: str,
-        own_split: Split | None,
-        split: Split,
-        regularised: bool,
-        used: Mapping[Split, NDArray[np.int64]],
-        hidden: Mapping[str, Bounded],
-    ) -> Array:
-        """How far one replaced record moves the term when the point moves too: ΣK·D + S/N, in exact arithmetic."""
-        n = used[split].astype(np.float64)
-        state = np.stack(
-            [hidden[c].sensitivities[split].sensitivity if c in hidden else np.zeros(n.size) for c in CHANNELS]
-        )
-        v = CHANNELS.index(CLIP_OF_TERM[term])
-        if self._constants is None:
-            still = (state == 0.0).all(axis=0)
-            bound = 2.0 * self._clip.at(t).bound(CLIP_OF_TERM[term]) / n if own_split == split else np.zeros(n.size)
-            return np.where(still, bound, np.inf)
-        total = np.zeros(n.size)
-        if own_split is not None and own_split in self._constants.data:
-            others = (n - 1.0) / n if own_split == split and self._constants.two_point else np.ones(n.size)
-            total += others * (self._constants.data[own_split][v] @ state)
-            if own_split == split:
-                total += self._constants.swap[split][v] / n
-        if regularised:
-            total += self._constants.regulariser[v] @ state
-        return np.asarray(total)
 
 
 def _frozen(array: Any) -> Any:

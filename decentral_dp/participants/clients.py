@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,9 +127,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         if query.term in MATRICES:
             return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
         if query.term == CHANGE:
-            if not isinstance(problem, Changed) or query.along is None:
-                raise ValueError(f"{CHANGE} needs a problem that knows it, and the point to compare with")
-            return n * problem.change(query.x, query.y, query.along, batch, clip)
+            changed, earlier = cast(Changed, problem), cast(Array, query.along)
+            return n * changed.change(query.x, query.y, earlier, batch, clip)
         z = np.zeros(problem.q) if query.along is None else query.along
         none = take(batch, slice(0))
         lower = query.term.startswith("lower_")

@@ -169,16 +169,9 @@ def _is_own(path: Path) -> bool:
     return not path.is_relative_to(_PACKAGE) and not any(part in _PACKAGE_FOLDERS for part in path.parts)
 
 
-def _installed_bytes(path: Path) -> bytes:
-    """A digest of the installed package that a source is of; nothing of this one and those whose versions are kept."""
-    place = next((k for k, part in enumerate(path.parts) if part in _PACKAGE_FOLDERS), None)
-    if place is None or path.is_relative_to(_PACKAGE) or path.parts[place + 1] in _VERSIONS_KEPT:
-        return b""
-    return _package_bytes(Path(*path.parts[: place + 2]))
-
-
 @functools.cache
 def _package_bytes(top: Path) -> bytes:
+    """A digest of all sources of an installed package."""
     sources = sorted(top.rglob("*.py")) if top.is_dir() else [top]
     return blake2b(b"".join(blake2b(source.read_bytes()).digest() for source in sources)).digest()
 
@@ -190,8 +183,11 @@ def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     if id(value) in seen:
         return b"again"
     seen = seen | {id(value)}
-    if (array := _as_array(value)) is not None:
-        return str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes()
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    # Arrays of objects are described entry by entry.
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return str((value.dtype, value.shape)).encode() + np.ascontiguousarray(value).tobytes()
     if isinstance(value, list | tuple):
         return type(value).__name__.encode() + b"".join(_object_bytes(v, seen, files) + b"," for v in value)
     if isinstance(value, set | frozenset):
@@ -237,17 +233,8 @@ def _of_object(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     return kind if " at 0x" in repr(value) else kind + repr(value).encode()
 
 
-def _as_array(value: Any) -> Any | None:
-    """An array or a tensor as an array; None for anything else. Arrays of objects are described entry by entry."""
-    if isinstance(value, np.ndarray):
-        return value if value.dtype != object else None
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-        return value.detach().cpu().numpy()
-    return None
-
-
 def _surroundings(function: FunctionType) -> tuple[Any, ...]:
-    """What a function depends on besides its code: defaults, what it closes over, and the globals that it reads."""
+    """Return what a function depends on besides its code: defaults, closed-over values, and globals that it reads."""
     cells = []
     for cell in function.__closure__ or ():
         try:
@@ -280,8 +267,14 @@ def _file_of(value: Any) -> Path | None:
 def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Where a function or class is written: the whole file with what it imports; its code where there is no file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
+    if path is not None and _is_own(path):
+        return files.with_imports(path) + name
     if path is not None:
-        return (files.with_imports(path) if _is_own(path) else _installed_bytes(path)) + name
+        # Of an installed package, but of this one and those whose versions are kept.
+        place = next((k for k, part in enumerate(path.parts) if part in _PACKAGE_FOLDERS), None)
+        if place is None or path.is_relative_to(_PACKAGE) or path.parts[place + 1] in _VERSIONS_KEPT:
+            return name
+        return _package_bytes(Path(*path.parts[: place + 2])) + name
     if isinstance(value, FunctionType):
         return name + _code(value.__code__)
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:

@@ -297,14 +297,7 @@ def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         return True
     if not np.array_equal(a.rounds, b.rounds):
         return False
-    columns = np.unique(np.stack([a.group, b.group]), axis=1)
-    # Part by part: what arises on the way is otherwise several times what the columns take.
-    height = max(1, _COMPARED_AT_ONCE // columns.shape[1])
-    parts = (slice(start, start + height) for start in range(0, a.rounds.size, height))
-    return all(_are_same_rows(a.rows(part), b.rows(part), columns, rtol) for part in parts)
-
-
-def _are_same_rows(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: float) -> bool:
+    mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
     pairs = [(a.scale, b.scale), *((drawn, b.shared[name]) for name, drawn in a.shared.items())]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
@@ -314,8 +307,12 @@ def _are_same_rows(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: 
             # What cannot move is not sampled either.
             mine_rate, their_rate = (np.where(c.sensitivity[split] > 0.0, c.rate[split], 1.0) for c in (a, b))
             pairs.append((mine_rate, their_rate))
-    mine, theirs = columns
-    return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
+    # Part by part: what arises on the way is otherwise several times what the columns take.
+    height = max(1, _COMPARED_AT_ONCE // mine.size)
+    parts = [slice(start, start + height) for start in range(0, a.rounds.size, height)]
+    return all(
+        np.allclose(p[part][:, mine], q[part][:, theirs], rtol=rtol, atol=0.0) for p, q in pairs for part in parts
+    )
 
 
 def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:

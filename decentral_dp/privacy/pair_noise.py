@@ -146,14 +146,6 @@ class PairNoise:
             return np.asarray(self.ratio[agents].max(axis=1))
         return np.full(agents.size, self.ratio)
 
-    def _distinct(self, rounds: NDArray[np.int64]) -> list[int]:
-        """Those of these rounds that differ in links: all rounds of a network that stays are as round 0."""
-        return [0] if self.network.over_time is None else rounds.tolist()
-
-    def effective_scales(self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]) -> Array:
-        """Compute the scales that releases are charged at, (R, b), as `charged_scales` does."""
-        return np.asarray(own * np.stack([self.gain(t)[agents] for t in self._distinct(rounds)]))
-
     def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
@@ -168,7 +160,9 @@ class PairNoise:
             (R, b) effective scales, and name → (R, b): own scale, the largest scale of what an agent shares in any
             round, and the variates that a coordinate of the releases of all agents takes.
         """
-        effective, asked = self.effective_scales(own, rounds, agents), self._distinct(rounds)
+        # All rounds of a network that stays are as round 0.
+        asked = [0] if self.network.over_time is None else rounds.tolist()
+        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in asked]))
         number = np.array([self.network.n_agents + len(self.links(t)) for t in asked], dtype=np.float64)
         drawn = {
             "own_scale": own * self.own_deviations(agents),

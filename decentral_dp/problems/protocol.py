@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.privacy.clipping import Clip
 
 TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
@@ -184,13 +184,6 @@ class Problem(TwoVariables, Protocol):
         """Share of records classified rightly by each row of x (b, p) and y (b, q), (b,).
 
         None where the problem classifies nothing.
-        """
-        return None
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """Analytic l1 constants for arguments boxed at ±box (x capped above by box["x"]) and ‖record‖₁ ≤ radius.
-
-        None where there are none: missing boxes, unbounded records, or a family without analytic constants.
         """
         return None
 

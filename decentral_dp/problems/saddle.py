@@ -129,15 +129,6 @@ class Minimax(TwoVariables, Protocol):
 
 
 @runtime_checkable
-class Parametrised(Protocol):
-    """A problem with public parameters that a program may find out, at a price, before it uses them."""
-
-    def with_parameters(self, parameters: Array) -> Minimax:
-        """The problem with these public parameters (k,)."""
-        ...
-
-
-@runtime_checkable
 class Attackable(Protocol):
     """A problem whose published x is a model that an attacker can ask about a record."""
 

@@ -5,14 +5,15 @@ Everything is read from the run folders. Those of runs that are not complete are
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,6 @@ from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
-from decentral_dp.reporting.baselines import baseline_table, baselines_in
 from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
 from decentral_dp.reporting.measures import MEASURES, metric_label
 from decentral_dp.reporting.plots import style
@@ -50,13 +50,6 @@ _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects")
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 
-class HasFolder(Protocol):
-    """A run that may have written a folder."""
-
-    @property
-    def folder(self) -> Path | None: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
     """A run folder, as far as it goes.
@@ -68,8 +61,7 @@ class ComparedRun:
         settings: key by its dotted path → value, every default filled in.
         metrics: rows (round, agent, name, value), up to the last state kept where the run is not complete.
         complete: whether it is.
-        objects: components that were given as Python objects, of which no file tells all.
-        baselines: of the runs that it is judged by, where its folder has them.
+        objects: components that were given as Python objects, of which no file has all.
     """
 
     name: str
@@ -79,7 +71,6 @@ class ComparedRun:
     metrics: pd.DataFrame
     complete: bool
     objects: Sequence[str] = ()
-    baselines: Mapping[str, RunResult] = field(default_factory=dict)
 
     @property
     def measured_to(self) -> int | None:
@@ -114,15 +105,13 @@ class ComparisonTable(NamedTuple):
         title: of the table.
         rows: what is compared → its text in each run.
         numbers: whether texts are numbers.
-        note: what has to be known of them.
-        empty_text: said in place of a table without rows.
+        note: below the rows, or in place of a table without rows.
     """
 
     title: str
     rows: Sequence[tuple[str, Sequence[str]]]
     numbers: bool
     note: str
-    empty_text: str
 
 
 @dataclass(frozen=True)
@@ -202,20 +191,17 @@ class Comparison:
         """What has to be known beside the numbers, a sentence each."""
         remarks = [run.remark for run in self.runs if run.remark is not None]
         privacy = [run.result.privacy for run in self.runs]
-        if len({p.delta for p in privacy if p.is_noisy}) > 1:
+        noisy = [p for p in privacy if p.is_noisy]
+        if len({p.delta for p in noisy}) > 1:
             remarks.append("The runs have different δ: do not compare their ε.")
-        adversaries = list(dict.fromkeys(p.adversary for p in privacy if p.is_noisy))
-        if len(adversaries) > 1:
-            remarks.append(f"The runs have different adversaries ({'; '.join(adversaries)}): do not compare their ε.")
-        adjacencies = list(dict.fromkeys(p.adjacency for p in privacy if p.is_noisy))
-        if len(adjacencies) > 1:
-            remarks.append(f"The runs have different adjacencies ({'; '.join(adjacencies)}): do not compare their ε.")
+        threats = {"adversaries": [p.adversary for p in noisy], "adjacencies": [p.adjacency for p in noisy]}
+        for name, texts in threats.items():
+            if len(set(texts)) > 1:
+                differing = "; ".join(dict.fromkeys(texts))
+                remarks.append(f"The runs have different {name} ({differing}): do not compare their ε.")
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
-            remarks.append(
-                f"Python objects were given in place of: {', '.join(objects)}. Their classes are named here, but not "
-                "how they were set."
-            )
+            remarks.append(f"Python objects were given for: {', '.join(objects)}. Only their classes are known.")
         versions = [run.result.versions for run in self.runs if run.result.versions]
         other = sorted({key for one in versions for key in one if any(v.get(key) != one[key] for v in versions)})
         if other:
@@ -246,7 +232,7 @@ class Comparison:
         return path
 
 
-def compare(*runs: str | Path | HasFolder) -> Comparison:
+def compare(*runs: str | Path | Any) -> Comparison:
     """Set runs side by side: what differs in their settings, budgets, last metrics, curves.
 
     Args:
@@ -266,21 +252,15 @@ def compare(*runs: str | Path | HasFolder) -> Comparison:
         ...     print(str(error).partition(";")[0])
         compare: "scenarios" is no run folder
     """
-    folders = [_folder_of(run) for run in runs]
+    folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
+    if None in folders:
+        raise InputError('compare: a run has no folder. Give run(...) a folder, as in out="runs/mine".')
     if len(folders) < 2:
         raise InputError(f"compare: got {len(folders)} run, wanted at least two. Give several run folders.")
     same = [f for k, f in enumerate(folders) if f.resolve() in {other.resolve() for other in folders[:k]}]
     if same:
         raise InputError(f"compare: {quoted_path(same[0])} is given twice. Give different run folders.")
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)])
-
-
-def _folder_of(run: str | Path | HasFolder) -> Path:
-    if isinstance(run, str | Path):
-        return Path(run)
-    if run.folder is None:
-        raise InputError('compare: a run has no folder. Give run(...) a folder, as in out="runs/mine".')
-    return run.folder
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -306,47 +286,31 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
         require_own_files(folder, result, "compare", ("metrics.parquet", "scenario.toml"))
     scenario = read_scenario(folder)
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
-    named = scenario.get("objects")
-    objects = dict(named) if isinstance(named, Mapping) else {}
-    settings = _with_objects(settings, objects, result.topology)
-    metrics = _metrics(folder, complete)
+    objects = dict(scenario.get("objects") or {})
+    # A graph that was given as an object is compared by its facts, and not by what the scenario names.
+    if "topology" in objects:
+        settings = {k: v for k, v in settings.items() if k not in ("topology.kind", "topology.agents", "topology.file")}
+        graph = result.topology
+        gap = "" if graph["spectral_gap"] is None else f", spectral gap {graph['spectral_gap']:.4g}"
+        objects["topology"] = f"{topology_name(graph)}, {len(graph['edges'])} links{gap}"
     return ComparedRun(
         name=name,
         folder=folder,
         result=result,
-        settings=settings,
-        metrics=metrics,
+        settings=settings | {key: f"{words} (a Python object)" for key, words in objects.items()},
+        metrics=_metrics(folder, complete),
         complete=complete,
-        objects=tuple(map(str, objects)),
-        baselines=baselines_in(folder),
+        objects=tuple(objects),
     )
 
 
-def _with_objects(settings: Mapping[str, Any], objects: Mapping[str, Any], graph: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with what was given as Python objects in place of what the scenario names; a graph by its facts."""
-    replaced = {"topology.kind", "topology.agents", "topology.file"} if "topology" in objects else set()
-    out = {key: value for key, value in settings.items() if key not in replaced}
-    for what, kind in objects.items():
-        words = f"{kind} (a Python object)"
-        if what == "topology":
-            gap = "" if graph["spectral_gap"] is None else f", spectral gap {graph['spectral_gap']:.4g}"
-            words = f"{topology_name(graph)}, {len(graph['edges'])} links{gap} (a Python object)"
-        out[str(what)] = words
-    return out
-
-
-def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """(dotted key, value) of all that is no table, and of features' ranges; an empty table is as good as none."""
-    leaves: list[tuple[str, Any]] = []
+def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of all that is no table."""
     for key, value in table.items():
-        path = f"{above}.{key}" if above else str(key)
-        if above == "problem.scale" and isinstance(value, Mapping) and {"low", "high"} <= value.keys():
-            # A feature's range is one setting: its ends, and what else is said of it.
-            words = [word for word in value if word not in ("low", "high") and value[word]]
-            leaves.append((path, [value["low"], value["high"], *words]))
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}.")
         else:
-            leaves += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
-    return leaves
+            yield f"{above}{key}", value
 
 
 def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
@@ -367,31 +331,19 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """Put a comparison in words: budgets, last metrics, baselines, what was sent, settings that differ."""
+    """Put a comparison in words: budgets, last metrics, what was sent, settings that differ."""
     tables = [_budget_rows(comparison), _metric_rows(comparison)]
-    runs, sent, settings = comparison.runs, comparison.communication, comparison.settings
-    if any(run.baselines for run in runs):
-        scores = []
-        for run in runs:
-            table = baseline_table(run.result, run.baselines)
-            heads = [name for name, _ in table.heads[1:-1]]
-            scores.append({f"{head}: {row[0]}": row[k] for k, head in enumerate(heads, 1) for row in table.rows})
-        names = dict.fromkeys(name for of in scores for name in of)
-        rows = [(name, [of.get(name, ABSENT) for of in scores]) for name in names]
-        note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
-        worth = [row for row in rows if set(row[1]) != {ABSENT}]
-        tables.append(ComparisonTable("Is it worth it?", worth, True, note, ""))
+    sent, settings = comparison.communication, comparison.settings
     if sent.notna().any(axis=None):
         rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in sent[n]]) for n in sent]
         note = "By all agents, in all rounds. A dash: agents answered a coordinator."
-        tables.append(ComparisonTable("What was sent", rows, True, note, ""))
+        tables.append(ComparisonTable("What was sent", rows, True, note))
     rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Two sets of records have other features, whose ranges would hide all that differs besides.
-    ranges = [row for row in rows if row[0].startswith(_RANGES)]
-    note = f"Ranges of {len(ranges)} features differ; Comparison.settings lists them." if ranges else ""
-    others = [row for row in rows if row not in ranges]
-    nothing = note or "Nothing: the settings are the same."
-    return [*tables, ComparisonTable("What differs in the settings", others, False, note, nothing)]
+    others = [row for row in rows if not row[0].startswith(_RANGES)]
+    note = "Ranges of features differ; Comparison.settings lists them." if len(others) < len(rows) else ""
+    note = note or ("" if others else "Nothing: the settings are the same.")
+    return [*tables, ComparisonTable("What differs in the settings", others, False, note)]
 
 
 def _budget_rows(comparison: Comparison) -> ComparisonTable:
@@ -418,7 +370,7 @@ def _budget_rows(comparison: Comparison) -> ComparisonTable:
             texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
             rows.append((f"ε of channel {name} alone", texts))
     note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
-    return ComparisonTable("Budgets", rows, True, note, "")
+    return ComparisonTable("Budgets", rows, True, note)
 
 
 def _metric_rows(comparison: Comparison) -> ComparisonTable:
@@ -430,11 +382,11 @@ def _metric_rows(comparison: Comparison) -> ComparisonTable:
         stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")
         if stem not in table.index:
             rows.append((str(name), [text(float(v)) for v in table.loc[name]]))
-    if rows:
-        rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
-        rows.insert(0, ("at round", rounds))
+    if not rows:
+        return ComparisonTable("Last metrics", [], True, "Nothing was measured.")
+    rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
-    return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+    return ComparisonTable("Last metrics", [("at round", rounds), *rows], True, note)
 
 
 def _render(comparison: Comparison, template: str, drawn: Figure | None) -> str:
@@ -482,31 +434,29 @@ def comparison_figure(comparison: Comparison, columns: int = 2) -> Figure | None
         _panel(ax, name, curves[name], runs)
     for ax in grid.flat[len(names) :]:
         ax.set_visible(False)
-    handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
+    looks = _looks(runs)
+    handles = [Line2D([], [], color=colour, linestyle=dash) for colour, dash in looks]
     labels = [run.name if run.result.status == "ok" else f"{run.name} ({run.result.status})" for run in runs]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
     return figure
 
 
-def _colour(index: int) -> str:
-    return style.SERIES_COLOURS[index % len(style.SERIES_COLOURS)]
-
-
-def _dash(index: int) -> Any:
-    return _DASHES[index // len(style.SERIES_COLOURS) % len(_DASHES)]
+def _looks(runs: Sequence[ComparedRun]) -> list[tuple[str, Any]]:
+    """Return the colour and the dashes of each run."""
+    pairs = itertools.product(_DASHES, style.SERIES_COLOURS)
+    return [(colour, dash) for _, (dash, colour) in zip(runs, itertools.cycle(pairs), strict=False)]
 
 
 def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
     measure = MEASURES.get(name.removesuffix("_unreleased"))
     scale, spent = "values" if measure is None else measure.axis, name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
-    curves_shown = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
-    for k, c in curves_shown:
-        marker = "o" if c.rounds.size <= 25 else None
-        ax.plot(c.rounds, c.mean, _dash(k), color=_colour(k), marker=marker)
+    shown = [(c, look) for c, look in zip(curves, _looks(runs), strict=True) if c and (not spent or np.any(c.mean > 0))]
+    for c, (colour, dash) in shown:
+        ax.plot(c.rounds, c.mean, dash, color=colour, marker="o" if c.rounds.size <= 25 else None)
         if c.overflow is not None:
-            ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
-    values = np.concatenate([c.mean for _, c in curves_shown]) if curves_shown else np.zeros(0)
+            ax.axvline(c.overflow, color=colour, linestyle=":", linewidth=1.2)
+    values = np.concatenate([np.zeros(0), *(c.mean for c, _ in shown)])
     if scale == "log":
         style.log_axis(ax, "y", values)
     elif scale == "flat":

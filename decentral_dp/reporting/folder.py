@@ -90,11 +90,6 @@ class Drawing(NamedTuple):
         """Whether a trusted coordinator publishes one value for all agents."""
         return self.result.privacy.is_trusted
 
-    @property
-    def score_suffix(self) -> str:
-        """What the scores are of, at the end of an axis' label."""
-        return "of the exact lower solution" if self.result.solves_lower else "on held-out records"
-
     def score(self, name: str) -> Curve | None:
         """A score over rounds, of what was published or else of the exact lower solution there."""
         return curve(self.metrics, f"{name}_unreleased" if self.result.solves_lower else name)

@@ -105,7 +105,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_robust_loss": Measure("robust loss on held-out records"),
         "test_mspbe": Measure("mean squared projected Bellman error, held out", of="mspbe"),
         "test_return_error": Measure("root mean squared error of predicted returns, held out", of="mspbe"),
-        "test_critic_auc": Measure("held-out AUC of a critic trained afresh; 0.5 is best", of="wgan"),
         "test_distance": Measure("distance of generated to held-out records; 0 is best", of="wgan"),
         "primal": Measure("Φ(x), F at the best y (train)"),
         "objective": Measure("F at the published x and y (train)"),

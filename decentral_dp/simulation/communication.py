@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 BITS = 64
 By: TypeAlias = Literal["agent", "link", "round", "message"]
-# Messages that are counted one by one.
-_MOST_ROWS = 2 * 10**7
 # More rounds of a network that changes are counted as so many times the mean of these.
 _MOST_COUNTED_ROUNDS = 10_000
 
@@ -109,7 +107,7 @@ def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
         Empty of a trusted coordinator.
 
     Raises:
-        InputError: another `by`, or too many messages to count one by one.
+        InputError: another `by`.
 
     Example:
         >>> import decentral_dp
@@ -125,14 +123,7 @@ def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
         raise InputError(f'by: got {quoted(by)}, wanted "agent", "link", "round" or "message".')
     if not isinstance(job, GossipJob) or not job.rounds:
         return pd.DataFrame(columns=[*keys[by], "messages", "numbers", "bits"])
-    ends: list[tuple[IntArray, IntArray]] = []
-    times, counted = job.rounds if _is_alike(job) and by in ("round", "message") else 1, 0
-    for one in _links(job, job.rounds):
-        ends.append(one)
-        counted += one[0].size * times
-        if counted > _MOST_ROWS:
-            raise InputError(f"by: more than {_MOST_ROWS:,} messages are not counted one by one. Ask for fewer rounds.")
-    ends *= times
+    ends = list(_links(job, job.rounds)) * (job.rounds if _is_alike(job) and by in ("round", "message") else 1)
     rounds = np.repeat(np.arange(1, len(ends) + 1), [senders.size for senders, _ in ends])
     senders, receivers = (np.concatenate(column) for column in zip(*ends, strict=True))
     links = pd.DataFrame({"round": rounds, "sender": senders, "receiver": receivers})
@@ -233,7 +224,7 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     plan. What is released after the last round is not sent.
     """
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
-    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
+    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
     two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
     each = two.releases_per_round

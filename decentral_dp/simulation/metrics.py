@@ -57,7 +57,7 @@ from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
-from decentral_dp.problems.saddle import Minimax, Parametrised
+from decentral_dp.problems.saddle import Minimax
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
@@ -211,8 +211,9 @@ class MinimaxEvaluator:
         return rows
 
     def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
-        problem, x, y = self.problem, values["x"], values["y"]
-        if "share" in values and isinstance(problem, Parametrised):
+        problem: Any = self.problem
+        x, y = values["x"], values["y"]
+        if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
         each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
@@ -351,18 +352,16 @@ class AgentScorer:
                 lower, upper = (np.full(len(part[0]), 1.0 / len(part[0])) for part in (train, validation))
                 sums["lower_loss"] = sums["lower_loss"] + self.problem.losses(x, y, train, lower)[0]
                 sums["upper_loss"] = sums["upper_loss"] + self.problem.losses(x, y, validation, upper)[1]
-                for name, value in ({} if test is None else self._test_scores(x, y, test)).items():
+                if test is None:
+                    continue
+                n = len(test[0])
+                scores: dict[str, Any] = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
+                if (accuracy := self.problem.accuracy(x, y, test)) is not None:
+                    scores["test_accuracy"] = n * accuracy
+                if self.regression and isinstance(self.problem, Predicting):
+                    scores["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
+                for name, value in scores.items():
                     sums[name] = sums.get(name, 0.0) + value
-        return sums
-
-    def _test_scores(self, x: Array, y: Array, test: Any) -> dict[str, Any]:
-        n = len(test[0])
-        sums = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
-        accuracy = self.problem.accuracy(x, y, test)
-        if accuracy is not None:
-            sums["test_accuracy"] = n * accuracy
-        if self.regression and isinstance(self.problem, Predicting):
-            sums["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
         return sums
 
 

@@ -342,14 +342,12 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         )
     if isinstance(problem, Training):
         y = problem.predicting(published["x"], y)
-    path = scenario.files().get(("problem", "scale"))
     prepare = partial(
         features_for_model,
         names=names,
         rules=scenario.problem.columns,
-        scale_spec=scenario.problem.scale if path is None else str(path),
+        scale_spec=scenario.problem.scale,
         normalisation=scenario.problem.normalise,
-        root=scenario.folder,
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
@@ -202,8 +201,13 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
         out.print()
     values = {} if plan.settings is None else plan.settings["settled"]
     defaults = [] if plan.settings is None else plan.settings["left_out"]
-    named = ", ".join(f"{name} = {_setting_text(values[name])}" for name in defaults)
-    last = [("Defaults", f"{named}.")] if named else []
+    texts = []
+    for name in defaults:
+        value = values[name]
+        if isinstance(value, Mapping):
+            value = f"{value['scale']:.4g}{schedule_text(value)}"
+        texts.append(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")
+    last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
     last += [("Scores", plan.unmeasured)] if plan.unmeasured else []
     print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
 
@@ -285,10 +289,3 @@ def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     for head, under in privacy.grouped_notes:
         facts += [("Note", head), *(("", f"· {text}") for text in under)]
     return facts
-
-
-def _setting_text(value: Any) -> str:
-    """ "0.05/(t+1)^0.9", "7", "dp_gd"."""
-    if isinstance(value, Mapping):
-        return f"{value['scale']:.4g}{schedule_text(value)}"
-    return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import file_digest, sha256
@@ -18,8 +18,9 @@ from pydantic import SkipValidation, TypeAdapter
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, own, read_arrays
+from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.statements.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -30,9 +31,11 @@ RESULT = "result.json"
 FORMAT = 1
 # Keys of result.json: SHA-256 of each file beside it by its name, and of its own text without this key.
 FILES, DIGEST = "files", "digest"
+# Key of result.json: digest of the first line of the run's journal.
+RUN = "run"
 # Where the folder of a run has those of the runs that it is judged by.
 BASELINES_FOLDER = "baselines"
-_INCOMPLETE = ("running", "interrupted", "failed")
+INCOMPLETE = ("running", "interrupted", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +197,16 @@ def result_adapter() -> TypeAdapter[RunResult]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a run folder has its result. One that was killed while it tidied up has, too."""
-    has_journal = (folder / IN_PROGRESS).is_dir()
+    """Return whether a run folder has its result. One that was killed while it removed its journal has, too."""
+    place = folder / IN_PROGRESS
     try:
-        status = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))["status"]
+        content = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))
+        status = content["status"]
+        begun = first_digest(own(place / JOURNAL, folder, str(folder)))
     except (OSError, ValueError, KeyError, TypeError):
-        return not has_journal
-    # Beside what a run goes on from, a status that no run ends with is a damaged one.
-    return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE
+        return not place.is_dir()
+    # The noise key and the journal of a complete run are removed: the result of another run must not end this one.
+    return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
 def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
@@ -215,14 +220,12 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
     """
     for name in (*needed, *more):
         own(folder / name, folder, what)
-    result = read_result(folder)
-    missing = next((name for name in needed if not (folder / name).is_file()), None)
-    if missing is not None:
-        raise InputError(f"{what}: {folder} has no {missing}. Fix: give the folder that a run wrote.")
-    require_own_files(folder, result, what, (*needed, *more))
+    require_own_files(folder, read_result(folder), what, needed, more)
 
 
-def require_own_files(folder: Path, result: RunResult, what: str, names: Sequence[str] = ()) -> None:
+def require_own_files(
+    folder: Path, result: RunResult, what: str, needed: Sequence[str] = (), more: Sequence[str] = ()
+) -> None:
     """Refuse a run folder in which a file is missing, or is not the one that the run wrote.
 
     Digests find damage and mistakes: whoever forges a file can forge its digest.
@@ -231,15 +234,16 @@ def require_own_files(folder: Path, result: RunResult, what: str, names: Sequenc
         folder: of a complete run.
         result: that was read from it.
         what: begins a refusal.
-        names: files that are read besides those of which the result has digests.
+        needed: files that must be there, besides those of which the result has digests.
+        more: files that are read if they are there.
 
     Raises:
         InputError: a file that the result lists is missing, or a file has another digest, or none.
     """
     digests = result.table(FILES)
-    for name in sorted({*names, *digests} - {RESULT}):
+    for name in sorted({*needed, *more, *digests} - {RESULT}):
         path = own(folder / name, folder, what)
-        missing = name in digests and not path.is_file()
+        missing = (name in needed or name in digests) and not path.is_file()
         if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
             problem = "is missing" if missing else "is not the file that the run wrote"
             raise InputError(f"{what}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
@@ -279,12 +283,10 @@ def published_values(folder: Path, what: str, wanted: Collection[str] | None = N
         InputError: its file cannot be read.
     """
     path, start = own(folder / "state.npz", folder, what), "published_"
-    try:
+    with refuse_damaged(folder, what):
         names = {name.removeprefix(start): name for name in names_in(path, what) if name.startswith(start)}
         arrays = read_arrays(path, what, [name for v, name in names.items() if wanted is None or v in wanted])
         return {name.removeprefix(start): np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
-    except (OSError, NoArchiveError, *DAMAGED) as error:
-        raise InputError(f"{what}: {path} cannot be read ({error}). Give a whole run folder.") from None
 
 
 @contextmanager
@@ -324,15 +326,14 @@ def read_result(folder: Path) -> RunResult:
 def read_any_result(folder: Path) -> RunResult:
     """Read the result of a run folder, complete or not; otherwise as `read_result`."""
     path = own(folder / RESULT, folder, str(folder))
-    try:
-        text = path.read_text(encoding="utf-8")
-        if not is_sealed(text):
-            raise ValueError
-        return RunResult.from_json(text)
-    except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{folder}: no result.json found here. Fix: give the folder that a run has written.") from None
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise InputError(f"{path}: it is not what a run of this version wrote. Fix: run the scenario again.") from None
+    # No text, and one that no run of this version wrote, are both without a seal.
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        if is_sealed(text := path.read_text(encoding="utf-8")):
+            return RunResult.from_json(text)
+    problem = "is not what a run of this version wrote" if path.is_file() else "does not exist"
+    raise InputError(
+        f"{path}: the file {problem}. Fix: give the folder that a run has written, or run the scenario again."
+    )
 
 
 def is_sealed(text: str) -> bool:

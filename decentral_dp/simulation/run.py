@@ -59,6 +59,7 @@ from decentral_dp.simulation.result import (
     FORMAT,
     IN_PROGRESS,
     RESULT,
+    RUN,
     RunResult,
     result_adapter,
     seal,
@@ -292,13 +293,6 @@ def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[in
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _unmeasured_text(job: PlannedJob, ends: Mapping[str, float]) -> str:
-    """What was left out, and what was asked for and is not among the last metrics; "" for nothing."""
-    missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
-    none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
-    return " ".join(filter(None, (job.unmeasured, none)))
-
-
 def result_of(
     job: PlannedJob,
     outcome: Outcome,
@@ -333,6 +327,9 @@ def result_of(
     evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
+    missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
+    none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
+    unmeasured = " ".join(filter(None, (job.unmeasured, none)))
     statement, settled, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
@@ -351,7 +348,7 @@ def result_of(
             **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"unmeasured": text} if (text := _unmeasured_text(job, ends)) else {}),
+            **({"unmeasured": unmeasured} if unmeasured else {}),
             **({"failed_callbacks": list(failed_callbacks)} if failed_callbacks else {}),
             **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
@@ -432,7 +429,7 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
-        result = _with_keys(done.result, **{FILES: digests})
+        result = _with_keys(done.result, **{FILES: digests, RUN: journal.begun})
         result = _with_keys(result, **seal(result.content))
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
@@ -518,18 +515,21 @@ def _run_in_folder(
             raise
         goes_on = f'"decentral-dp resume {folder}" goes on'
         released = f"Up to round {journal.released_rounds} of {job.rounds} may have been released"
-        if isinstance(error, KeyboardInterrupt):
-            journal.write_interruption("interrupted", f"interrupted; {goes_on}")
-            raise Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.") from None
-        journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
-        if isinstance(error, OSError):
-            text = f"{folder} could not be written ({error}). {released}. Make room, then {goes_on}."
-            raise OSError(text) from error
-        if lacks_memory(error):
-            raise MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}") from error
-        if isinstance(error, UserCodeError):
-            raise UserCodeError(f"{error} {released}, and is on record in {folder}.") from error
-        raise
+        interrupted = isinstance(error, KeyboardInterrupt)
+        cause = f"interrupted; {goes_on}" if interrupted else " ".join(str(error).split()) or type(error).__name__
+        journal.write_interruption("interrupted" if interrupted else "failed", cause)
+        ended: BaseException = error
+        if interrupted:
+            ended = Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.")
+        elif isinstance(error, OSError):
+            ended = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {goes_on}.")
+        elif lacks_memory(error):
+            ended = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}")
+        elif isinstance(error, UserCodeError):
+            ended = UserCodeError(f"{error} {released}, and is on record in {folder}.")
+        if ended is error:
+            raise
+        raise ended from (None if interrupted else error)
     journal.complete()
     return done
 

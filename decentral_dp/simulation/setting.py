@@ -10,7 +10,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statements.statement import PaperClaim, PrivacyStatement
 
-SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.gossip:GOSSIP"} | dict(annexes.SETTINGS)
+SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.job:GOSSIP"} | dict(annexes.SETTINGS)
 
 
 class Setting(NamedTuple):

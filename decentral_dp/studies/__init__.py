@@ -37,15 +37,8 @@ interrupted goes on where it stopped, and a study that was changed computes only
     where = { topology = ["ring", "star"] }   # only these values of an axis, one or a list
     log = ""                            # "x", "y" or "xy"
 
-    [[plots]]
-    name = "gap"
-    x = "spectral_gap"
-    y = ["consensus_y", "consensus_z"]
-    points = "topology"                 # an axis whose values are written above the points, where x is measured
-    where = { variant = "certified", "topology.weights" = "metropolis" }
-
     # [[gains]]                         # plots/NAME.png and gains.csv: differences, seed by seed, of variants that
-    #                                   # differ in the algorithm alone
+    #                                   # differ in the algorithm, or in the topology
     # name = "pays"
     # title = "When tuning pays"
     # measure = "test_accuracy"
@@ -77,14 +70,15 @@ sides have: it "holds" where the whole interval lies above 0, it "does not hold"
 "undecided". One seed of a run has no interval. A plan is exact. A claim is undecided where a cell failed, so that a
 side lacks a seed, and "not measured" where nothing was compared. The printed combination is the least certain one.
 
-Both sides of a gain have the same problem, graph and privacy target, or it is refused. Its intervals are Student's t
-over the differences. A level "pays" where the interval lies above 0, "costs" where it lies below; "open": it holds 0;
-"failed": a cell of either side did; "unequal ε": one side cost more than the other, so that nothing is said.
+Both sides of a gain have the same problem and privacy target, and the same graph or algorithm, or it is refused. Its
+intervals are Student's t over the differences. A level "pays" where the interval lies above 0, "costs" where it lies
+below; "open": it holds 0; "failed": a cell of either side did; "unequal ε": one side cost more than the other, so that
+nothing is said.
 
 Written to the folder: report.html (one page, which loads nothing), results.parquet (cell, seed, one column per axis,
 round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n, cells, failed, mean,
 low, high), cells.parquet (guarantee, δ, status and reason of every cell), claims.json, gains.csv, study.toml,
-plots/, and cells/, from which it resumes. Until all of it is written, begun.json records the request.
+plots/, and cells/, from which the same study resumes.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Cells of other settings stay; delete the folder to be rid of them.

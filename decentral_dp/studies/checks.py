@@ -11,8 +11,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.studies.measures import is_measured, names_of
 from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Pair, Plot, Side, Study, Where, axes, cells
 
-# Facts that both sides of a pair share: tables of the scenario, by what the pair is between, and keys of [privacy].
-_SHARED_TABLES = {"programs": ("problem", "topology"), "networks": ("problem", "algorithm")}
+# Keys of [privacy] that both sides of a pair share.
 _SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
 
 
@@ -87,7 +86,7 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
     """Axes and names that are not there, and plots that would draw different cells as one."""
     place, over_rounds, names = f"plots ({plot.name})", plot.x == "round", [axis.name for axis in varied]
     yield from _faults_of_where(plot.where, varied, place)
-    for role in ("lines", "panels", "points"):
+    for role in ("lines", "panels"):
         if (name := getattr(plot, role)) is not None:
             yield from _missing_axis(f"{place}.{role}", name, names)
     if over_rounds and study.rounds in ("last", []):
@@ -97,14 +96,8 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
         yield f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}."
     for name in plot.measures:
         yield from _unknown_measure(f"{place}.y", name, study, over_rounds)
-    along = plot.points is not None and next(axis for axis in varied if axis.name == plot.points).is_numeric
-    if plot.points is not None and ((plot.panels and not along) or over_rounds or plot.x in names):
-        yield (
-            f"{place}.points: points are joined, or named, where x is measured; they are named where there are no "
-            "panels. Leave it out."
-        )
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
-    used = {plot.x, plot.lines, plot.panels, plot.points} | settled
+    used = {plot.x, plot.lines, plot.panels} | settled
     left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
     if left and (over_rounds or plot.x in names):
         yield (
@@ -133,16 +126,17 @@ def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Se
             if name not in variants:
                 near = nearest_of(name, [str(v) for v in variants])
                 yield f"{place}.pairs: {quoted(name)} is no variant{near}."
-        yield from _differences(f"{place}.pairs ({pair.name})", pair, run, gain.between)
+        yield from _differences(f"{place}.pairs ({pair.name})", pair, run)
 
 
-def _differences(place: str, pair: Pair, run: Sequence[Cell], between: str) -> Iterator[str]:
-    """Facts in which cells of the two sides differ: records, target, and the graph or the program."""
+def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
+    """Describe in what cells of the two sides differ: the problem, the privacy target, or both graph and program."""
 
     def shared(cell: Cell) -> dict[str, Any]:
-        out: dict[str, Any] = {name: cell.content.get(name) for name in _SHARED_TABLES[between]}
         privacy: Mapping[str, Any] = cell.content.get("privacy") or {}
-        return out | {f"privacy.{key}": privacy.get(key) for key in _SHARED_PRIVACY}
+        return {"problem": cell.content.get("problem")} | {
+            f"privacy.{key}": privacy.get(key) for key in _SHARED_PRIVACY
+        }
 
     sides: dict[Any, dict[Any, Cell]] = {pair.of: {}, pair.over: {}}
     for cell in run:
@@ -153,9 +147,12 @@ def _differences(place: str, pair: Pair, run: Sequence[Cell], between: str) -> I
         yield f"{place}: there is no cell of both sides. Name variants that are run at the same values."
     for at in both:
         left, right = (shared(sides[name][at]) for name in (pair.of, pair.over))
-        for key in left:
-            if left[key] != right[key]:
-                yield (
-                    f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}, so that their difference is "
-                    f"not of the {between} alone. Give both the same."
-                )
+        differ = [key for key in left if left[key] != right[key]]
+        of, over = (sides[name][at].content for name in (pair.of, pair.over))
+        if all(of.get(table) != over.get(table) for table in ("topology", "algorithm")):
+            differ.append("topology and algorithm")
+        for key in differ:
+            yield (
+                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}, so that their difference has "
+                "several causes. Fix: give both the same."
+            )

@@ -28,7 +28,7 @@ from decentral_dp.formatting import epsilon_text, power_text
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.studies.measures import is_epsilon, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Claim, Gain, Label, Pair, Side, Study
+from decentral_dp.studies.schema import VARIANT, Axis, Claim, Gain, Label, Side, Study
 
 # Level of the intervals over seeds.
 CONFIDENCE = 0.95
@@ -294,34 +294,28 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
         Columns: gain, pair, the axes x and y of its gain, name (the measure), n (pairs that ended ok on both sides),
         pairs, failed, mean, low, high, epsilon_of and epsilon_over (the largest certified ε of either side), verdict.
     """
-    rows = [row for gain in study.gains for pair in gain.pairs for row in _levels(study, gain, pair, results, cells)]
+    last, rows = results[results["last"]], list[dict[str, Any]]()
+    for gain in study.gains:
+        known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
+        for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
+            by_cell = last[last["name"] == name].groupby("cell")["value"].first()
+            known = known.assign(**{column: known["cell"].map(by_cell)})
+        for pair in gain.pairs:
+            sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
+            both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
+            ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
+            both["gain"] = ended["score_of"] - ended["score_over"]
+            for level, part in both.groupby(gain.axes, sort=False):
+                each = part["gain"].dropna()
+                mean, low, high = interval(each.to_numpy())
+                row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(gain.axes, level, strict=True))}
+                row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
+                row |= {"mean": mean, "low": low, "high": high}
+                row |= part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max()
+                rows.append(row | {"verdict": _verdict(row)})
     named = [axis for gain in study.gains for axis in gain.axes]
     columns = [*COLUMNS[:2], *dict.fromkeys(named), *COLUMNS[2:], "verdict"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: pd.DataFrame) -> list[dict[str, Any]]:
-    last = results[results["last"]]
-    known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
-    for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
-        by_cell = last[last["name"] == name].groupby("cell")["value"].first()
-        known = known.assign(**{column: known["cell"].map(by_cell)})
-    sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
-    both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
-    ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
-    both["gain"] = ended["score_of"] - ended["score_over"]
-    rows = []
-    for level, part in both.groupby(gain.axes, sort=False):
-        each, spent = (
-            part["gain"].dropna(),
-            part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max(),
-        )
-        mean, low, high = interval(each.to_numpy())
-        row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(gain.axes, level, strict=True))}
-        row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
-        row |= {"mean": mean, "low": low, "high": high, **spent}
-        rows.append(row | {"verdict": _verdict(row)})
-    return rows
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

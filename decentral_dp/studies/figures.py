@@ -19,7 +19,7 @@ from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL,
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Gain, Label, Plot, Study, are_numbers
-from decentral_dp.studies.tables import Measured, count_cells, different_threat_models, failures_text, intervals_text
+from decentral_dp.studies.tables import Measured, different_threat_models, failures_text, intervals_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Place: TypeAlias = "Callable[[Mapping[Any, Any]], float]"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
-# Where failures are marked: the height of a cross in its axes, and its mark.
-_MARK_HEIGHT, FAILED_MARK = 0.035, "failed"
 _MOST_COLUMNS = 3
 # Values of a numeric axis that are few enough to be marked each.
 _MOST_TICKS = 8
@@ -74,26 +72,30 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
         return None
     panels = _labels(axes, plot.panels, cells)
     names = _labels(axes, plot.x, cells) if plot.x in axes and not axes[plot.x].is_numeric else []
+    # Points at names, and at measured values, have no order along which to join them.
+    joined = plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
     across = 1 if len(names) > 6 else _panels_across(len(panels))
     figure, each = _figure(len(panels), across)
     lines, place = lines_of(plot, axes, cells), _place(plot, names, axes, means)
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
-        _draw_panel(ax, plot, axes, lines, place, select(points, where), select(cells, where))
+        _draw_panel(ax, lines, place, select(points, where), bool(names), joined, plot.x == "round")
         if where:
             ax.set_title(panel_title(str(plot.panels), panel), fontweight="normal")
         if names:
             _name_ticks(ax, names, figure.get_figwidth() / across)
     if not names:
-        _scale_x(each[0], plot, axes, cells, [place(row) for row in points.to_dict("records")])
+        values = [float(label) for label in _labels(axes, plot.x, cells)] if plot.x in axes else []
+        if "x" in plot.log:
+            style.log_axis(each[0], "x", values or [place(row) for row in points.to_dict("records")])
+        if 0 < len(values) <= _MOST_TICKS:
+            each[0].set_xticks(values, [label_text(value) for value in values])
+            each[0].minorticks_off()
     if "y" in plot.log:
         drawn = points[["mean", "low", "high"]].to_numpy()
         style.log_axis(each[0], "y", np.concatenate([drawn / 1.1, drawn * 1.1]))
-    if plot.points is not None and not _is_joined(plot, axes):
-        _name_points(figure, each[0], {place(row): row[plot.points] for row in points.to_dict("records")})
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    marked = any(line.get_gid() == FAILED_MARK for ax in each for line in ax.lines)
-    handles, heading = _legend_entries(plot, axes, lines, cells, marked)
+    handles, heading = _legend_entries(plot, lines, cells, joined)
     notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
@@ -135,16 +137,14 @@ def _place(plot: Plot, names: Sequence[Label], axes: Mapping[str, Axis], means: 
 
 def _draw_panel(
     ax: Axes,
-    plot: Plot,
-    axes: Mapping[str, Axis],
     lines: Sequence[Line],
     place: Place,
     points: pd.DataFrame,
-    cells: pd.DataFrame,
+    is_named: bool,
+    joined: bool,
+    over_rounds: bool,
 ) -> None:
-    """Draw the lines of one panel, and a cross at its foot for each combination whose cells all failed."""
-    is_named = plot.x in axes and not axes[plot.x].is_numeric
-    joined = _is_joined(plot, axes)
+    """Draw the lines of one panel: means, with a band over rounds and bars elsewhere."""
     for k, line in enumerate(lines):
         # Side by side, so that the bars of one name do not hide each other.
         aside = 0.5 * ((k + 0.5) / len(lines) - 0.5) if is_named else 0.0
@@ -156,41 +156,12 @@ def _draw_panel(
         looks: dict[str, Any] = {"marker": marker, "linestyle": line.dash if joined else "none", "fillstyle": filled}
         # A line has a gap where a mean is infinite.
         ax.plot(x, np.where(np.isfinite(mean), mean, math.nan), color=line.colour, **looks)
-        if plot.x == "round":
+        if over_rounds:
             ax.fill_between(x, low, high, color=line.colour, alpha=0.16, linewidth=0)
         else:
             known = np.isfinite(low)
             spread = np.stack([mean - low, high - mean])[:, known]
             ax.errorbar(x[known], mean[known], spread, fmt="none", ecolor=line.colour, elinewidth=1.2, capsize=2)
-            for there, row in at:
-                if row["failed"] and row["n"] < row["cells"]:
-                    count = f"{row['n']}/{row['cells']}"
-                    ax.annotate(count, (there, row["mean"]), (4, 4), textcoords="offset points", fontsize=7)
-        for there in x[np.isposinf(mean)]:
-            ax.annotate("∞", (there, 0.985), xycoords=("data", "axes fraction"), color=line.colour, va="top")
-        for labels, (total, failed) in count_cells(select(cells, line.where), list(axes)).items():
-            if failed == total and not any(tuple(row[axis] for axis in axes) == labels for row in rows):
-                _mark_failed(ax, place(dict(zip(axes, labels, strict=True))) + aside, k, line.colour)
-
-
-def _is_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
-    """Return whether points are joined: along rounds and numbers, where x is measured those of `points`; else not."""
-    along = plot.points or plot.x
-    return along == "round" or (along in axes and axes[along].is_numeric)
-
-
-def _mark_failed(ax: Axes, at: float, index: int, colour: str) -> None:
-    """Put a cross at the foot of a panel; on the right where its place is not known."""
-    known = math.isfinite(at)
-    (cross,) = ax.plot(
-        [at if known else 0.98 - 0.035 * index],
-        [_MARK_HEIGHT],
-        "x",
-        color=colour,
-        transform=ax.get_xaxis_transform() if known else ax.transAxes,
-        zorder=5,
-    )
-    cross.set(markersize=6, markeredgewidth=1.6, clip_on=False, gid=FAILED_MARK)
 
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
@@ -204,74 +175,31 @@ def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
 _ASLANT: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
 
 
-def _scale_x(ax: Axes, plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame, at: Sequence[float]) -> None:
-    """Scale the shared axis of numbers, with a tick at each of a few."""
-    values = [float(label) for label in _labels(axes, plot.x, cells)] if plot.x in axes else []
-    if "x" in plot.log:
-        style.log_axis(ax, "x", values or at)
-    if 0 < len(values) <= _MOST_TICKS:
-        ax.set_xticks(values, [label_text(value) for value in values])
-        ax.minorticks_off()
-
-
-def _name_points(figure: Figure, ax: Axes, names: Mapping[float, Label]) -> None:
-    """Write names above a panel, each joined to where its points are. names: place along x → name."""
-    figure.set_figheight(figure.get_figheight() + 1.2)
-    places = sorted(x for x in names if math.isfinite(x))
-    to_panel = ax.transData + ax.transAxes.inverted()
-    here = to_panel.transform([(x, ax.get_ylim()[0]) for x in places])[:, 0]
-    apart, gap = here.copy(), 0.18 / (figure.get_figwidth() - 1.0)
-    for k in range(1, len(apart)):
-        apart[k] = max(apart[k], apart[k - 1] + gap)
-    apart -= max(0.0, float(apart[-1]) - 1.0)
-    look: dict[str, Any] = {"xycoords": "axes fraction", "rotation": 90, "ha": "center", "va": "bottom"}
-    line = {"arrowstyle": "-", "color": "#CCCCCC", "linewidth": 0.6}
-    for x, start, end in zip(places, here, apart, strict=True):
-        ax.axvline(x, color="#CCCCCC", linewidth=0.6, zorder=0.5)
-        name = ax.annotate(label_text(names[x]), (start, 1.0), (end, 1.06), arrowprops=line, **look)
-        name.set(fontsize=7.5, color=style.GREY)
-
-
-def _legend_entries(
-    plot: Plot, axes: Mapping[str, Axis], lines: Sequence[Line], cells: pd.DataFrame, marked: bool
-) -> tuple[list[Any], str]:
-    """Handles with their labels, and a heading: of colours, of dashes or fillings, and of crosses."""
+def _legend_entries(plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> tuple[list[Any], str]:
+    """Return handles with their labels, and a heading: of colours, and of dashes or fillings."""
     from matplotlib.lines import Line2D
-
-    joined = _is_joined(plot, axes)
-    handles = []
-
-    def add(label: str, colour: str, marker: str, dash: str) -> None:
-        looks: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "linestyle": dash if joined or marker == "none" else "none",
-        }
-        handles.append(Line2D([], [], label=label, fillstyle="full" if joined or dash == "-" else "none", **looks))
 
     values = {line.value: line for line in lines}
     measures = {line.measure: line for line in lines}
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
+    entries = []
     if len(values) > 1:
-        for value, line in values.items():
-            rows = select(cells, line.where)
-            words = _line_text(value, rows, plot)
-            add(words, line.colour, line.marker, "-")
+        entries = [
+            (_line_text(value, select(cells, line.where), plot), line.colour, line.marker, "-")
+            for value, line in values.items()
+        ]
     if len(measures) > 1:
         heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})" if len(values) > 1 else "measured"
         for measure, line in measures.items():
             colour, marker = (style.GREY, "none" if joined else "o") if len(values) > 1 else (line.colour, line.marker)
-            add(axis_label(measure, cells, most=1), colour, marker, line.dash)
-    if marked:
-        looks: dict[str, Any] = {
-            "color": style.GREY,
-            "marker": "x",
-            "linestyle": "none",
-            "markersize": 6,
-            "markeredgewidth": 1.6,
-        }
-        handles.append(Line2D([], [], label="all cells failed", **looks))
-    return handles, heading if len(handles) > marked else ""
+            entries.append((axis_label(measure, cells, most=1), colour, marker, line.dash))
+    handles = []
+    for label, colour, marker, dash in entries:
+        looks: dict[str, Any] = {"linestyle": dash if joined else "none", "fillstyle": "full"}
+        if not joined and dash != "-":
+            looks["fillstyle"] = "none"
+        handles.append(Line2D([], [], label=label, color=colour, marker=marker, **looks))
+    return handles, heading if handles else ""
 
 
 def _line_text(value: str, cells: pd.DataFrame, plot: Plot) -> str:
@@ -312,7 +240,7 @@ def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
     """Say which axes vary among a plot's points that it does not name; "" where it names all."""
     rows = select(measured.summary[measured.summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
-    used = (plot.x, plot.lines, plot.panels, plot.points)
+    used = (plot.x, plot.lines, plot.panels)
     also = [axis.name for axis in measured.axes if axis.name not in used and len(set(rows[axis.name])) > 1]
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 

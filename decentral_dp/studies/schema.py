@@ -67,10 +67,6 @@ class Plot(Table):
     panels: str | None = None
     """Axis whose values are panels of their own."""
 
-    points: str | None = None
-    """Axis whose values are points along a line, where x is measured: of names they are written above, of numbers they
-    are joined."""
-
     log: Literal["", "x", "y", "xy"] = ""
     """Which axes are logarithmic: "x", "y", "xy", or "" for none."""
 
@@ -146,9 +142,6 @@ class Gain(Table):
 
     where: dict[str, Label] = {}
     """Axis → value of the runs that count; all if left out."""
-
-    between: Literal["programs", "networks"] = "programs"
-    """What the sides differ in: "programs", on one network, or "networks", of one program."""
 
     x: str
     """Axis of the grid on the horizontal axis; of numbers, where there is a y."""
@@ -357,37 +350,27 @@ def axes(study: Study) -> list[Axis]:
     all_axes = []
     if study.variants:
         names = tuple(v.name for v in study.variants)
-        if len(set(names)) < len(names):
-            raise InputError(
-                f"variants: two are called {quoted(_first_duplicate(names))}; give each a name of its own."
-            )
         all_axes.append(Axis(VARIANT, names, names))
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
     for path, values in leaves(study.grid):
         name = ".".join(path)
-        if not isinstance(values, list) or not values:
-            raise InputError(
-                f"grid.{name}: got {quoted(values)}, wanted a list of values; put it in brackets, or in set."
-            )
-        if name in RESERVED:
-            raise InputError(f'grid.{name}: cannot be varied here. Use "seeds" for seeds.')
         lost = [other for other in settled if other[: len(path)] == path]
-        if lost:
-            raise InputError(
-                f"grid.{name}: it would replace {'.'.join(lost[0])}, which set, a variant or the grid gives before. "
-                "Keep one of the two, or put it into the values."
-            )
+        problem = ""
+        if not isinstance(values, list) or not values:
+            problem = f"got {quoted(values)}, expected a list of values"
+        elif name in RESERVED:
+            problem = 'cannot be varied here (seeds: "seeds")'
+        elif lost:
+            problem = f"it would replace {'.'.join(lost[0])}, which set, a variant or the grid gives before"
+        if problem:
+            raise InputError(f"grid.{name}: {problem}. Fix: correct the grid, or use set.")
         settled.add(path)
         all_axes.append(Axis(name, label_all(values), tuple(values)))
-        if len(set(all_axes[-1].labels)) < len(values):
-            raise InputError(
-                f"grid.{name}: {quoted(_first_duplicate(all_axes[-1].labels))} is there twice. Take one out."
-            )
+    for axis in all_axes:
+        if len(set(axis.labels)) < len(axis.labels):
+            twice = next(label for k, label in enumerate(axis.labels) if label in axis.labels[:k])
+            raise InputError(f"{axis.name}: {quoted(twice)} is there twice. Fix: give every value a name of its own.")
     return all_axes
-
-
-def _first_duplicate(names: Sequence[Label]) -> Label:
-    return next(n for k, n in enumerate(names) if n in names[:k])
 
 
 def cells(study: Study) -> list[Cell]:
@@ -399,7 +382,7 @@ def cells(study: Study) -> list[Cell]:
     varied = axes(study)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")
+        raise InputError(f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition.")
     count = len(seeds)
     for axis in varied:
         count *= len(axis.values)

@@ -1,10 +1,6 @@
-"""Studies: grids of runs, their findings, and how an interrupted one goes on.
+"""Conduct a study: read the cells that its folder holds, compute the others, and write tables, figures and verdicts.
 
-What is done already is read, the rest is computed, and tables, pictures and verdicts are written. A study that is not
-complete has on record what it was asked: the study as it was read, with what was overridden, and a digest of all
-cells. So it goes on by its folder alone, and one whose scenario has changed is refused.
-
-Cells of other settings, inputs or states of the package stay in the folder: a study that is changed back finds them.
+Cells of other settings, inputs or versions of the package stay in the folder. A study that is changed back finds them.
 """
 
 from __future__ import annotations
@@ -15,12 +11,11 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.plots.style import write_figure
@@ -35,82 +30,8 @@ from decentral_dp.studies.page import Findings, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.tasks.outcomes import (
-    CELLS,
-    STUDY,
-    hold_folder,
-    read_outcome,
-    refuse_foreign,
-    write,
-)
+from decentral_dp.tasks.outcomes import CELLS, hold_folder, read_outcome
 from decentral_dp.tasks.parallel import Workers, cores
-
-
-class StudyManifest(NamedTuple):
-    """A study that was begun in a folder.
-
-    Args:
-        study: as it was loaded.
-        cells: digest of its cells.
-        jobs: processes that were asked for; None for one per core.
-    """
-
-    study: Study
-    cells: str
-    jobs: int | None
-
-
-def digest_of_cells(keys: Sequence[str]) -> str:
-    """Hash the cells of a study.
-
-    Args:
-        keys: of its cells, in order; empty for one whose scenario is refused. What each says of the package plays no
-            part: cells of another state of it are computed anew.
-
-    Returns:
-        32 hexadecimal digits.
-
-    Example:
-        >>> digest_of_cells(["settings-inputs-package"]) == digest_of_cells(["settings-inputs-another"])
-        True
-    """
-    return digest(json.dumps([key.rpartition("-")[0] for key in keys]).encode())
-
-
-def write_manifest(out: Path, manifest: StudyManifest) -> None:
-    """Put on record what is asked, before any cell is computed. out: the folder of the study."""
-    study = manifest.study.model_dump(mode="json", exclude_none=True, by_alias=True)
-    for table in (study, *study["variants"]):
-        name = table.get("scenario", "")
-        # It may go on from another working folder.
-        if not (manifest.study.folder / name).is_file() and Path(name).is_file():
-            table["scenario"] = str(Path(name).resolve())
-    write(out, Path(STUDY).stem, manifest._asdict() | {"study": study, "folder": str(manifest.study.folder)})
-
-
-def read_manifest(out: Path) -> StudyManifest:
-    """Read what a study that is not complete was asked.
-
-    Args:
-        out: the folder of the study.
-
-    Raises:
-        InputError: there is no such study, it is complete, or the file is not what was written.
-    """
-    path = out / STUDY
-    if not path.is_file():
-        if (out / "study.toml").is_file():
-            raise InputError(f"resume: the study in {out} is complete; give the folder of one that was interrupted.")
-        raise InputError(
-            f"resume: {out} does not say which study was begun in it, because an earlier version of decentral_dp did "
-            f"not write {STUDY}, or the file is gone. Finished cells are kept: give the same study with --out {out} "
-            "again."
-        )
-    with refuse_foreign(path, f"Finished cells are kept: give the same study with --out {out} again."):
-        request = read_outcome(out, path.stem)
-        study = Study.model_validate(request["study"])
-        study._folder = Path(request["folder"])
-        return StudyManifest(study, request["cells"], request["jobs"])
 
 
 def conduct(
@@ -119,7 +40,6 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     progress: Callback | None = None,
-    manifest: StudyManifest | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
@@ -129,7 +49,6 @@ def conduct(
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
         progress: called with a `Progress` of "cells".
-        manifest: what the folder says of this study, where it goes on by its folder; its cells must be what they were.
 
     Returns:
         Tables and verdicts.
@@ -143,12 +62,12 @@ def conduct(
         varied, listed = check_study(study)
         Workers(address=address).check()
         with _folder_of_cells(out) as folder:
-            keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress, manifest)
+            keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress)
             return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
         finished = sum(1 for _ in (out / CELLS).glob("*.json"))
         raise Stopped(
-            f'Interrupted; {finished} finished cells are kept in {out}, and "decentral-dp resume {out}" goes on.'
+            f"Interrupted; {finished} finished cells are kept in {out}. The same study with --out {out} resumes."
         ) from None
 
 
@@ -158,12 +77,8 @@ def _folder_of_cells(out: Path) -> Iterator[Path]:
     folder = out / CELLS
     with ExitStack() as stack:
         try:
-            if os.path.lexists(out) and not out.is_dir():
-                raise InputError(f"--out: {out} is a file. Give a folder.")
-            if out.is_dir() and any(out.iterdir()) and not folder.is_dir():
-                raise InputError(
-                    f"--out: {out} holds something else than a study. Give a new folder, or that of a study."
-                )
+            if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
+                raise InputError(f"--out: {out} is no study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is under way. Wait until it ends, or end it first.")
@@ -180,16 +95,8 @@ def _compute_cells(
     jobs: int | None,
     address: str | None,
     progress: Callback | None,
-    manifest: StudyManifest | None,
 ) -> tuple[list[str], list[Record], int]:
     """The key and the record of every cell, and how many of them were not in the folder."""
-    out = folder.parent
-    if manifest is not None and not has_salt(folder):
-        raise InputError(
-            f"resume: {folder / SALT}, by which the study in {out} knows its files, is gone, or an earlier version of "
-            f"decentral_dp wrote none. Give the same study with --out {out} again; cells that read files are computed "
-            "anew."
-        )
     salt, named = salt_in(folder), named_measures(study)
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
     tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
@@ -198,13 +105,6 @@ def _compute_cells(
     if len(refused) == len(tasks):
         # Such as a key that no scenario has.
         raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
-    if manifest is not None and digest_of_cells(keys) != manifest.cells:
-        raise InputError(
-            f"resume: the scenario {study.scenario}, another one of the study, or a file that one names has "
-            f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
-            f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
-        )
-    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs))
     # Cells that come to the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
@@ -269,28 +169,8 @@ def _write(
     for name, text in texts.items():
         write_whole(out / name, text.encode())
     write_whole(out / "study.toml", to_toml(study, out).encode())
-    # It is complete, and nobody goes on with it.
-    (out / STUDY).unlink(missing_ok=True)
     return findings
 
 
 def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
-
-
-def resume_study(folder: Path, progress: Callback | None = None) -> Findings:
-    """Go on with a study that was interrupted: finished cells are kept, the others are computed.
-
-    Args:
-        folder: of the study.
-        progress: called with a `Progress` of "cells".
-
-    Returns:
-        As without the interruption.
-
-    Raises:
-        InputError: the folder holds no such study, it is complete or under way, or one of its scenarios has changed.
-        Stopped: interrupted again.
-    """
-    manifest = read_manifest(folder)
-    return conduct(manifest.study, folder, manifest.jobs, progress=progress, manifest=manifest)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -29,13 +27,7 @@ def study_command(study: str, override: Sequence[str], out: Path | None, jobs: i
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
         findings = conduct(loaded, folder, jobs, address, progress)
-    return print_ended(findings)
-
-
-def print_ended(findings: Findings, quiet: bool = False) -> bool:
-    """Print a study, unless quiet. Gives whether a cell of it ended well."""
-    if not quiet:
-        print_findings(findings)
+    print_findings(findings)
     return len(findings.failed) < len(findings.cells)
 
 
@@ -47,8 +39,19 @@ def print_findings(findings: Findings) -> None:
     out.print(Text(findings.study.title or "Study", style="bold"), counts)
     if len(failed):
         out.print()
-        _print_failed(out, failed, total)
-    _print_means(out, findings)
+        out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
+        kinds = failures(failed)
+        for kind in kinds[:_MOST_REASONS]:
+            out.print(f"  {kind.cells} × {kind.sentence}{'' if kind.is_uniform else ' (for example)'}")
+        if len(kinds) > _MOST_REASONS:
+            out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
+    whole = study_table(findings.measurements)
+    if len(whole.rows) > _MOST_ROWS:
+        out.print()
+        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
+    for table in draw_means(whole, out.width) if len(whole.rows) <= _MOST_ROWS else []:
+        out.print()
+        out.print(table)
     for title, sentences in findings.gain_sentences:
         out.print()
         out.print(Text(title, style="bold"))
@@ -69,27 +72,6 @@ def print_findings(findings: Findings) -> None:
         left = "Tables and pictures" if findings.study.plots or findings.study.gains else "Tables"
         out.print(f"{left}: {findings.folder}", soft_wrap=True)
         out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
-
-
-def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
-    out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
-    kinds = failures(failed)
-    for kind in kinds[:_MOST_REASONS]:
-        out.print(f"  {kind.cells} × {kind.sentence}{'' if kind.is_uniform else ' (for example)'}")
-    if len(kinds) > _MOST_REASONS:
-        out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
-
-
-def _print_means(out: Console, findings: Findings) -> None:
-    """Combination by combination what the study measures at the end, in as many tables as the width asks for."""
-    whole = study_table(findings.measurements)
-    if len(whole.rows) > _MOST_ROWS:
-        out.print()
-        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
-        return
-    for table in draw_means(whole, out.width):
-        out.print()
-        out.print(table)
 
 
 def draw_means(whole: TextTable, width: int) -> list[Table]:

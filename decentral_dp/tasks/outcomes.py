@@ -1,8 +1,4 @@
-"""Outcomes of keyed tasks on disk, beside the request; the same request resumes them.
-
-Tasks are the cells of a study. Outcomes have a file each in a folder (`write` and `read_outcome`), and so has the
-request.
-"""
+"""Outcomes of keyed tasks on disk, a file each (`write` and `read_outcome`). Tasks are the cells of a study."""
 
 from __future__ import annotations
 
@@ -20,8 +16,8 @@ from decentral_dp.files.locks import HAS_LOCKS, lock_file
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import plain
 
-# Names that tell that a folder is of a study: what it was asked, and its cells.
-STUDY, CELLS = "begun.json", "cells"
+# A folder that has it is of a study.
+CELLS = "cells"
 
 
 def number(stored: Any) -> float:
@@ -71,25 +67,6 @@ def read_outcome(folder: Path, key: str) -> Any:
         return None
     text = rest.removesuffix("\n")
     return json.loads(text) if head == digest(text.encode()) else None
-
-
-@contextmanager
-def refuse_foreign(path: Path, mend: str) -> Iterator[None]:
-    """Read what was asked inside this: where a file is not what was written, one sentence says so.
-
-    Args:
-        path: of the file.
-        mend: a sentence on what to do instead.
-
-    Raises:
-        InputError: whatever of it cannot be read.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"resume: {path} is not what was written. {mend}") from None
 
 
 @contextmanager

@@ -21,4 +21,4 @@ from decentral_dp.topology.topology import (
     in_turn,
     time_varying,
 )
-from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule
+from decentral_dp.topology.weights import WEIGHTS, WeightRule

@@ -27,7 +27,7 @@ import numpy as np
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_array, read_arrays, refuse_above, regular
-from decentral_dp.topology.graphs import GENERATORS, Array, Graph, unknown
+from decentral_dp.topology.graphs import Array, Graph, unknown
 from decentral_dp.topology.networkx_graphs import Link, collect, finite, numbering, read_networkx
 from decentral_dp.user_code import USER_ERRORS
 
@@ -48,16 +48,12 @@ def find_named(name: str) -> Path:
     """Find the file of a network that comes with the package.
 
     Raises:
-        InputError: no such network; the message has the nearest name, or says that it is a generator.
+        InputError: no such network; the message has the nearest name.
 
     Example:
         >>> find_named("abilene").name
         'abilene.graphml'
     """
-    if name in GENERATORS:
-        raise InputError(
-            f'topology.file: "{name}" is a generator, and no file; replace file by kind = "{name}" and agents.'
-        )
     if name not in names():
         raise unknown("topology.file", name, names())
     return shipped_folder("topologies") / f"{name}.graphml"

@@ -206,9 +206,6 @@ Probability = Annotated[float, Gt(0), Le(1), Doc("probability of each link")]
 Rows = Annotated[int, Ge(2), Doc("agents of a column")]
 Columns = Annotated[int, Ge(2), Doc("agents of a row")]
 
-# Keys of every topology with a kind.
-SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
-
 
 def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Check given values of the parameters that are keys of a function, and fill in defaults.
@@ -245,32 +242,6 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
             problem = "is missing" if got is None else f"= {got!r}"
             raise InputError(f"{subject}: {name} {problem}, wanted {type_in_words(key.type)}.") from None
     return filled
-
-
-def unknown_key(key: str, kind: str, parameters: Iterable[str]) -> InputError:
-    """Make the error for a key of a topology that its graph does not take.
-
-    Args:
-        key: the unknown one.
-        kind: of the graph.
-        parameters: what that kind takes beside `SHARED`.
-
-    Returns:
-        The error, with the nearest key, and how to replace the graph as a whole.
-
-    Example:
-        >>> print(unknown_key("agent", "star", []))
-        topology.agent: star takes no such key; did you mean "agents"? It takes agents, weights, seed, directed, \
-over_time, drop, offline, delay, compression. To take another graph, replace the whole table: topology = {kind = \
-"star", agents = 10}.
-    """
-    known = [*parameters, *SHARED]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f'did you mean "{near[0]}"? It' if near else "it"
-    return InputError(
-        f"topology.{key}: {kind} takes no such key; {hint} takes {', '.join(known)}. To take another graph, replace "
-        f'the whole table: topology = {{kind = "{kind}", agents = 10}}.'
-    )
 
 
 def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:
@@ -686,12 +657,8 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     if kind not in GENERATORS:
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
-    for key, number in (("topology.agents", agents), ("seed", seed)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
-            raise InputError(f"{key}: got {number!r}, expected a whole number of at least 0.")
-    agents = int(agents)
-    least, hint = generator.min_agents, ' or kind = "complete" for one agent alone' if agents == 1 else ""
-    require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more{hint}")
+    agents, least = int(agents), generator.min_agents
+    require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more")
     # A connected graph has no fewer.
     require_room(kind, agents - 1)
     chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)

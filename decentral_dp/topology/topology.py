@@ -12,10 +12,10 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
-from decentral_dp.topology.graph_files import MATRICES, find_file, names, read_graph, read_matrix
+from decentral_dp.topology.graph_files import MATRICES, find_file, read_graph, read_matrix
 from decentral_dp.topology.networkx_graphs import numbering_note, read_networkx
 from decentral_dp.topology.spectrum import laplacian_ends
-from decentral_dp.topology.weights import directed_spectrum, of_a_rule, weigh
+from decentral_dp.topology.weights import directed_spectrum, weigh
 
 # A resampled graph may have any link, and its union has all.
 _MOST_RESAMPLED = 5000
@@ -149,17 +149,6 @@ def build_topology(
         >>> build_topology("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
         'constant 0.25'
     """
-    if kind not in graphs.GENERATORS and kind in names():
-        raise InputError(
-            f'topology.kind: "{kind}" is a network that comes with the package. Fix: replace kind and agents by '
-            f'file = "{kind}".'
-        )
-    generator = graphs.GENERATORS.get(kind)
-    taken = [p.name for p in generator.parameters] if generator else list(params or {})
-    for key in params or {}:
-        if key not in taken:
-            rule = of_a_rule(key)
-            raise InputError(f"topology.{key}: {rule}.") if rule else graphs.unknown_key(key, kind, taken)
     graph = graphs.generate(kind, agents, params or {}, seed)
     return _topology(kind, graph, weights, graphs.GENERATORS[kind].is_connected, directed)
 

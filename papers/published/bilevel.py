@@ -15,10 +15,8 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import (
     dp_bilevel,
     exponential_mechanism,
-    gradient_norm_exponential_mechanism,
     regularised_exponential_mechanism,
     second_order_dp_bilevel,
-    single_draw,
     warm_start,
 )
 from decentral_dp.central.programs import Calibration
@@ -105,7 +103,7 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     claim = "Equation 4 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
+        return one_draw(self.law(context), equation_4_scale(context, epsilon))
 
 
 def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
@@ -143,7 +141,7 @@ class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism
 
 
 @final
-class PublishedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
+class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism):
     """The fields and steps of `GradientNormMechanism`, at the published scale.
 
     Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one
@@ -158,9 +156,7 @@ class PublishedGradientNormMechanism(gradient_norm_exponential_mechanism.Gradien
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
-        return one_draw(
-            self.law(context, single_draw.no_score), published_lipschitz(constants_of(context), 1) / epsilon
-        )
+        return one_draw(self.law(context), published_lipschitz(constants_of(context), 1) / epsilon)
 
 
 @final
@@ -177,7 +173,7 @@ class PublishedGridWalk(grid_walk.GridWalk):
     claim = "Theorem B.15 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        law, scale = self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon)
+        law, scale = self.law(context), equation_4_scale(context, 0.5 * epsilon)
         law.check(scale)
         return one_draw(law, scale)
 
@@ -201,7 +197,7 @@ class PublishedWarmStart(warm_start.WarmStart):
         return PublishedSecondOrder(self.x, start=self.start)
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        start = one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon))["x"]
+        start = one_draw(self.law(context), equation_4_scale(context, 0.5 * epsilon))["x"]
         return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.bounded import transpose
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.simulation.statements.gossip import smallest_noise
+from decentral_dp.simulation.statements.job import smallest_noise
 from decentral_dp.simulation.statements.statement import PaperClaim
+from papers.published.lipschitz import LipschitzConstants, bound_directions, clip_to_box, lipschitz_constants
 from papers.published.private_state import endless_remainder, private_state
 from papers.published.theorems import theorem_4_5
 
@@ -119,7 +120,12 @@ def track_unreleased(
 @final
 @dataclass(frozen=True)
 class PublishedLdpDsbo(dp.Algorithm):
-    """x, y, z: step sizes λ. start: constants, 0 where absent.
+    """LDP-DSBO as published: noise on what is received, and none on an agent's own values.
+
+    Args:
+        x, y, z: step sizes λ.
+        box: variable → bound on the points at which directions are evaluated.
+        constants: of the problem inside the box; None if there are none.
 
     With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised
     point:
@@ -137,9 +143,14 @@ class PublishedLdpDsbo(dp.Algorithm):
     x: dp.StepSize
     y: dp.StepSize
     z: dp.StepSize
+    box: Mapping[str, float] = dp.internal(default_factory=dict)
+    constants: LipschitzConstants | None = dp.internal(None)
 
     protocol = "published"
     channels = dp.CHANNELS
+
+    def for_problem(self, problem: Problem, box: Mapping[str, float], radius: float | None) -> Self:
+        return replace(self, box=box, constants=lipschitz_constants(problem, box, radius))
 
     def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.LdpDsboState:
         # A private state remembers every batch it met, so it is bounded from the start.
@@ -147,7 +158,11 @@ class PublishedLdpDsbo(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.LdpDsboState) -> dp.GossipSteps[ldp_dsbo.LdpDsboState]:
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
-        d = dataset.oracle(t, s.x, s.y, s.z)
+        state: Any = s
+        at = {c: clip_to_box(v, c, self.box) for c, v in zip(dp.CHANNELS, state, strict=True)}
+        d = dataset.oracle(t, **at)
+        if self.constants is not None:
+            d = bound_directions(self.constants, dataset.averaged_counts(t), at, d)
         return ldp_dsbo.step_along(
             (self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, s, neighbour_sum, d
         )
@@ -160,7 +175,7 @@ class PublishedLdpDsbo(dp.Algorithm):
         shares = (public.rounds, public.neighbour_weight.size)
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         still = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
-        if public.constants is None and still:
+        if self.constants is None and still:
             # What one record reaches, and when, would be another recursion for every set of variables that rest.
             raise dp.InputError(
                 f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is priced for "
@@ -168,7 +183,7 @@ class PublishedLdpDsbo(dp.Algorithm):
             )
         out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
         for split in dp.SPLITS:
-            if public.constants is None:
+            if self.constants is None:
                 # After one round only the channels that read such records have met one; then it is in everything.
                 met = {
                     c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
@@ -179,7 +194,7 @@ class PublishedLdpDsbo(dp.Algorithm):
                     out[c][split][0] = np.inf if met[c] else 0.0
                 continue
             change = private_state(
-                public.constants, steps, public.neighbour_weight, public.averaged_counts, public.rounds, split
+                self.constants, steps, public.neighbour_weight, public.averaged_counts, public.rounds, split
             )
             for v, c in enumerate(dp.CHANNELS):
                 out[c][split] = change[1:, :, v]
@@ -211,7 +226,7 @@ class PublishedLdpDsbo(dp.Algorithm):
 
     def endless_stream(self, job: GossipJob) -> float | None:
         """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
-        if job.constants is None or job.stream.kind != "accumulate":
+        if self.constants is None or job.stream.kind != "accumulate":
             return None
         rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
@@ -220,10 +235,10 @@ class PublishedLdpDsbo(dp.Algorithm):
         weights, worst = np.unique(job.topology.neighbour_weight), 0.0
         counts = dict.fromkeys(dp.SPLITS, job.stream.warm_start + batch * t)
         for split in dp.SPLITS:
-            sensitivity = private_state(job.constants, steps, weights, counts, rounds, split)
+            sensitivity = private_state(self.constants, steps, weights, counts, rounds, split)
             spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
             for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
-                left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
+                left = endless_remainder(self.constants, steps, float(weight), last, rounds, batch, noise, split)
                 worst = max(worst, float(paid) + left)
         return worst
 

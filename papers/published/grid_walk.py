@@ -27,20 +27,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.bilevel.single_draw import (
-    DrawState,
-    SingleDraw,
-    charge,
-    no_score,
-    release_draw,
-)
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.selection import Function, SelectionBounds, best_point, per_axis
 from decentral_dp.errors import InputError
@@ -165,14 +159,11 @@ class GridWalk(SingleDraw):
             )
         return replace(self, candidates=cells, inner=steps), context
 
-    def law(self, context: dp.CoordinatorContext, score: Function) -> GridWalkSelection:
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> GridWalkSelection:
         box = self.box(context)
         facts = SelectionBounds.of_value(bounds_of(context), box.low, box.high)
+        score: Any = getattr(pool, "scores", None)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
-        pool = yield dp.Pool()
-        return (yield from release_draw(self.law(context, pool.scores)))
-
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        return charge(self.law(context, no_score), _UNPROVEN)
+        return charge(self.law(context), _UNPROVEN)

@@ -13,7 +13,6 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
 from decentral_dp.central.minimax import (
     double_spider,
-    dp_sgd_dual,
     dp_sgda,
     dp_spider,
     privatediff,
@@ -430,7 +429,7 @@ class PublishedDpSpider(dp_spider.DpSpider):
 
 
 @final
-class PublishedDpSgdDual(dp_sgd_dual.DpSgdDual):
+class PublishedDpSgdDual(dp_spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
     The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of

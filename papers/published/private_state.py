@@ -27,9 +27,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy
 
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, LipschitzConstants, Split
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.schedules import StepSize
+from papers.published.lipschitz import LipschitzConstants
 
 # Of an eigenvalue from 1, below which the inverse of I less the matrix has no correct digits left to rely on.
 _SMALLEST_GAP = 1e-9

@@ -36,7 +36,9 @@ def test_every_file_of_a_setting_that_states_an_entry_is_registered(setting: str
         if any(line.startswith(("ENTRY = ", "ENTRIES = ")) for line in path.read_text(encoding="utf-8").splitlines())
     }
     registered = [entry for entry in ALGORITHMS.values() if entry.setting == setting]
-    assert {entry.module_name for entry in registered} == {f"{algorithms._FOLDERS[setting]}.{stem}" for stem in stated}
+    assert {entry.algorithm.__module__ for entry in registered} == {
+        f"{algorithms._FOLDERS[setting]}.{stem}" for stem in stated
+    }
 
 
 def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,7 @@ class Pairs:
     y: StepSize = option("λ, of y along the lower gradient")
 
     channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "size"}}
-
-    def size(self, t, agents):
-        return np.where(agents % 2 == 0, 1.0, 0.5) * self.y(t)
+    RELEASES = {"y": {"lower_grad_y": "y"}}
 
     def init(self, dataset, x, y):
         return State(x, y)
@@ -96,7 +93,7 @@ class Pairs:
         theirs = heard.select(heard.agents == partner[heard.rows])
         y = own.y.copy()
         y[theirs.rows] = 0.5 * (own.y[theirs.rows] + theirs.values.y)
-        return State(s.x, y - self.size(t, dataset.agents)[:, None] * dataset.batch(t).lower_grad_y(s.x, y))
+        return State(s.x, y - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
 @dataclass(frozen=True)
@@ -166,11 +163,10 @@ def masks(job: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_price_is_as_derived_by_hand(name: str, scenario: Any) -> None:
-    """Gaussian releases compose by Σμ²; one record moves agent i's release by λ_i·2C/N_i, and what is not sent by 0."""
+    """Gaussian releases compose by Σμ²; one record moves agent i's release by λ·2C/N_i, and what is not sent by 0."""
     job = built(scenario(name))
     sent = masks(job)[1:]
-    lone = np.ones(M) if name != "Pairs" else np.where(np.arange(M) % 2 == 0, 1.0, 0.5)
-    mu = lone * STEP * 2.0 * CLIP / job.counts["train"] / SIGMA
+    mu = STEP * 2.0 * CLIP / job.counts["train"] / SIGMA
     by_hand = gaussian_epsilon(mu * np.sqrt(sent.sum(axis=0)), 1e-5)
     # The grid adds √d·2⁻¹⁶ to a release's μ at most.
     np.testing.assert_allclose(epsilon_of(job.ledger, 1e-5), by_hand, rtol=2e-3, atol=1e-12)

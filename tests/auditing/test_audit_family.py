@@ -26,7 +26,6 @@ from tests.support.transcript_settings import (
     STEP,
     Quieter,
     Setting,
-    lower_bound,
 )
 
 
@@ -155,14 +154,3 @@ def test_a_forgotten_clip_shows() -> None:
     for name in ("ma_dsbo", "dp_dsgd"):
         shown, certified = Setting(name, copies=600, size=0.2, problem=Unclipped(2)).audit()
         assert shown > certified
-
-
-def test_the_statistics_find_what_is_there() -> None:
-    """Randomised response at ε = 1, and with a δ: the bound comes close and stays below, in either direction."""
-    rng = np.random.default_rng(3)
-    truth = np.e / (1 + np.e)
-    first = (rng.random(40_000) < truth).astype(float)
-    second = (rng.random(40_000) < 1 - truth).astype(float)
-    assert 0.9 <= lower_bound(first, second, 0.0) <= 1.0
-    assert 0.9 <= lower_bound(-second, -first, 0.0) <= 1.0
-    assert 0.5 < lower_bound(first, second, 0.1) < 0.9

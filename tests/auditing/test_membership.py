@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import decentral_dp
-from decentral_dp.auditing import membership
 from decentral_dp.auditing.membership import (
     AttackScores,
     attack_run,
@@ -379,37 +378,6 @@ def test_bilevel_runs_that_cannot_be_compared_are_refused(scenario: Callable[...
     assert require_attackable(build(load(many))) is None
     regression = scenario(problem={"kind": "quadratic"})
     assert "has no classifier" in refusal(regression)
-
-
-def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
-    scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # A sample of 60, half of each.
-    monkeypatch.setattr(membership, "_MOST_BILEVEL", 60)
-    wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
-    done = decentral_dp.run(wanted)
-    one, again = attack_run(done.simulation(), done.published), attack_run(done.simulation(), done.published)
-    assert (one.members, one.nonmembers) == (30, 30)
-    assert one.auc == again.auc
-    monkeypatch.setattr(membership, "_MOST_BILEVEL", 10**6)
-    whole = attack_run(done.simulation(), done.published)
-    assert whole.nonmembers == done.simulation().shards.test.size
-    # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
-    assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
-    monkeypatch.setattr(membership, "_MOST_BILEVEL", 60)
-    found = infer_membership(left(wanted, tmp_path / "run"), 1)
-    assert f"60 of {whole.members + whole.nonmembers} records are scored" in " ".join(sentences(found))
-
-
-def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Records(NamedTuple):
-        value: Any
-
-    monkeypatch.setattr(membership, "_MOST_BILEVEL", 100)
-    few, many = membership._sample(Records(np.arange(500.0)), Records(np.arange(20.0)))
-    assert len(few.value) == 80
-    assert many.value.tolist() == list(range(20))
-    assert len(set(few.value)) == 80
 
 
 def test_a_lower_level_that_is_not_published_gives_no_model() -> None:

@@ -159,12 +159,6 @@ def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
     assert (frame["certified"] <= frame["certified_total"]).all()
 
 
-def test_float64_adds_little() -> None:
-    job: Any = job_of()
-    steps = steps_of(job, job.algorithm, job.problem)
-    assert 0.0 < (steps.rounding / steps.noise).max() < 1e-3
-
-
 def test_pairs_that_look_alike_have_one_price() -> None:
     """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
     job: Any = job_of("squared", **{"topology.kind": "ring"})
@@ -264,9 +258,3 @@ def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
         decentral_dp.network_view("classification")
     settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
     assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()
-
-
-def test_what_would_take_minutes_is_refused_at_once() -> None:
-    with pytest.raises(InputError, match="40 observers"):
-        prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 900}))
-    assert prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 40}), [[0]]).steps is not None

@@ -47,7 +47,7 @@ def public(clip: Clip | None = None, reads_records: Any = None) -> Public:
     rates: Any = {"train": np.full((ROUNDS, 2), 0.25), "validation": np.full((ROUNDS, 2), 0.5)}
     clip = clip or Clip("l1", x=2.0, y=0.5, z=0.25)
     known = (ROUNDS, counts, rates, np.array([0.6, 0.4]), reads_records or READS_RECORDS)
-    return Public(*known, clip, None, P, Q, np.arange(2), Network(sp.csr_array((2, 2))))
+    return Public(*known, clip, P, Q, Network(sp.csr_array((2, 2))))
 
 
 def slack(n: float, width: int) -> float:
@@ -73,13 +73,6 @@ def test_one_use_moves_by_twice_its_clip_over_the_count(term: str, bound: float,
             n = TRAIN[t[r], g]
             assert change[r, g] == pytest.approx(2 * abs(factor[r]) * bound / n * slack(n, width), rel=1e-15)
             assert reach[r, g] == abs(factor[r]) * bound
-
-
-def test_factors_may_differ_between_agents() -> None:
-    factor = np.array([[1.0, 2.0], [3.0, 4.0]])
-    change, reach = use_sensitivity(public(), "train", Use("lower_grad_y", factor, np.array([0, 2])))
-    np.testing.assert_allclose(change, factor * 2 * 0.5 / TRAIN[[0, 2]], rtol=1e-12)
-    np.testing.assert_array_equal(reach, factor * 0.5)
 
 
 def test_uses_add_up_kind_by_kind() -> None:

@@ -11,6 +11,7 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
+from decentral_dp.auditing.audit import score_of
 from decentral_dp.auditing.losses import (
     choice_epsilon,
     membership_of,
@@ -21,7 +22,6 @@ from decentral_dp.auditing.losses import (
     separate,
 )
 from decentral_dp.auditing.neighbours import farthest
-from decentral_dp.auditing.runs import score_of
 from decentral_dp.auditing.transcripts import (
     Law,
     Membership,
@@ -155,10 +155,10 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
 
 def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
     neighbours = neighbours_of("minibatch_torus", MINIBATCH)
-    score = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
-    assert score.is_likelihood
+    score, is_likelihood = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
+    assert is_likelihood
     job: Any = neighbours.first
-    found = [score.function(observe(job.with_root(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
+    found = [score(observe(job.with_root(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
     assert np.isfinite(found).all()
     assert np.any(np.array(found) != 0.0)
 

@@ -19,7 +19,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.sensitivity_rules import fading
-from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
+from decentral_dp.bounded import Bounded, Sensitivity, memory_slack, summation_slack
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
@@ -33,6 +33,7 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.gossip import PublishedLdpDsbo
+from papers.published.lipschitz import LipschitzConstants, lipschitz_constants
 from papers.published.private_state import private_state
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import realised_change, replay
@@ -82,8 +83,8 @@ def test_boxing_z_alone_does_not_bound_the_printed_protocol() -> None:
     problem = LogisticHyperparameter(1)
     for missing in "xyz":
         box = {c: v for c, v in {"x": 0.0, "y": 1.0, "z": 1.0}.items() if c != missing}
-        assert problem.constants(box, 1.0) is None
-    assert problem.constants({"x": 0.0, "y": 1.0, "z": 1.0}, None) is None
+        assert lipschitz_constants(problem, box, 1.0) is None
+    assert lipschitz_constants(problem, {"x": 0.0, "y": 1.0, "z": 1.0}, None) is None
 
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
@@ -93,6 +94,7 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
     box = {"x": 0.0, "y": 1.0, "z": 1.0}
     problem, stream = LogisticHyperparameter(d), Stream("accumulate", batch=1)
     algorithm = PublishedLdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3))
+    algorithm = algorithm.for_problem(problem, box, 1.0)
     best = 0.0
     for trial in range(80):
         data = {k: rng.dirichlet(np.full(d, 0.3), n) * rng.choice([-1, 1], (n, d)) for k in ("train", "validation")}
@@ -106,8 +108,7 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
             runs.append(
                 replay(
                     algorithm, problem, records["train"], records["validation"], rounds=rounds, neighbour_weight=0.6,
-                    own=own, received=received, clip=Clip("l1"), stream=stream, box=box,
-                    constants=problem.constants(box, 1.0),
+                    own=own, received=received, clip=Clip("l1"), stream=stream,
                 )
             )  # fmt: skip
         for channel, sizes in realised_change(*runs).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
@@ -120,14 +119,3 @@ def test_cost_is_linear_in_edges(benchmark: Any, few: int, many: int, limit: flo
     """Time per edge and round on a ring."""
     times = fastest([rounds_of(host(m, 10**6)) for m in (few, many)], 6)
     report(benchmark, f"time per edge of {many} agents, of that of {few}", times[1] / many / (times[0] / few), limit)
-
-
-def test_memory_of_a_hundred_thousand_agents(benchmark: Any) -> None:
-    """Peak in numpy's and Python's allocations over 20 rounds."""
-    tracemalloc.start()
-    one_round = rounds_of(host(100_000, 10**6))
-    for _ in range(20):
-        one_round()
-    peak = tracemalloc.get_traced_memory()[1] / 2**20
-    tracemalloc.stop()
-    report(benchmark, "MiB of 10⁵ agents", peak, 1536.0)

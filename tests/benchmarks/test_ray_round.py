@@ -1,11 +1,9 @@
-"""Rounds of the Ray engine: against bare actor calls along the same graph, against one process, and in memory."""
+"""Rounds of the Ray engine: against bare actor calls along the same graph, and against one process."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ import ray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, Snapshot, agent_blocks, boundaries
-from decentral_dp.engines.ray import Actor, RayEngine, _begin, _drive, _Driver
+from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, agent_blocks, boundaries
+from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver
 from decentral_dp.engines.ray_cluster import start_actors
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -43,38 +41,6 @@ def nodes() -> list[AgentNode]:
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
     cut = agent_blocks(ring(AGENTS), [1] * AGENTS)
     return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
-
-
-def grown(rounds: int, looks: int) -> list[dict[str, float]]:
-    """Sizes of the head's processes and of the driver after equal shares of the rounds, in MiB."""
-    found: list[dict[str, float]] = []
-
-    def look(snapshot: Snapshot) -> bool:
-        if snapshot.round:
-            found.append({name: _resident(number) for name, number in _processes().items()})
-        return False
-
-    RayEngine().run(nodes(), rounds, RunControl([rounds * k // looks for k in range(1, looks + 1)], look))
-    return found
-
-
-def _processes() -> dict[str, int]:
-    """Of the Ray that this process has started, by name."""
-    found = {"driver": os.getpid()}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (place / "comm").read_text().strip()
-            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        if name in ("gcs_server", "raylet") and int(parent) == os.getpid():
-            found[name] = int(place.name)
-    return found
-
-
-def _resident(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024.0 for line in lines if line.startswith("VmRSS"))
 
 
 class Bare:
@@ -132,9 +98,3 @@ def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> N
     with threadpool_limits(limits=1):
         (here,) = fastest([lambda: LocalEngine().run(whole, 100)], 4)
     report(benchmark, "1000 agents in two Ray actors, of one process", there / here, 1.3)
-
-
-def test_memory_of_the_head(benchmark: Any, ray_cluster: None) -> None:
-    """Ten actors, 100 000 calls: the processes of the head after all of them, against after half."""
-    first, last = (sum(size.values()) for size in grown(rounds=10_000, looks=2))
-    report(benchmark, "memory of the head after 100 000 actor calls, of that after half", last / first, 1.1)

@@ -188,8 +188,6 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
         exact = Exact(case, x, train, validation)
         form = 0.5 * x @ hessian @ x - linear @ x
         assert abs(form - float(exact.upper_value(exact.minimiser()) - start)) <= error
-    with pytest.raises(InputError, match="no quadratic"):
-        pool_of(CASES["ridge"], train, validation).quadratic()
 
 
 # Sensitivities -------------------------------------------------------------------------------------------------------

@@ -81,10 +81,10 @@ REFUSED = {
     "problem.synthetic.separation=nan": "problem.synthetic.separation: got NaN, wanted a finite number",
     "topology.agents=0": "topology.agents: got 0, wanted a number of at least 1",
     "topology.kind=rign": 'did you mean "ring"',
-    "topology.degree=3": "ring takes no such key; it takes agents",
+    "topology.degree=3": 'topology (kind "ring"): got "degree"',
     "topology.agents=400": "records (expected at least one)",
     "topology.agents=9999": "cannot share 455 records",
-    "topology.agents=1": 'kind = "complete" for one agent alone',
+    "topology.agents=1": "at least 2",
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
     "topology.file=a.graphml": "give either kind",
     "topology={file='nowhere.graphml'}": "nowhere.graphml: the file cannot be read",
@@ -200,7 +200,6 @@ def own_data(tmp_path: Path) -> Path:
     rng = np.random.default_rng(5)
     rows = ["a,B c,target"] + [f"{a:.4f},{b:.4f},{'yes' if a > b else 'no'}" for a, b in rng.normal(size=(60, 2))]
     (folder / "records.csv").write_text("\n".join(rows))
-    (folder / "ranges.csv").write_text("feature,low,high\na,-3,3\nB c,-3,3\n")
     (folder / "graph.csv").write_text("source,target\n0,1\n1,2\n2,0\n2,3\n")
     (folder / "mine.toml").write_text("""
 seed = 11
@@ -209,7 +208,7 @@ kind = "logistic_hyperparameter"
 data = "records.csv"
 label = "target"
 classes = ["no", "yes"]
-scale = "ranges.csv"
+scale = { a = [-3, 3], "B c" = [-3, 3] }
 normalise = "l1"
 [topology]
 file = "graph.csv"
@@ -249,7 +248,7 @@ def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
 def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own_data)
     overrides = ["problem.data=records.csv", "problem.label=target", "problem.classes=['no','yes']"]
-    job = build(load("ring_breast_cancer", [*overrides, "problem.scale=ranges.csv", "topology.agents=4"]))
+    job = build(load("ring_breast_cancer", [*overrides, "problem.scale={'*' = [-3, 3]}", "topology.agents=4"]))
     assert job.problem.p == 2
 
 

@@ -21,7 +21,7 @@ from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.setting import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")
-SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
+SAMPLED = [n for n in MINIMAX if "rate" in (o.key for o in ALGORITHMS[n].keys)]
 
 
 def content(**changes: Any) -> dict[str, Any]:

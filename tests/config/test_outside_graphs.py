@@ -80,10 +80,7 @@ def scenario(tmp_path: Path) -> Callable[..., list[Any]]:
     [
         ("agent=5", "topology.agent: unknown key"),
         ("reech=5", 'topology.reech: unknown key; did you mean "reach"'),
-        (
-            'kind="star"',
-            "topology.reach: star takes no such key; it takes agents, weights, seed, directed, over_time, drop, ",
-        ),
+        ('kind="star"', 'topology (kind "star"): got "reach", which is not known'),
         ('kind="graphs:small"', "topology.reach: unknown key"),
     ],
 )

@@ -96,7 +96,7 @@ def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[st
     if guarantee[1] == "private":
         content["algorithm"]["protocol"] = "private"
     content["privacy"] = {"guarantee": guarantee[0], "mechanism": mechanism, **GUARANTEES[guarantee]}
-    if PROBLEMS[problem].one_level and "centring" in ALGORITHMS[algorithm].optional:
+    if PROBLEMS[problem].one_level and "centring" in (o.key for o in ALGORITHMS[algorithm].keys):
         # A clip of x is of the mean of features.
         content["algorithm"]["centring"] = True
     return as_published(content)

@@ -57,7 +57,8 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     if not entry.trusts_coordinator:
         out["privacy"]["mechanism"] = "gaussian"
     optional = {"rate": 0.3, "y": STEP, "inner": 2, "smoothness": 2.0}
-    out["algorithm"] |= {key: value for key, value in optional.items() if key in entry.optional}
+    settled = {o.key for o in entry.keys if not o.required}
+    out["algorithm"] |= {key: value for key, value in optional.items() if key in settled}
     for place, value in changes.items():
         table, _, key = place.partition("__")
         out[table][key] = value

@@ -250,7 +250,7 @@ def test_a_frame_that_is_handed_over_is_read_as_its_file(tmp_path: Path, change:
     np.testing.assert_array_equal(job.shards.features, other.shards.features)
     for mine, theirs in zip(job.shards.train, other.shards.train, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    with pytest.raises(InputError, match="topology has 3 agents"):
+    with pytest.raises(InputError, match="agent 2 has 0 train"):
         decentral_dp.build(scenario(), data=frame, set={"topology.agents": 3})
 
 

@@ -189,15 +189,10 @@ def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
     scale: dict[str, list[int]], tmp_path: Path
 ) -> None:
     written(tmp_path, "ward,crimson,no\n" + "1,2,yes\n3,4,no\n" * 20)
-    (tmp_path / "ranges.csv").write_text(
-        "feature,low,high\n" + "".join(f"{name},{low},{high}\n" for name, (low, high) in scale.items())
-    )
-    for given in (scale, "ranges.csv"):
-        problem = SCENARIO["problem"] | {"data": "mine.csv", "label": "no", "scale": given, "classes": ["no", "yes"]}
-        content = SCENARIO | {"problem": problem}
-        said = refusal(lambda content=content: build(load_scenario(content, folder=tmp_path)))
-        assert "problem.scale" in said
-        assert "crimson" not in said
+    problem = SCENARIO["problem"] | {"data": "mine.csv", "label": "no", "scale": scale, "classes": ["no", "yes"]}
+    said = refusal(lambda: build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path)))
+    assert "problem.scale" in said
+    assert "crimson" not in said
 
 
 def test_new_leaves_a_first_record_that_is_no_row_to_the_run(tmp_path: Path) -> None:

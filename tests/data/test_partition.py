@@ -169,7 +169,6 @@ def test_a_stated_share_overrides_the_split_column() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda d: partition(d, 7, "iid", 0), r"7 agents cannot share 6 records"),
         (lambda d: partition(d, 2, {"kind": "column", "name": "agent"}, 0), r"'test' has no agent column"),
         (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
         (

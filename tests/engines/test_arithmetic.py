@@ -44,11 +44,13 @@ def test_blocks_that_round_differently_release_the_same_draws_on_the_same_grid(
     given = scenario(run={"blocks": 2}, algorithm={"rounds": 4}, privacy={"mechanism": mechanism})
     plain = decentral_dp.run(given)
     add_noise = ScheduledReleaser._add_noise
-    cells = list[float]()
+    cells, blocks = list[float](), list[ScheduledReleaser]()
 
     def rounded_otherwise(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
         released, whole = add_noise(self, index, bounded, widths, noise)
-        if 0 in self._agents:
+        if self not in blocks:
+            blocks.append(self)
+        if self is blocks[0]:
             return released, whole
         up = {
             c: replace(v, private=v.private * (1.0 + 2.0**-52), public=v.public * (1.0 + 2.0**-52))

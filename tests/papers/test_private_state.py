@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.algorithms.sensitivity_rules import fading
-from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.schedules import StepSize
+from papers.published.lipschitz import LipschitzConstants
 from papers.published.private_state import endless_remainder, private_state
 from tests.support.schedules import (
     FIRST_DECAY,

@@ -13,8 +13,6 @@ from dp_accounting.pld import pld_privacy_accountant
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.algorithms.protocol import StepSize
 from tests.support.naive import finished
 from tests.support.published import scenario_file
 
@@ -148,13 +146,6 @@ def test_a_target_is_met_by_all_rounds_together() -> None:
     assert 2.99 < job.budget.epsilon.max() <= 3.0
     scales = job.noise["y"].deviations(np.arange(1, ROUNDS + 1))[:, 0]
     np.testing.assert_allclose(scales / scales[0], numbers()[2] / numbers()[2][0], rtol=1e-12)
-
-
-def test_objects_have_points_too() -> None:
-    points = tuple((t, factor) for t, factor in STEP["points"])  # type: ignore[attr-defined]
-    whole = decentral_dp.run(content())
-    handed = decentral_dp.run(content(), algorithm=DpDsgd(StepSize(0.5, 0.2, points)))
-    np.testing.assert_allclose(handed.ledger["sensitivity"], whole.ledger["sensitivity"], rtol=1e-12)
 
 
 def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:

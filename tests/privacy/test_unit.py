@@ -645,7 +645,7 @@ def test_poisson_samples_without_a_price_are_refused(change: Any, why: str) -> N
 
 
 def test_an_audit_does_not_follow_coins() -> None:
-    with pytest.raises(InputError, match="coins"):
+    with pytest.raises(InputError, match="Poisson"):
         decentral_dp.audit(content({}, "dp_dsgd", COINS), runs=20)
 
 

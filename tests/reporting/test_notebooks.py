@@ -32,21 +32,6 @@ def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
     assert markup.count("data:image/png;base64,") == 2
 
 
-def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
-    guess = f"Always the commonest class: test_accuracy {run.result.baselines['test_accuracy']:.4f}."
-    assert guess in run._repr_html_()
-    noisy = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
-    assert noisy.result.learning
-    assert "What to change." in noisy._repr_html_()
-    assert noisy.result.learning[0].split(":")[0] in noisy._repr_html_()
-
-
-def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
-    summary = run.result.privacy.summary
-    assert repr(run.result) == f"<RunResult: ok, 10 rounds, {summary}>"
-    assert repr(run.result.privacy) == f"<PrivacyStatement of 10 agents: {summary}>"
-
-
 def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:
     for job in (run.simulation(), build("dp_bilevel"), build("dp_sgda")):
         for thing in (job, job.shards, job.ledger):
@@ -74,12 +59,6 @@ def test_a_plan_shows_its_guarantee_and_notes() -> None:
     assert f"Ring of 10 agents, metropolis weights: {graph}" in html.unescape(markup)
     assert plan.topology["neighbour_weight"] == pytest.approx([2 / 3] * 10)
     assert "nothing is private" in decentral_dp.plan("ring_breast_cancer_no_privacy")._repr_html_()
-
-
-def test_a_plan_without_gossip_shows_no_graph() -> None:
-    plan = decentral_dp.plan("dp_sgda")
-    assert "Graph " not in str(plan)
-    assert "links" not in plan._repr_html_()
 
 
 def test_pictures_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
@@ -135,12 +114,3 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     # Who is told already needs none.
     decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3
-
-
-def test_in_a_terminal_a_line_says_what_it_is(run: Run) -> None:
-    assert repr(run) == f"<Run '<b>a & b': ok, 10 rounds, {run.result.privacy.summary}>"
-    plan = decentral_dp.plan("ring_breast_cancer")
-    title = "Ten agents on a ring tune a regularisation, privately"
-    assert repr(plan) == f"<Plan {title!r}: ok, 150 rounds, {plan.privacy.summary}>"
-    one = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "title": "One", "seeds": 2}
-    assert repr(decentral_dp.study(one, workers=1)) == "<Findings 'One': 2 of 2 cells ended ok>"

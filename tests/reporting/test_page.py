@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
@@ -185,7 +184,7 @@ def test_every_algorithm_is_credited_to_its_own_authors(tmp_path: Path, kind: st
     assert all(work.text in cited for work in works)
     assert cited.count("@") == len(works)
     # The description of the algorithm names the first author too: an entry that cites another's paper is found.
-    described = sys.modules[entry.module_name].__doc__ or ""
+    described = sys.modules[entry.algorithm.__module__].__doc__ or ""
     assert all(work.authors.split(",")[0] in described + entry.summary for work in works), described
     others = {c.work.text for e in ALGORITHMS.values() for c in e.citations} - {work.text for work in works}
     assert not [text for text in others if text in cited]
@@ -193,16 +192,6 @@ def test_every_algorithm_is_credited_to_its_own_authors(tmp_path: Path, kind: st
         ("Theorem" in cited) == any("Theorem" in citation.part for citation in entry.citations) == (kind == "ldp_dsbo")
     )
     assert "decentral_dp's own analysis" in cited
-
-
-def test_where_a_server_asks_nobody_gossips(tmp_path: Path) -> None:
-    graph = json.loads((write_run(tmp_path / "known") / "result.json").read_text(encoding="utf-8"))["topology"]
-    text = of_algorithm(tmp_path / "run", "bsa", changes={"topology": {**graph, "central": True}}).text
-    assert "Ten agents and a server tuned" in text
-    assert "A server asks every agent; the scenario's graph plays no part" in text
-    assert "every answer to the server, at every round" in text
-    assert "gossip shrinks" not in text
-    assert "message to a neighbour" not in text
 
 
 def test_no_noise_means_no_budget(tmp_path: Path) -> None:
@@ -228,29 +217,6 @@ def test_metrics_are_listed_with_their_range_and_without_the_budget(tmp_path: Pa
     assert "3.99" not in page.text
 
 
-def test_secret_noise_is_not_called_a_simulation(tmp_path: Path) -> None:
-    privacy = privacy_of(tmp_path / "known", noise="secret")
-    text = page_of(tmp_path / "run", changes={"privacy": privacy}).text
-    assert "simulation:" not in text
-    assert "The noise key came from the operating system" in text
-
-
-@pytest.mark.parametrize(
-    ("status", "heading"),
-    [
-        ("diverged", "This run diverged after round 3 of 20."),
-        ("budget_reached", "This run stopped at its privacy cap after round 3 of 20."),
-        ("lost", "This run ended with status “lost” after round 3 of 20."),
-    ],
-)
-def test_another_status_than_ok_is_shown_with_its_reason(tmp_path: Path, status: str, heading: str) -> None:
-    changes = {"status": status, "reason": "y is not finite", "rounds_planned": 20}
-    page = page_of(tmp_path / "run", rounds=3, changes=changes)
-    assert f"{heading} y is not finite" in page.text
-    assert page.text.index(heading) < page.text.index("What was run")
-    assert "3 of 20" in page.text
-
-
 def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> None:
     entry = {"epsilon_pure": "inf", "epsilon": 2.0, "channels": {}, "records": {}}
     same = [{"agent": i, **entry} for i in range(10)]
@@ -274,24 +240,3 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="not what a run"):
         write_plots(tmp_path)
-
-
-def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_published: Path) -> None:
-    text = read_page(certified / "report.html").text
-    assert "To pass results on, copy the arrays released_… and published_… in state.npz" in text
-    assert "only after a run whose noise is secret" in text
-    assert "To pass results on" not in read_page(as_published / "report.html").text
-
-
-def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:
-    run = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=3"]), out=tmp_path / "run")
-    text = Page((tmp_path / "run" / "report.html").read_text(encoding="utf-8")).text
-    signal = run.result.privacy.signal
-    assert set(signal) == {"y", "z"}
-    after = text[text.index("Signal beside the noise") :]
-    for channel in signal.values():
-        assert f"{channel.one_release:.2g}" in after
-        assert f"{channel.all_releases:.2g}" in after
-    free = load("ring_breast_cancer_no_privacy", ["algorithm.rounds=3"])
-    decentral_dp.run(free, out=tmp_path / "free")
-    assert "Signal beside" not in (tmp_path / "free" / "report.html").read_text(encoding="utf-8")

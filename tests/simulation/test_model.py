@@ -329,7 +329,7 @@ def test_agents_without_links_have_no_model_in_common(csv: Path) -> None:
 def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     folder = csv.parent / "run"
     decentral_dp.run(_scenario(csv, SICK), out=folder)
-    assert "no result.json" in _refusal(decentral_dp.load_model, csv.parent / "none")
+    assert "result.json" in _refusal(decentral_dp.load_model, csv.parent / "none")
     result = json.loads((folder / "result.json").read_text())
     old = csv.parent / "old"
     shutil.copytree(folder, old)
@@ -344,7 +344,7 @@ def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     rewrite_result(old)
     assert "cannot be read" in _refusal(decentral_dp.load_model, old)
     (old / "state.npz").unlink()
-    assert "has no state.npz" in _refusal(decentral_dp.load_model, old)
+    assert 'state.npz" is missing' in _refusal(decentral_dp.load_model, old)
 
 
 def test_a_run_of_records_in_memory_predicts_without_them(tmp_path: Path) -> None:

@@ -156,15 +156,13 @@ def test_records_stay_where_they_are_and_are_found(
     project = home / "project"
     rows = "\n".join(f"{k % 7},{k % 5},{k % 2}" for k in range(120))
     (project / "mine.csv").write_text(f"a,b,label\n{rows}\n")
-    (project / "ranges.csv").write_text("feature,low,high,log\na,0,6,\nb,0,4,\n")
-    problem = {"data": f"{project}/mine.csv", "label": "label", "classes": [0, 1], "scale": f"{project}/ranges.csv"}
+    problem = {"data": f"{project}/mine.csv", "label": "label", "classes": [0, 1], "scale": {"a": [0, 6], "b": [0, 4]}}
     wanted = scenario(problem=problem)
     inside = decentral_dp.run(wanted, out=project / "run")
     outside = decentral_dp.run(wanted, out=tmp_path / "run")
     assert 'data = "../mine.csv"' in (project / "run" / "scenario.toml").read_text()
     assert 'data = "~/project/mine.csv"' in (tmp_path / "run" / "scenario.toml").read_text()
     for folder, run in ((project / "run", inside), (tmp_path / "run", outside)):
-        assert (folder / "inputs" / "ranges.csv").is_file()
         assert not list(folder.rglob("mine.csv"))
         assert _same(run, decentral_dp.run(folder / "scenario.toml"))
 

@@ -82,7 +82,6 @@ def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
     [
         ({"problem": {"validation": 0.3}}, "problem"),
         ({"problem": {"seed": 3}}, "problem"),
-        ({"topology": {"kind": "complete", "agents": 3}}, "topology"),
         ({"privacy": {"delta": 1e-3}}, r"privacy\.delta"),
         ({"privacy": {"guarantee": "none"}}, r"privacy\.guarantee"),
         ({"privacy": {"unit": "agent"}}, r"privacy\.unit"),
@@ -97,17 +96,15 @@ def test_a_pair_that_differs_in_more_than_its_program_is_refused(
         check_study(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
 
 
-def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> None:
-    def sides(gain: Mapping[str, Any], **changed: Any) -> Study:
-        study = make(variants=[{"name": "a"}, {"name": "b", "set": changed}])
-        return study.model_copy(update={"gains": [study.gains[0].model_copy(update=gain)]})
+def test_a_pair_differs_in_its_network_or_its_program(make: Make) -> None:
+    def sides(**changed: Any) -> Study:
+        return make(variants=[{"name": "a"}, {"name": "b", "set": changed}])
 
     network, other = {"topology": {"kind": "isolated", "agents": 3}}, {"algorithm": {"rounds": 9}}
-    check_study(sides({"between": "networks"}, **network))
-    with pytest.raises(InputError, match="differ in topology, so that their difference is not of the programs alone"):
-        check_study(sides({"between": "programs"}, **network))
-    with pytest.raises(InputError, match="differ in algorithm, so that their difference is not of the networks alone"):
-        check_study(sides({"between": "networks"}, **network, **other))
+    check_study(sides(**network))
+    check_study(sides(**other))
+    with pytest.raises(InputError, match="differ in topology and algorithm"):
+        check_study(sides(**network, **other))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError
 from decentral_dp.studies import runs
 from decentral_dp.studies.measures import NETWORK, named_measures
 from decentral_dp.studies.schema import load_study
@@ -74,9 +73,3 @@ def test_what_cannot_be_priced_is_refused_with_its_reason() -> None:
     found = decentral_dp.study(_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), workers=1)
     assert found.cells["status"].tolist() == ["refused"]
     assert found.cells["reason"].iloc[0].startswith("measure: network_epsilon ")
-
-
-@pytest.mark.parametrize("name", ["network_epsilon", "network_epsilon_distance_0", "network_epsilon_distance_x"])
-def test_names_that_nothing_measures_are_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f'"{name}" is not measured'):
-        decentral_dp.study(_study(measure=[name]), workers=1)

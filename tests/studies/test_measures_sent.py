@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.studies.measures import first_reaching
 
@@ -73,9 +72,3 @@ def test_levels_are_those_of_the_runs_own_curve(tmp_path: Path) -> None:
         assert at > 0
         mine = found[(found["seed"] == seed)].set_index("name")["value"].to_dict()
         assert mine == {"rounds_to_test_loss_0.6": at}
-
-
-@pytest.mark.parametrize("name", ["rounds_to_test_accuracy", "rounds_to_nothing_0.5", "seconds_to_test_loss_0.5"])
-def test_levels_that_nothing_measures_are_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f'"{name}" is not measured'):
-        decentral_dp.study(_study(measure=[name]), workers=1)

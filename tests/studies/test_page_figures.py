@@ -23,7 +23,6 @@ STUDY: dict[str, Any] = {
             "x": "spectral_gap",
             "y": "neighbour_weight",
             "lines": "topology.weights",
-            "points": "topology",
         },
         {
             "name": "names",

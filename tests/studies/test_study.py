@@ -33,9 +33,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.studies import figures
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
@@ -152,6 +150,15 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("plots.0.name", {"plots": [{"name": "../p", "y": "m"}]}),
     ('measure: "test_acuracy" .*"test_accuracy"', {"measure": ["ok", "test_acuracy"]}),
     ('measure: "upper_loss"', {"measure": ["upper_loss"], "kind": "plan"}),
+    *(
+        (f'measure: "{name}"', {"measure": [name]})
+        for name in (
+            "network_epsilon",
+            "network_epsilon_distance_0",
+            "rounds_to_test_accuracy",
+            "rounds_to_nothing_0.5",
+        )
+    ),
     ('plots \\(p\\).x: "topologie" .*"topology"', {"grid": {"topology": RINGS}, "plots": [PLOT | {"x": "topologie"}]}),
     ("plots \\(p\\).x: no values of single rounds", {"plots": [{"name": "p", "y": "upper_loss"}]}),
     ('plots \\(p\\).y: "spectral_gap"', {"rounds": "all", "plots": [{"name": "p", "y": "spectral_gap"}]}),
@@ -215,7 +222,7 @@ def mixed_content() -> dict[str, Any]:
         "plots": [
             {"name": "over_rounds", "y": "upper_loss", "lines": "topology", "panels": "topology.weights", "log": "y"},
             {"name": "by_weights", "x": "topology.weights", "y": ["test_accuracy", "ok"], "lines": "topology"},
-            {"name": "by_gap", "x": "spectral_gap", "y": "consensus_y", "points": "topology", "log": "xy"},
+            {"name": "by_gap", "x": "spectral_gap", "y": "consensus_y", "lines": "topology", "log": "xy"},
             {"name": "of_nothing", "x": "topology", "y": "weight_clean", "lines": "topology.weights"},
         ],
         "claims": [
@@ -867,18 +874,6 @@ def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
     alike = decentral_dp.study({**content, "variants": content["variants"][:1]}, out=tmp_path / "one")
     assert not {"adjacency", "adversary"} & {head for head, _ in study_table(alike.measurements).heads}
     assert "do not compare ε" not in (tmp_path / "one" / "report.html").read_text()
-
-
-def test_pictures_show_what_failed(mixed: Findings) -> None:
-    means = summary(mixed.results, [a.name for a in mixed.axes], mixed.cells)
-    crosses = {}
-    with package_style():
-        for plot in mixed.study.plots[:3]:
-            figure = figures.draw_plot(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
-            assert figure is not None
-            crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
-    # Over rounds and where x is not measured of what failed, the cross is on the right.
-    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 1}
 
 
 def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.auditing.audit import AuditResult, play_game
-from decentral_dp.auditing.runs import plan_audit
+from decentral_dp.auditing.audit import AuditResult, plan_audit, play_game
 
 
 def audit(

@@ -358,10 +358,8 @@ def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
         np.array([0.6]),
         problem.reads_records,
         Clip("l1", *CLIPS.values()),
-        None,
         problem.p,
         problem.q,
-        np.arange(1),
         Network(sp.csr_array((1, 1))),
     )
 

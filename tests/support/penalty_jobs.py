@@ -9,6 +9,9 @@ import numpy as np
 
 import decentral_dp
 from decentral_dp.bounded import Bounded
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, scripted
@@ -98,3 +101,9 @@ def solved_by(solver: str, kind: str = "logistic_hyperparameter", **changes: Any
     out = content(kind, OWN, problem=problem, **changes)
     out["algorithm"] |= table
     return build(decentral_dp.load(out))
+
+
+def client_blocks(job: Job, records: dict[str, list[Any]], clip: Clip | None = None) -> tuple[ClientBlock, ...]:
+    """One block of all agents, on known records."""
+    agents, coins = np.arange(job.n_agents), Streams(seeded_root(1, b"t"), "coins", np.arange(job.n_agents))
+    return (ClientBlock(agents, job.problem, records, clip or job.context.clip, coins),)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm
-from decentral_dp.bounded import Array, Bounded, LipschitzConstants, Split
+from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
@@ -54,8 +54,6 @@ def replay(
     received: Sequence[Array],
     clip: Clip,
     stream: Stream | None = None,
-    box: Mapping[str, float] | None = None,
-    constants: LipschitzConstants | None = None,
     unit: Unit = RECORD,
 ) -> list[dict[str, Value]]:
     """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
@@ -71,8 +69,6 @@ def replay(
         stream or Stream("all"),
         clip,
         Streams(seeded_root(1, b"replay"), "batch", [0]),
-        box,
-        constants,
         unit=unit,
     )
     weights = sp.csr_array(np.array([[neighbour_weight]]))
@@ -201,9 +197,6 @@ class Crossed:
 
     def prepare(self, features: Array, labels: Array, norm: str) -> LossRecords:
         return LossRecords(np.asarray(features, dtype=np.float64), np.asarray(labels, dtype=np.float64))
-
-    def constants(self, box: Any, radius: Any) -> None:
-        return None
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         return Regulariser(*(CROSSED_PENALTY[t](x, y, z) for t in ("lower_grad_y", "lower_hvp", "lower_jvp")))

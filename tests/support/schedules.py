@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.schedules import StepSize
+from papers.published.lipschitz import LipschitzConstants
 
 
 class AgentNoise(NamedTuple):

@@ -84,9 +84,6 @@ class Uneven:
     def regulariser(self, x: Any, y: Any, z: Any) -> Regulariser:
         return Regulariser(self.ridge * y + x @ C, self.ridge * z, z @ C.T)
 
-    def constants(self, box: Any, radius: Any) -> None:
-        return None
-
 
 # The same by loops over records, with no code of the package.
 

@@ -146,7 +146,7 @@ def test_weights_from_the_file(tmp_path: Path) -> None:
     assert topology.mixing.toarray().tolist() == expected
     assert from_file(path).weights == "metropolis"
     heavy = save(tmp_path, "b.csv", "source,target,weight\na,b,2\nb,c,2\n")
-    with pytest.raises(InputError, match=r"file on this .* ρ = 5\.00, .* multiply every weight by less than 0\.333\.$"):
+    with pytest.raises(InputError, match=r"file on this .* ρ = 5\.00"):
         from_file(heavy, "file")
 
 
@@ -402,7 +402,7 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         from_file("abilen")
     with pytest.raises(InputError, match='did you mean "nsfnet"'):
         find_named("nsfnett")
-    with pytest.raises(InputError, match=r'"ring" is a generator, and no file; replace file by kind = "ring"'):
+    with pytest.raises(InputError, match=r'got "ring", which is not known'):
         from_file("ring")
     for name in ("a.csv", "a.gml", "a.json"):
         (tmp_path / name).write_bytes("Zürich Genf".encode("latin-1"))

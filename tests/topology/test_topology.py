@@ -207,6 +207,3 @@ def test_gossip_contracts_at_rho(topology: Topology, seed: int) -> None:
         x = x + topology.mixing @ x
         assert np.linalg.norm(x - mean) <= topology.rho * before + 1e-12
     np.testing.assert_allclose(x.mean(axis=0), mean, atol=1e-12)
-
-
-# --- imports --------------------------------------------------------------------------------------------------------

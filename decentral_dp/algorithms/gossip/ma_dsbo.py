@@ -136,10 +136,9 @@ class MaDsbo(NestedLoops):
 
     def _planned_x(self, public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
         """x_{t+1} takes α_t r_t, and r remembers every u before it."""
-        alpha = self.x.series(public.rounds)[:, None]
-        u = dp.plan_release(
-            public, index, [dp.Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True
-        )
+        steps, t = self.x.series(public.rounds), np.arange(public.rounds)
+        alpha = steps[:, None]
+        u = dp.plan_release(public, index, [dp.Use(term, steps, t) for term in U_TERMS], kept=True)
 
         def sensitivity_of_sum(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
             return alpha * dp.lag(dp.fading(change, 1.0 - alpha, growth))

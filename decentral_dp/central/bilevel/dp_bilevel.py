@@ -36,7 +36,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 
@@ -90,27 +90,36 @@ class Defaults:
         cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
     ) -> Self:
         """channels: that a round's budget is divided among. Raises InputError, naming the key that is missing."""
-        if context.family is None:
-            raise dp.InputError(
-                f"algorithm.{key}: missing, and no default follows, as the problem's constants are not known (that "
-                "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
-                f"are numbers, problem.label_range); give {key}."
-            )
-        if not context.domain.compact:
-            raise dp.InputError(
-                f"algorithm.{key}: missing, and no default holds for every x; give {key}, or bound x by "
-                "algorithm.domain, for example { low = -5.0, high = 0.0 }."
-            )
+        dp.refuse(
+            context,
+            (
+                dp.Refusal(
+                    lambda c: c.family is None,
+                    f"algorithm.{key}",
+                    "missing, and no default follows, as the problem's constants are not known (that takes a problem "
+                    "with analytic ones, problem.normalise, and, where labels are numbers, problem.label_range)",
+                    f"give {key}",
+                ),
+                dp.Refusal(
+                    lambda c: not c.domain.compact,
+                    f"algorithm.{key}",
+                    "missing, and no default holds for every x",
+                    f"give {key}, or bound x by algorithm.domain, for example {{{{ low = -5.0, high = 0.0 }}}}",
+                ),
+                dp.Refusal(
+                    lambda c: key in ("penalty", "inner") and math.isinf(c.budget),
+                    f"algorithm.{key}",
+                    "missing, and without noise nothing limits it",
+                    f"give {key}, or the privacy.epsilon and delta that it is to be balanced for",
+                ),
+            ),
+        )
         price = context.budget / math.sqrt(channels * context.rounds)
-        return cls(context, context.family, *context.domain.corners(context.problem.p), price, penalty_weight)
+        family = cast(Family, context.family)
+        return cls(context, family, *context.domain.corners(context.problem.p), price, penalty_weight)
 
     def penalty(self) -> float:
-        """λ. Raises InputError without noise to weigh it against."""
-        if math.isinf(self.context.budget):
-            raise dp.InputError(
-                "algorithm.penalty: missing, and without noise the larger the better; give one, for example 100.0, or "
-                "give the privacy.epsilon and delta that it is to be balanced for."
-            )
+        """λ."""
         context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
 
         def best(c: ProblemConstants) -> float:
@@ -120,12 +129,7 @@ class Defaults:
         return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
 
     def steps(self) -> int:
-        """K of "dp_gd", in the middle of the domain. Raises InputError without noise that would end it."""
-        if math.isinf(self.context.budget):
-            raise dp.InputError(
-                "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
-                "50, or give the privacy.epsilon and delta that they are to be balanced for."
-            )
+        """K of "dp_gd", in the middle of the domain."""
         middle = 0.5 * (self.low + self.high)
         return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
 
@@ -250,16 +254,22 @@ class DpBilevel(lower_solvers.SolvesLower):
             resolved._defaults(context, reads, "smoothness")
         if self.x is None:
             resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, reads, "x").step_size()))
-        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, reads, "penalty").clip())
-        return replace(resolved, shares=resolved._budget_shares(context)), context
+        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, reads, "x").clip())
+        if context.family is None or not context.domain.compact or math.isinf(context.budget):
+            return resolved, context
+        terms = resolved._step_terms(context)
+        sensitivity = [s for term in terms for s in context.mean_sensitivity(term, 1, self.rate).values()]
+        steps = None if self.needs_records else resolved.inner
+        shares = resolved._defaults(context, reads, "x").shares(steps, max(sensitivity, default=0.0))
+        return replace(resolved, shares=shares), context
 
     def _check(self, context: dp.CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
         if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
             name = getattr(context.problem, "name", type(context.problem).__name__)
             raise dp.InputError(
-                f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
-                "another problem, for example hyper_cleaning."
+                f"problem.kind: {name} does not offer ∇_x l at two points of one record, which dp_bilevel needs. Fix: "
+                "take another problem, for example hyper_cleaning."
             )
         self.check_solver(context)
         if self.rate < 1.0 and self.needs_records and not self._step_terms(context):
@@ -270,16 +280,6 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
         return Defaults.from_context(context, 2 + reads, key, math.inf if self.penalty is None else self.penalty)
-
-    def _budget_shares(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
-        """Shares of the budget; none where no constants tell."""
-        if context.family is None or not context.domain.compact or math.isinf(context.budget):
-            return {}
-        sensitivity = [
-            s for term in self._step_terms(context) for s in context.mean_sensitivity(term, 1, self.rate).values()
-        ]
-        defaults = self._defaults(context, self.reads, "penalty")
-        return defaults.shares(None if self.needs_records else self.inner, max(sensitivity, default=0.0))
 
     def _step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
         return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))

@@ -13,7 +13,7 @@ falls faster than the noise, whose variance per coordinate stays below s²/(bμ)
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -189,16 +189,24 @@ class SolvesLower(dp.Coordinated, Protocol):
 
     def check_solver(self, context: dp.CoordinatorContext) -> None:
         """Refuse keys that the solver does not take, and a minimiser that reads no record. Raises InputError."""
-        if not self.needs_records:
-            return
-        for key in ("inner", "smoothness"):
-            if getattr(self, key) is not None:
-                raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
-        if not context.reads("lower_grad_y"):
-            raise dp.InputError(
-                f'algorithm.solver: "{self.solver}" has nothing to perturb where the lower level reads no record; '
-                'take "dp_gd".'
-            )
+        if self.needs_records:
+            dp.refuse((self, context), _PERTURBED)
+
+
+_PERTURBED = (
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].inner is not None, "algorithm.inner", '"{of[0].solver}" takes none', "leave it out"
+    ),
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].smoothness is not None, "algorithm.smoothness", '"{of[0].solver}" takes none', "leave it out"
+    ),
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: not c[1].reads("lower_grad_y"),
+        "algorithm.solver",
+        '"{of[0].solver}" has nothing to perturb where the lower level reads no record',
+        'take "dp_gd"',
+    ),
+)
 
 
 # Defaults and noise ------------------------------------------------------------------------------------------------

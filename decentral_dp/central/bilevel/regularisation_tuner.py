@@ -31,13 +31,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.dp_bilevel import check_penalty
-from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
 # The first step moves x by at most this share of its box.
@@ -55,6 +56,35 @@ class TunerState(NamedTuple):
     x: dp.Array
     last_x: dp.Array
     y: dp.Array
+
+
+_Chosen: TypeAlias = tuple[Any, dp.CoordinatorContext]
+_REFUSED = (
+    dp.Refusal[_Chosen](
+        lambda c: c[0].penalty is not None and c[0].method != "penalty",
+        "algorithm.penalty",
+        'only the method "penalty" takes it',
+        "leave it out",
+    ),
+    dp.Refusal[_Chosen](
+        lambda c: c[0].candidates is not None and c[0].method != "em",
+        "algorithm.candidates",
+        'only the method "em" takes it',
+        "leave it out",
+    ),
+    dp.Refusal[_Chosen](
+        lambda c: c[1].family is None or c[1].problem.p != 1,
+        "problem.kind",
+        "regularisation_tuner tunes one strength (got p = {of[1].problem.p} upper variables)",
+        'take "logistic_regularisation" or "ridge_regularisation"',
+    ),
+    dp.Refusal[_Chosen](
+        lambda c: c[0].method == "em" and c[1].rounds != 1,
+        "algorithm.rounds",
+        'the method "em" chooses once, and more rounds would spend the budget again (got {of[1].rounds})',
+        "set rounds = 1",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -89,25 +119,10 @@ class RegularisationTuner(dp.Coordinated):
         return _PENALTY if self.penalty is None else self.penalty
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
-            if value is not None and self.method != method:
-                raise dp.InputError(
-                    f'algorithm.{key}: the method "{self.method}" takes none, only "{method}" does. Leave it out.'
-                )
-        family = context.family
-        if family is None or context.problem.p != 1:
-            raise dp.InputError(
-                f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
-                'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
-            )
+        dp.refuse((self, context), _REFUSED)
         context.domain.require_compact("regularisation_tuner")
-        if self.method == "em" and context.rounds != 1:
-            raise dp.InputError(
-                f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
-                "the budget again. Set rounds = 1."
-            )
         low, high = context.domain.corners(1)
-        bounds = PooledBounds(family, context.counts["train"], context.counts["validation"])
+        bounds = bounds_of(context)
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.bilevel.single_draw import DrawState, SingleDraw, charge, no_score, release_draw
 from decentral_dp.central.selection import Density, RegularisedSelection
 
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
@@ -81,18 +81,11 @@ class RegularisedExponentialMechanism(SingleDraw):
         return Density.from_bounds(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
-        """The draw. pool: None where only prices are wanted."""
         facts = self.density(context)
         if pool is None:
-            return RegularisedSelection(facts, no_score, no_score)
+            unknown: Any = None
+            return RegularisedSelection(facts, unknown, unknown)
         return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None)
-
-    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
-        pool = yield dp.Pool()
-        return (yield from release_draw(self.law(context, pool)))
-
-    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        return charge(self.law(context))
 
 
 ENTRY = dp.Entry(

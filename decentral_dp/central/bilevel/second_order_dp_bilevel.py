@@ -22,12 +22,13 @@ Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import PooledBounds
+from decentral_dp.constants.families import Family
 
 
 class DescentState(NamedTuple):
@@ -89,10 +90,8 @@ def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:
 
 
 def bounds_of(context: dp.CoordinatorContext) -> PooledBounds:
-    """The public prices of what is computed over pooled records. Raises ValueError without a family."""
-    if context.family is None:
-        raise ValueError("prices over pooled records need the problem's constants")
-    return PooledBounds(context.family, context.counts["train"], context.counts["validation"])
+    """The public prices of what is computed over pooled records, of a program that needs the problem's constants."""
+    return PooledBounds(cast(Family, context.family), context.counts["train"], context.counts["validation"])
 
 
 ENTRY = dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),))

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.second_order_dp_bilevel import DescentState, SecondOrder, bounds_of
-from decentral_dp.central.bilevel.single_draw import no_score
-from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
+from decentral_dp.central.bilevel.exponential_mechanism import ExponentialMechanism
+from decentral_dp.central.bilevel.second_order_dp_bilevel import DescentState, SecondOrder
+from decentral_dp.central.selection import FiniteExponential, per_axis
 
 # Of ρ, for the start.
 START_SHARE = 0.5
@@ -59,14 +59,13 @@ class WarmStart(dp.Coordinated):
                 '"exponential_mechanism".'
             )
         context.domain.require_compact("warm_start")
-        self.law(context, no_score)
+        self.law(context)
         descent, context = self._descent.resolve_defaults(context)
         return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
 
-    def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
-        """Of the start."""
-        facts = SelectionBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
-        return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
+        """Of the start. pool: None where only prices are wanted."""
+        return ExponentialMechanism(self.candidates).law(context, pool)
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:
         return self._descent.init(context)
@@ -75,7 +74,7 @@ class WarmStart(dp.Coordinated):
         if t > 0:
             return (yield from self._descent.step(t - 1, context, s))
         pool = yield dp.Pool()
-        released = yield dp.Release(x0=self.law(context, pool.scores))
+        released = yield dp.Release(x0=self.law(context, pool))
         start: dp.Array = released.released.x0[0]
         return DescentState(start, start, np.inf)
 
@@ -84,7 +83,7 @@ class WarmStart(dp.Coordinated):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
-        law, after = self.law(context, no_score), rounds - 1
+        law, after = self.law(context), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * START_SHARE)]) for kind in law.sensitivity}
         # Its own Σμ² is 1.
         descent = self._descent.planned_releases(context, after)["gx"]

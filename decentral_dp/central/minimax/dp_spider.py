@@ -17,10 +17,13 @@ Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 
 round: P(q, G(z)) of replacing a record. z, v and τ are functions of what was released. Half of Σμ² is for anchors and
 half for differences, evenly over these.
 
-Limit cases: T = 1 is dp_sgd_dual; rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
+`dp_sgd_dual` is T = 1, DP-SGD on (x, y): every round is an anchor, of sensitivity 2C/(qn).
+
+Limit cases: rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
 iterate, the paper's a random one.
 
-Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and Abadi et
+al. 2016) on (x, η) as one variable.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class DpSpider(steps.Estimating):
     queries = ("joint",)
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        steps.check_one_clip(context, "dp_spider")
+        dp.refuse(context, steps.ONE_CLIP)
         return super().resolve_defaults(context)
 
     def init(self, context: dp.MinimaxContext) -> DpSpiderState:
@@ -83,12 +86,36 @@ class DpSpider(steps.Estimating):
         return steps.block_charges(steps.planned_estimates(context, self.period, {_JOINT: first}), self.rate)
 
 
-ENTRY = dp.Entry(
-    "dp_spider",
-    DpSpider,
-    (
-        dp.Citation("Algorithm, with per-record clips", "arora2023faster"),
-        dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
+@dataclass(frozen=True)
+class DpSgdDual(DpSpider):
+    """A trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective).
+
+    Args:
+        x, y: η.
+        rate: q.
+    """
+
+    period: int = dp.internal(1)
+    smoothness: float | None = dp.internal(None)
+
+
+ENTRIES = (
+    dp.Entry(
+        "dp_spider",
+        DpSpider,
+        (
+            dp.Citation("Algorithm, with per-record clips", "arora2023faster"),
+            dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
+        ),
+        example=dp.DRO | {"smoothness": "1.0"},
     ),
-    example=dp.DRO | {"smoothness": "1.0"},
+    dp.Entry(
+        "dp_sgd_dual",
+        DpSgdDual,
+        (
+            dp.Citation("DP-SGD", "bassily2014private"),
+            dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
+        ),
+        example=dp.DRO,
+    ),
 )

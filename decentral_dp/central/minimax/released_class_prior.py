@@ -21,7 +21,6 @@ import numpy as np
 
 from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.problems.saddle import Parametrised
 
 CHANNEL = "share"
 # p_min, and the share of Σμ².
@@ -77,7 +76,7 @@ class ClassShare(Wrapper, dp.Coordinated):
         else:
             yield dp.Release()
         # A problem with the term "positive" has this parameter.
-        problem = cast(Parametrised, context.problem).with_parameters(share)
+        problem = cast(Any, context.problem).with_parameters(share)
         context = replace(context, problem=problem, parameters=share)
         return ClassShareState((yield from self.program.step(t, context, s.inner)), share)
 

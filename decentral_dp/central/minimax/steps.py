@@ -164,6 +164,22 @@ class Estimate(NamedTuple):
 BY_X, BY_Y = Estimate("grad_x", "gx", "dx"), Estimate("grad_y", "gy", "dy")
 
 
+_SMOOTHNESS = (
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].period > 1 and c[0].smoothness is None and c[1].noisy,
+        "algorithm.smoothness",
+        "missing; changes of gradients are clipped at smoothness times the distance between points",
+        "give a public constant, for example 1.0, or take period = 1",
+    ),
+    dp.Refusal[tuple[Any, Any]](
+        lambda c: c[0].period == 1 and c[0].smoothness is not None,
+        "algorithm.smoothness",
+        "with period = 1 every round is an anchor, and nothing reads it",
+        "leave it out",
+    ),
+)
+
+
 class Estimating(dp.Coordinated, Protocol):
     """A program with estimates that differences carry on.
 
@@ -184,15 +200,7 @@ class Estimating(dp.Coordinated, Protocol):
             InputError: starts of no variable, and means and differences that nothing bounds.
         """
         resolved = super().resolve_defaults(context)
-        if self.period > 1 and self.smoothness is None and context.noisy:
-            raise dp.InputError(
-                "algorithm.smoothness: missing. Changes of gradients are clipped at smoothness times how far "
-                "points are apart; give a public constant, for example 1.0, or take period = 1."
-            )
-        if self.period == 1 and self.smoothness is not None:
-            raise dp.InputError(
-                "algorithm.smoothness: with period = 1 every round is an anchor, and nothing reads it. Leave it out."
-            )
+        dp.refuse((self, context), _SMOOTHNESS)
         return resolved
 
     def estimate_query(
@@ -366,17 +374,21 @@ def limited_step(size: float, longest: float | None, direction: dp.Array) -> flo
     return size if not length * size > longest else longest / length
 
 
-def check_one_clip(context: dp.MinimaxContext, kind: str) -> None:
-    """Both gradients are one vector with one clip. Raises InputError."""
-    if context.noisy and not math.isfinite(context.clip.bound("x")):
-        raise dp.InputError(
-            "privacy.clip.x: missing. Nothing else bounds what one record adds to the gradient by x and y; give for "
-            "example clip.x = 1.0."
-        )
-    if math.isfinite(context.clip.bound("y")):
-        raise dp.InputError(
-            f"privacy.clip.y: {kind} clips the gradient by x and y as one vector, to clip.x. Leave it out."
-        )
+ONE_CLIP = (
+    dp.Refusal[dp.MinimaxContext](
+        lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
+        "privacy.clip.x",
+        "missing; nothing else bounds what one record adds to the gradient by x and y",
+        "give for example clip.x = 1.0",
+    ),
+    dp.Refusal[dp.MinimaxContext](
+        lambda context: math.isfinite(context.clip.bound("y")),
+        "privacy.clip.y",
+        "the gradient by x and y is clipped as one vector, to clip.x",
+        "leave it out",
+    ),
+)
+"""Of a program that clips both gradients as one vector."""
 
 
 def joint_step(

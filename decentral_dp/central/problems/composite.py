@@ -227,7 +227,12 @@ class Composite(Minimax):
             here, there = now.slope, None if before is None else before.slope
             extra = _extra_rows(query.term, now)
             extra = extra if before is None else extra - _extra_rows(query.term, before)
-            factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, parts)
+            if isinstance(self.model, Gathering):
+                clipped, factors = self.model.clipped_parts(here, extra, query.bound, there)
+                parts.append(clipped)
+            else:
+                sums, factors = self.model.clipped_sum(here, extra, query.bound, there)
+                total[: self.model.p] += sums
             total[self.model.p :] += _weighted_sum(factors, extra)
             return
         rows = evaluations.rows(query.term, now)
@@ -236,18 +241,6 @@ class Composite(Minimax):
         elif query.centre is not None:
             rows = rows - query.centre
         total += _weighted_sum(clip_factors(row_norms(rows, "l2"), query.bound), rows)
-
-    def _by_model(
-        self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, parts: list[Any]
-    ) -> Array:
-        """As `_add`, of the gradient by the model's weights; and the factors of the records."""
-        if isinstance(self.model, Gathering):
-            rows, factors = self.model.clipped_parts(here, extra, bound, there)
-            parts.append(rows)
-        else:
-            sums, factors = self.model.clipped_sum(here, extra, bound, there)
-            total += sums
-        return factors
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         weights, extra = self._split_x(x)

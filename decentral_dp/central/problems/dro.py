@@ -55,23 +55,13 @@ class PsiDivergence(NamedTuple):
     reach: Callable[[float], float]
 
 
-def _exp(s: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.exp(s)
-
-
-def _expm1(s: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.expm1(s)
-
-
 DIVERGENCES: Mapping[str, PsiDivergence] = {
     "chi2": PsiDivergence(
         lambda s: 0.5 * np.maximum(s, -1.0) * (np.maximum(s, -1.0) + 2.0),
         lambda s: np.maximum(s + 1.0, 0.0),
         lambda t: t - 1.0,
     ),
-    "kl": PsiDivergence(_expm1, _exp, math.log),
+    "kl": PsiDivergence(np.expm1, np.exp, math.log),
 }
 
 
@@ -132,7 +122,9 @@ def dro(
 ) -> Composite:
     """From the keys of a scenario. Raises InputError."""
     capped, chosen = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
-    if not chosen.weight(np.array(cap / strength)) <= LARGEST_WEIGHT:
+    with np.errstate(over="ignore"):
+        heaviest = chosen.weight(np.array(cap / strength))
+    if not heaviest <= LARGEST_WEIGHT:
         least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
         raise InputError(
             f"problem.strength: got {strength:g}, but with the cap {cap:g} one record could then weigh more than a "

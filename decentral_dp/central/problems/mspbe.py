@@ -129,18 +129,16 @@ class ValueFunction:
 
     def forward(self, theta: Array, omega: Array, states: Array) -> Activations:
         """V and V' of states (…, T, d)."""
-        a, along, layers = states, None, []
+        z, turned, along, layers = states, states, None, list[ValueLayer]()
         pairs = zip(self._layers(theta), self._layers(omega), strict=True)
         for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
+            a = np.tanh(z) if k else states
+            along = (1.0 - a * a) * turned if k else None
             z, turned = a @ weights.T + bias, a @ weights_along.T + bias_along
             if along is not None:
                 turned += along @ weights.T
             layers.append(ValueLayer(weights, weights_along, a, along, turned))
-            if k == len(self.hidden):
-                return Activations(z[..., 0], turned[..., 0], layers)
-            a = np.tanh(z)
-            along = (1.0 - a * a) * turned
-        raise ValueError("a value function has at least one layer")
+        return Activations(z[..., 0], turned[..., 0], layers)
 
     def gradients(self, activations: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
         """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
@@ -292,7 +290,9 @@ class Mspbe(Minimax):
         by_values, by_slopes = np.zeros_like(activations.values), np.zeros_like(activations.values)
         by_values[:-1] = -share * along
         by_values[1:] += share * self.discount * self._has_next(record) * along
-        by_slopes[:-1] = share * (self._errors(record, activations.values) - along)
+        v = activations.values
+        errors = record.rewards + self.discount * self._has_next(record) * v[1:] - v[:-1]
+        by_slopes[:-1] = share * (errors - along)
         rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(activations, by_values, by_slopes), strict=True))
         known.append((x, y, rows))
         return rows
@@ -302,10 +302,6 @@ class Mspbe(Minimax):
         out = np.ones(len(record.rewards))
         out[-1] -= record.terminal
         return out
-
-    def _errors(self, record: Trajectory, values: Array) -> Array:
-        """δ_t, (T,)."""
-        return np.asarray(record.rewards + self.discount * self._has_next(record) * values[1:] - values[:-1])
 
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
         out: dict[str, float] = {}

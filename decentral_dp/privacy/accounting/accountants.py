@@ -118,9 +118,9 @@ def price(ledger: Ledger, delta: float) -> Budget:
     charged = charges(ledger)
     notes: list[str] = []
     nothing = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
-    known: dict[tuple[int, ...], _SplitCost] = {}
+    known: dict[tuple[int, ...], tuple[PrivacyCost, float, float]] = {}
 
-    def settle(split: Split, channel: str | None = None) -> _SplitCost:
+    def settle(split: Split, channel: str | None = None) -> tuple[PrivacyCost, float, float]:
         # What is charged alike is one object, and is settled once.
         lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
         if lines not in known:
@@ -128,11 +128,11 @@ def price(ledger: Ledger, delta: float) -> Budget:
         return known[lines]
 
     settled = {split: settle(split) for split in charged.kinds}
-    records = {split: s.cost for split, s in settled.items()}
+    records = {split: cost for split, (cost, _, _) in settled.items()}
     alone: dict[str, list[PrivacyCost]] = {name: [nothing] for name in charged.names}
     for split in charged.kinds:
         for line in charged.lines[split]:
-            alone[line.channel].append(settle(split, line.channel).cost)
+            alone[line.channel].append(settle(split, line.channel)[0])
     channels = {name: _largest(costs) for name, costs in alone.items()}
     whole = _largest([nothing, *records.values()])
     return Budget(
@@ -141,8 +141,8 @@ def price(ledger: Ledger, delta: float) -> Budget:
         whole.epsilon_pure,
         channels,
         records,
-        max((s.slack_epsilon for s in settled.values()), default=0.0),
-        max((s.slack_delta for s in settled.values()), default=0.0),
+        max((epsilon for _, epsilon, _ in settled.values()), default=0.0),
+        max((lost for _, _, lost in settled.values()), default=0.0),
         tuple(dict.fromkeys(notes)),
     )
 
@@ -162,7 +162,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """
     _check_delta(delta)
     charged = charges(ledger)
-    costs = [_cost_of_split(charged, split, None, delta, []).cost for split in charged.kinds]
+    costs = [_cost_of_split(charged, split, None, delta, [])[0] for split in charged.kinds]
     return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -289,16 +289,14 @@ def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
     return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
 
 
-class _SplitCost(NamedTuple):
-    """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
+def _cost_of_split(
+    charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]
+) -> tuple[PrivacyCost, float, float]:
+    """Price one record of a kind for every agent, over all channels or over one.
 
-    cost: PrivacyCost
-    slack_epsilon: float
-    slack_delta: float
-
-
-def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]) -> _SplitCost:
-    """What one record of that kind costs every agent, over all channels or over one."""
+    Returns:
+        The cost, and the largest part of it, in ε and in δ, that is for float64 samplers.
+    """
     composed = accounts(charged, split, channel)
     pure, size = composed.pure(), composed.size()
     hidden = np.isfinite(size) & (size > 0.0)
@@ -327,7 +325,7 @@ def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: f
             "for them, and it holds for ideal samplers."
         )
     cost = PrivacyCost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
-    return _SplitCost(cost, float(added.max()), float(lost.max()))
+    return cost, float(added.max()), float(lost.max())
 
 
 def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
@@ -527,19 +525,19 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
         return {name: np.ones(agents) for name in charged.names}
     out = {}
     for name in charged.names:
-        cost = np.max([_own_cost(accounts(charged, k, name)) for k in charged.kinds], axis=0)[charged.group]
+        costs = []
+        for kind in charged.kinds:
+            # Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases.
+            composed = accounts(charged, kind, name)
+            total = composed.mu() ** 2 + composed.sums
+            for way, (_, base, rate) in composed.subsampled.items():
+                total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
+            costs.append(total)
+        cost = np.max(costs, axis=0)[charged.group]
         out[name] = np.where(cost > 0.0, cost / shares[name], 1.0)
     # Gaussian costs are μ², which falls with the square of the scale.
     gaussian = any(line.mechanism.unit == "μ" for lines in charged.lines.values() for line in lines)
     return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
-
-
-def _own_cost(composed: ComposedCharges) -> Array:
-    """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
-    total = composed.mu() ** 2 + composed.sums
-    for way, (_, base, rate) in composed.subsampled.items():
-        total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
-    return np.asarray(total)
 
 
 def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:

@@ -124,15 +124,14 @@ def _lines(c: ChannelLedger, column: IntArray, alone: bool) -> dict[Split, Chann
     """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
     known: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        same = next(
-            (kind for kind in known if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)), None
-        )
-        known[split] = _line(c, split, column, alone) if same is None else known[same]
+        for kind, line in known.items():
+            pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
+            if all(one is other or np.array_equal(one, other) for one, other in pairs):
+                known[split] = line
+                break
+        else:
+            known[split] = _line(c, split, column, alone)
     return known
-
-
-def _is_equal(values: Mapping[Split, Array], one: Split, other: Split) -> bool:
-    return values[one] is values[other] or np.array_equal(values[one], values[other])
 
 
 def _line(c: ChannelLedger, split: Split, column: IntArray, alone: bool) -> ChannelCharges:

@@ -71,7 +71,15 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
         return alike
     network = _Network(square, edges)
     resistance = _largest_resistances(network, colluders) if colluders else network.resistances()
-    conductance = np.maximum(_star(square, edges, colluders), 1.0 / resistance)
+    # By the edges of v alone, of which the q best are known: every other edge only adds to it.
+    star = square.copy()
+    for v in range(square.size):
+        ends = slice(edges.indptr[v], edges.indptr[v + 1])
+        noise = square[edges.indices[ends]]
+        series = np.sort(edges.data[ends] * (noise / (edges.data[ends] + noise)))
+        star[v] += series[: max(series.size - colluders, 0)].sum()
+    star *= 1.0 - (np.diff(edges.indptr) + 8.0) * _UNIT
+    conductance = np.maximum(star, 1.0 / resistance)
     return np.asarray(np.sqrt(conductance) * (1.0 - 8.0 * _UNIT))
 
 
@@ -90,17 +98,6 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
     left = max(number - colluders, 1)
     gain = (own[0] + left * shared[0]) / (own[0] + shared[0])
     return np.asarray(np.sqrt(np.where(linked, square * gain, square)) * (1.0 - 16.0 * _UNIT))
-
-
-def _star(square: Array, edges: csr_matrix, colluders: int) -> Array:
-    """Conductance by the edges of v alone, of which the q best are known: every other edge only adds to it."""
-    out = square.copy()
-    for v in range(square.size):
-        ends = slice(edges.indptr[v], edges.indptr[v + 1])
-        noise = square[edges.indices[ends]]
-        series = np.sort(edges.data[ends] * (noise / (edges.data[ends] + noise)))
-        out[v] += series[: max(series.size - colluders, 0)].sum()
-    return np.asarray(out * (1.0 - (np.diff(edges.indptr) + 8.0) * _UNIT))
 
 
 class _Branch(NamedTuple):

@@ -121,7 +121,14 @@ def remainder(
     # With u = t + 1: (t+2)^ς (t+1)^{−v}/N = u^{ς−v} (1 + 1/u)^ς / N, and 1/N ≤ (1/B)(1/u)(1 − a/u + a²/u²), a = n₀/B.
     a = warm_start / batch
     share = np.array([1.0, -a, a * a]) / batch if records is None else np.array([1.0 / records])
-    series = _binomial(power * noise.decay, start + 1.0)
+    # Coefficients of an upper bound on (1 + 1/u)^exponent for u > start, in powers of 1/u.
+    growth = power * noise.decay
+    if 0.0 <= growth <= 1.0:
+        series = np.array([1.0, growth])
+    elif growth <= 2.0:
+        series = np.array([1.0, growth, 0.5 * growth * (growth - 1.0)])
+    else:
+        series = np.array([(1.0 + 1.0 / (start + 1.0)) ** growth])
     for _ in range(power):
         series = np.convolve(series, share)
     left = sum(float(c) * float(scipy.special.zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
@@ -173,12 +180,3 @@ def _factor(query: DecayingRelease, mechanism: Mechanism | str) -> float:
         return 0.0
     deviation = noise_of(mechanism_of(mechanism), "a tail").deviation
     return 2.0 * deviation * size / scale if scale > 0.0 else math.inf
-
-
-def _binomial(power: float, least: float) -> Array:
-    """Coefficients of an upper bound on (1 + 1/u)^power for u ≥ least, in powers of 1/u."""
-    if 0.0 <= power <= 1.0:
-        return np.array([1.0, power])
-    if power <= 2.0:
-        return np.array([1.0, power, 0.5 * power * (power - 1.0)])
-    return np.array([(1.0 + 1.0 / least) ** power])

@@ -274,23 +274,21 @@ def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
 
 def smallest_epsilon(mu: Array, target: Array) -> Array:
     """The smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection; mu above 0 and target of one shape."""
-    return np.asarray(_smallest_of_one(float(mu), float(target)) if mu.ndim == 0 else _smallest_of_each(mu, target))
-
-
-def _smallest_of_each(m: Array, target: Array) -> Array:
-    low, high = np.zeros_like(m), 0.5 * m * m + m * np.sqrt(-2.0 * target)
+    if mu.ndim == 0:
+        return np.asarray(_smallest_of_one(float(mu), float(target)))
+    low, high = np.zeros_like(mu), 0.5 * mu * mu + mu * np.sqrt(-2.0 * target)
     for turn in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         # Between neighbouring numbers no further step would move either.
         if turn > 50 and turn % 4 == 0 and ((middle == low) | (middle == high)).all():
             break
-        enough = log_gaussian_delta(m, middle) <= target
+        enough = log_gaussian_delta(mu, middle) <= target
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return high
 
 
 def _smallest_of_one(m: float, target: float) -> float:
-    """As of each, to the bit: solvers ask for thousands, and what arrays cost would be most of it."""
+    """As of an array, to the bit: solvers ask for thousands, and what arrays cost would be most of it."""
     low, high = 0.0, 0.5 * m * m + m * math.sqrt(-2.0 * target)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         for _ in range(_BISECTIONS):
@@ -380,25 +378,21 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     e = np.asarray(np.arange(max(points, default=0) + 1) * step, dtype=np.float64)
     # What does not depend on the pair is computed once for all of them.
     above, falling = -np.expm1(-e), np.exp(-e)
-    return [
-        _connect_the_dots(profile(e[: n + 1]), above[: n + 1], falling[: n + 1], n, step)
-        for (profile, _), n in zip(pairs, points, strict=True)
-    ]
-
-
-def _connect_the_dots(profile: Array, above: Array, falling: Array, points: int, step: float) -> LossMasses:
-    deltas = np.empty(2 * points + 1)
-    upper = deltas[points:]
-    np.minimum(np.maximum(profile, 0.0), 1.0, out=upper)
-    # δ(−e) = 1 − e^{−e} + e^{−e} δ(e).
-    deltas[:points] = (above[1:] + falling[1:] * upper[1:])[::-1]
-    np.minimum.accumulate(deltas, out=deltas)
-    drops, per_step = deltas[1:] - deltas[:-1], math.expm1(step)
-    masses = np.empty(deltas.size)
-    masses[0] = 1.0 - deltas[0] + drops[0] / per_step
-    masses[1:-1] = (drops[1:] - drops[:-1] * math.exp(step)) / per_step
-    masses[-1] = drops[-1] / math.expm1(-step)
-    return LossMasses(step, -points, np.maximum(0.0, masses), float(deltas[-1]), errors(points))
+    out, per_step = [], math.expm1(step)
+    for (profile, _), n in zip(pairs, points, strict=True):
+        deltas = np.empty(2 * n + 1)
+        upper = deltas[n:]
+        np.minimum(np.maximum(profile(e[: n + 1]), 0.0), 1.0, out=upper)
+        # δ(−e) = 1 − e^{−e} + e^{−e} δ(e).
+        deltas[:n] = (above[1 : n + 1] + falling[1 : n + 1] * upper[1:])[::-1]
+        np.minimum.accumulate(deltas, out=deltas)
+        drops = deltas[1:] - deltas[:-1]
+        masses = np.empty(deltas.size)
+        masses[0] = 1.0 - deltas[0] + drops[0] / per_step
+        masses[1:-1] = (drops[1:] - drops[:-1] * math.exp(step)) / per_step
+        masses[-1] = drops[-1] / math.expm1(-step)
+        out.append(LossMasses(step, -n, np.maximum(0.0, masses), float(deltas[-1]), errors(n)))
+    return out
 
 
 def points_of(reach: float, step: float) -> int:
@@ -472,7 +466,20 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
     # l1 error of a convolution by Fourier transform; against long double it stayed below 0.8·ulp·√(2n) up to n = 16000.
     # Sums of k products are wrong by at most k·ulp/2 of themselves, and so less for k ≤ 64: this is at least 4√k·ulp.
     rounding = 2.0 * _ULP * math.sqrt(2.0 * size)
-    masses = _convolve(a.masses, b.masses)
+    if a.masses.size == 1 or b.masses.size == 1:
+        masses = a.masses * b.masses
+    elif min(a.masses.size, b.masses.size) <= _SHORT:
+        masses = np.asarray(np.convolve(a.masses, b.masses))
+    else:
+        # Slow to import, and most budgets take no transform.
+        from scipy.fft import next_fast_len
+
+        length = int(next_fast_len(size - 1, True))
+        values = np.fft.rfft(a.masses, length)
+        other = values if a.masses is b.masses else np.fft.rfft(b.masses, length)
+        # In this order: as an operator, numpy may exchange the factors, and fused products then round otherwise.
+        values = np.multiply(values, other)
+        masses = np.asarray(np.fft.irfft(values, length)[: size - 1])
     # A cut below the transform's noise would never end the tails.
     cut = 0.5 * max(tail, 0.1 * rounding)
     low = _prefix(masses, cut)
@@ -483,28 +490,6 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
     if low:
         middle[0] += np.add.reduce(masses[:low])
     return LossMasses(a.step, a.lowest + b.lowest + low, middle, infinite, a.error + b.error + rounding)
-
-
-def _convolve(a: Array, b: Array) -> Array:
-    if a.size == 1 or b.size == 1:
-        return a * b
-    size = a.size + b.size - 1
-    if min(a.size, b.size) <= _SHORT:
-        return np.asarray(np.convolve(a, b))
-    length = _fast_length(size)
-    values = np.fft.rfft(a, length)
-    other = values if a is b else np.fft.rfft(b, length)
-    # In this order: as an operator, numpy may exchange the factors, and fused products then round otherwise.
-    values = np.multiply(values, other)
-    return np.asarray(np.fft.irfft(values, length)[:size])
-
-
-@cache
-def _fast_length(size: int) -> int:
-    # Slow to import, and most budgets take no transform.
-    from scipy.fft import next_fast_len
-
-    return int(next_fast_len(size, True))
 
 
 def _prefix(masses: Array, threshold: float) -> int:
@@ -686,6 +671,9 @@ def _squares(releases: Releases) -> Array:
     # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
+        # What one of k records adds, which are drawn together more often than apart.
+        one = np.minimum((2.0 * each) ** 2, drawn_rate * (each + 0.5 * each**2) ** 2)
+        one = np.minimum(one, drawn_rate**2 * np.expm1(each**2) * 4.0)
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
@@ -694,18 +682,12 @@ def _squares(releases: Releases) -> Array:
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
-            np.minimum(together**2, _group_square(each, drawn_rate, records)),
+            np.minimum(together**2, records * (1.0 + (records - 1.0) * drawn_rate) * one),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _EMPTY,
         ]
     several = [part for part in parts if part.size]
     squares = several[0] if len(several) == 1 else np.concatenate([_EMPTY, *several])
     return squares if (positive := squares > 0.0).all() else squares[positive]
-
-
-def _group_square(each: Array, rate: Array, records: Array) -> Array:
-    """Of k records that are drawn together more often than apart; each: what one of them adds."""
-    one = np.minimum((2.0 * each) ** 2, rate * (each + 0.5 * each**2) ** 2)
-    return records * (1.0 + (records - 1.0) * rate) * np.minimum(one, rate**2 * np.expm1(each**2) * 4.0)
 
 
 def _resolution(releases: Releases, delta: float, points: int) -> float:

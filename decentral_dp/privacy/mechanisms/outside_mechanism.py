@@ -102,7 +102,7 @@ class OutsideMechanism:
         try:
             epsilon, delta = self.definition.float_slack(loss, width)
         except USER_ERRORS as error:
-            raise _failure(self.definition, "float_slack", error) from error
+            raise _refusal(self.definition, "float_slack", f"fails with {blame(error)}") from error
         added = []
         for part in (epsilon, delta):
             numbers = np.asarray(part, dtype=np.float64)
@@ -146,16 +146,16 @@ class OutsideMechanism:
         return draws
 
 
-def _is_deviation(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0.0 < value < math.inf
-
-
 # Attribute of a class, whether a value of it is one (None if there is none), and what it is.
 _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("name", lambda value: isinstance(value, str) and value.isidentifier(), 'a name such as "staircase"'),
     ("norm", lambda value: value in ("l1", "l2"), 'norm = "l1" or "l2", in which its sensitivity is measured'),
     ("unit", lambda value: value in (None, *_UNITS), 'unit = "ε" (pure) or "μ" (a Gaussian pair)'),
-    ("deviation", _is_deviation, "deviation, the standard deviation of its noise at scale 1, a number above 0"),
+    (
+        "deviation",
+        lambda value: not isinstance(value, bool) and isinstance(value, (int, float)) and 0.0 < value < math.inf,
+        "deviation, the standard deviation of its noise at scale 1, a number above 0",
+    ),
     ("cost", callable, "a method cost"),
     ("sample", callable, "a method sample"),
     ("grid", lambda value: value is None or callable(value), "a method grid, or none of this name"),
@@ -266,12 +266,7 @@ def _numbers(author: Any, method: str, *args: Any) -> Array:
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise _failure(author, method, error) from error
-
-
-def _failure(author: Any, method: str, error: BaseException) -> InputError:
-    why = blame(error)
-    return InputError(f"privacy.mechanism: {author.name}: {method} fails with {why}. Mend the class.")
+        raise _refusal(author, method, f"fails with {blame(error)}") from error
 
 
 def _refusal(author: Any, method: str, what: str) -> InputError:

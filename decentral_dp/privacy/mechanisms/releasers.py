@@ -148,7 +148,16 @@ class ScheduledReleaser:
                 of_round, drawn = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
                 charged, shared = of_round[0], {name: values[0] for name, values in drawn.items()}
             if self.factor is not None and index:
-                noised = self._in_time(index, noised, scale)
+                # Rounds read records again and again: charged at the sensitivity that all of them show together.
+                width, at = noised.private.shape[1], np.array([index])
+                grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
+                moved = {
+                    split: s._replace(
+                        sensitivity=charged_sensitivity(self.factor, at, s.sensitivity[None], grid, width)[0]
+                    )
+                    for split, s in noised.sensitivities.items()
+                }
+                noised = replace(noised, sensitivities=moved)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
         out = cast(dict[str, Array], {**values, **released})
         if free:
@@ -171,27 +180,12 @@ class ScheduledReleaser:
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
 
-    def _in_time(self, index: int, value: Bounded, scale: Array) -> Bounded:
-        """The value with the sensitivities that it is charged at, whose rounds read records again and again."""
-        width, at = value.private.shape[1], np.array([index])
-        grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
-
-        def with_factor(s: Sensitivity) -> Sensitivity:
-            moved = charged_sensitivity(cast(TimeFactor, self.factor), at, s.sensitivity[None], grid, width)
-            return s._replace(sensitivity=moved[0])
-
-        return replace(value, sensitivities={split: with_factor(s) for split, s in value.sensitivities.items()})
-
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
         t = index // self.releases_per_round
         first, ahead = self._ahead.get((channels, widths), (0, []))
-        if not first <= t < first + len(ahead):
-            first, ahead = t, self._noise_from(t, channels, widths)
-            self._ahead[channels, widths] = first, ahead
-        return ahead[t - first]
-
-    def _noise_from(self, t: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> list[_Noise]:
-        """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
+        if first <= t < first + len(ahead):
+            return ahead[t - first]
+        # With that of some later rounds, where it is little to keep: many rounds take as many calls as one.
         mechanism = noise_of(self.mechanism, ", ".join(channels))
         used = [self.schedules[c] for c in channels]
         # One row where all agents have the same in every channel.
@@ -209,7 +203,9 @@ class ScheduledReleaser:
             grid, ratio = (np.broadcast_to(v, (*v.shape[:2], widths[0])) for v in by_row)
         else:
             grid, ratio = (v.repeat(widths, axis=2) for v in by_row)
-        return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
+        ahead = [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
+        self._ahead[channels, widths] = t, ahead
+        return ahead[0]
 
     def _add_noise(
         self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
@@ -336,7 +332,14 @@ class PlannedReleaser:
                 out[channel] = value.value if still else self._add_noise(index, channel, value, scale)
             else:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
-            self._charge(index, channel, value, bounds, scale)
+            mechanism, distortion = self._channels[channel].mechanism, 0.0
+            if not isinstance(value, Bounded):
+                if mechanism not in (mechanism_of(value.mechanism), NO_NOISE):
+                    raise ValueError(f"{channel} is planned as {mechanism.name} and drawn by {value.mechanism}")
+                distortion, nothing = value.distortion, np.zeros((1, value.width))
+                sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
+                value = Bounded(nothing, nothing, sensitivity, "l2")
+            self.recorder.charge(index, channel, mechanism, np.array([scale]), value, distortion)
         return Released(Bundle(out), scales)
 
     def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
@@ -399,21 +402,6 @@ class PlannedReleaser:
     def generator(self, index: int, channel: str) -> np.random.Generator:
         """The keyed random bits of one release."""
         return self._streams.generator(0, index, tag(channel))
-
-    def _charge(
-        self, index: int, channel: str, value: Bounded | SelectionMechanism, bounds: Mapping[Split, float], scale: float
-    ) -> None:
-        mechanism = self._channels[channel].mechanism
-        distortion = 0.0
-        if isinstance(value, Bounded):
-            entry = value
-        else:
-            if mechanism not in (mechanism_of(value.mechanism), NO_NOISE):
-                raise ValueError(f"{channel} is planned as {mechanism.name} and drawn by {value.mechanism}")
-            sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
-            entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), sensitivity, "l2")
-            distortion = value.distortion
-        self.recorder.charge(index, channel, mechanism, np.array([scale]), entry, distortion)
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         """What was released so far, as a ledger of one agent."""

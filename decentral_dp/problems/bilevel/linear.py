@@ -7,28 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Split
+from decentral_dp.bounded import Array, Split
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty
 from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, matrices_read
-
-
-class ScoreBounds(NamedTuple):
-    """Bounds on a record's terms, as ℓ1 norms over powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, of norms ‖a aᵀ‖_{1→1} ≤ R².
-
-    slope: ‖∇_y l‖ ≤ slope·R. curvature: ‖∇²_yy l‖ ≤ curvature·R². curvature_along: ‖∇²_yy l·z‖ ≤ curvature_along·R²
-    M_z. third: the Jacobian of ∇²_yy l·z in y is at most R³ M_z/third.
-    """
-
-    slope: float
-    curvature: float
-    curvature_along: float
-    third: float
 
 
 @dataclass(frozen=True)
@@ -112,32 +99,6 @@ class LinearClassifier(Penalised, LinearProblem, Protocol):
         penalty_override: the regulariser in the place of its own.
     """
 
-    bounds: ClassVar[ScoreBounds]
-
     classes: tuple[float, ...] = (-1.0, 1.0)
     intercept: Intercept = False
     penalty_override: Penalty | None = None
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """Constants for x_s ≤ box["x"], |y_s| ≤ box["y"], |z_s| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
-
-        Those of the records are `bounds`. The swaps hold over two points, since they bound each record's term by
-        itself.
-        """
-        regulariser, m_z = self.penalty.lipschitz(box), box.get("z", np.inf)
-        if radius is None or regulariser is None or not np.isfinite([radius, m_z, box.get("y", np.inf)]).all():
-            return None
-        r = radius + self.intercept
-        slope, curvature, along, third = self.bounds
-        train, validation = np.zeros((2, 3, 3))
-        train[1, 1] = train[2, 2] = validation[2, 1] = curvature * r**2
-        train[2, 1] = r**3 * m_z / third
-        return LipschitzConstants(
-            data={"train": train, "validation": validation},
-            regulariser=regulariser,
-            swap={
-                "train": np.array([0.0, 2 * slope * r, 2 * along * r**2 * m_z]),
-                "validation": np.array([0.0, 0.0, 2 * slope * r]),
-            },
-            two_point=True,
-        )

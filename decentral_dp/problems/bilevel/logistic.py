@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
-from decentral_dp.problems.bilevel.linear import LinearClassifier, OneScore, ScoreBounds
+from decentral_dp.problems.bilevel.linear import LinearClassifier, OneScore
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
 from decentral_dp.problems.entry import ProblemEntry
 
@@ -45,9 +44,6 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
 
     Reference: Chen & Wang, ICML 2024, Section 5.1 (losses as means instead of sums over the records).
     """
-
-    # max σ' = 1/4, and max|σ''| = 1/(6√3). Attained, except that the last needs R·box["y"] ≥ log(2 + √3).
-    bounds = ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3))
 
     name: str = "logistic_hyperparameter"
 

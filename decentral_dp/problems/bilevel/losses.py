@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.models.autodiff import (
     Captured,
@@ -481,10 +481,6 @@ class LossProblem:
             shares = _of_rows(weighted_sums, rows, [()] * len(out), width * len(weight), self.device)
             for total, share in zip(out, shares, strict=True):
                 total += share
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """None: nothing bounds the losses but the clip."""
-        return None
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:

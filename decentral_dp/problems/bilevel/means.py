@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Ridge
@@ -126,18 +125,6 @@ class MeanEstimation(MeanProblem):
                     upper[row] += 0.5 * np.square(point - records.features[part]).sum(axis=1) @ weights[part]
         return lower, upper
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""
-        if radius is None or not np.isfinite(radius):
-            return None
-        data, regulariser = np.zeros((3, 3)), np.zeros((3, 3))
-        data[2, 1] = 1.0
-        regulariser[0, 2] = regulariser[1, 0] = self.ridge
-        regulariser[1, 1] = regulariser[2, 2] = 1.0 + self.ridge
-        sensitivity: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": data}
-        swap: dict[Split, Array] = {"train": radius * np.eye(3)[1] * 2.0, "validation": radius * np.eye(3)[2] * 2.0}
-        return LipschitzConstants(sensitivity, regulariser, swap, two_point=False)
-
 
 @dataclass(frozen=True)
 class MeanLowerBound(MeanProblem):
@@ -185,16 +172,6 @@ class MeanLowerBound(MeanProblem):
     def losses(self, x: Array, y: Array, records: MeanRecords, weights: Array) -> tuple[Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.zeros(len(y)), -self.slope * (y @ (weights @ records.features))
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""
-        if radius is None or not math.isfinite(radius):
-            return None
-        regulariser = np.diag([0.0, self.ridge, self.ridge])
-        regulariser[0, 2] = regulariser[1, 0] = self.ridge * self.stretch
-        data: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": np.zeros((3, 3))}
-        swap: dict[Split, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * self.slope * radius])}
-        return LipschitzConstants(data, regulariser, swap, two_point=False)
 
 
 ENTRIES = (

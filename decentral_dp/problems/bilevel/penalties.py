@@ -6,14 +6,11 @@ Each has these methods:
     largest_x(curvature)   the largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`
     terms(x, y, z)         ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p), row by row
     value(x, y)            R per row, (b,)
-    lipschitz(box)         (3, 3) l1 Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None where there
-                           are none
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -88,14 +85,6 @@ class Strengths(NamedTuple):
         squares = np.square(self._by_strength(y)).sum(axis=1)
         return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
-    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box."""
-        (x, y, z), c = (box.get(channel, math.inf) for channel in ("x", "y", "z")), self.copies
-        # exp of more is no float64.
-        if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
-            return None
-        return self.scale * math.exp(x) * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
-
     def _by_strength(self, y: Array) -> Array:
         """(b, q) → (b, copies, p)."""
         return y.reshape(len(y), self.copies, -1)
@@ -120,10 +109,6 @@ class Pull(NamedTuple):
     @np.errstate(over="ignore", invalid="ignore")
     def value(self, x: Array, y: Array) -> Array:
         return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
-
-    def lipschitz(self, box: Mapping[str, float]) -> Array:
-        """Linear everywhere: no box is needed."""
-        return self.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 Penalty: TypeAlias = Strengths | Pull

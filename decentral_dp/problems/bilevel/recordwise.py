@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.linear_terms import as_features
@@ -160,10 +160,6 @@ class RecordwiseProblem:
         with np.errstate(all="ignore"):
             shares = evaluate(lambda some: self.author.probabilities(y, *some), (records.features,), shape)
         return [(shares, records.labels.astype(np.int64))]
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """None: nothing bounds the formulas but the clip."""
-        return None
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Run every formula on made-up records, for batches of so many, and again with one record replaced.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear import LinearClassifier, LinearProblem, ScoreBounds
+from decentral_dp.problems.bilevel.linear import LinearClassifier, LinearProblem
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import Terms
@@ -118,20 +117,9 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
     n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
     intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
 
-    With u = Za, |u_r| ≤ U = R M_z, and E over r ~ s, `bounds` are those of
-
-        v = s − e_b                 ‖v‖₁ ≤ 2,   column j of ∂v/∂(Ya): 2 s_j(1 − s_j) ≤ 1/2
-        v = s∘(u − E u)             ‖v‖₁ = E|u − E u| ≤ U
-
-    Column j of the second ∂v/∂(Ya) has, with κ = 1 − 2 s_j and E', m the mean over r ≠ j, the ℓ1 norm
-    (1 − κ²)/4·(E'|u − m + κ(u_j − m)| + |κ(u_j − m)|): convex in u, so largest at corners u_r = ±U, and there at
-    most 2/(3√3)·U, attained by two classes.
-
     Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square: that one is
     not bounded below.
     """
-
-    bounds = ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3))
 
     name: str = "softmax_hyperparameter"
 

@@ -17,7 +17,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.regular import own
 from decentral_dp.reporting.folder import Drawing, read_drawing
 from decentral_dp.reporting.plots import curves, style
-from decentral_dp.reporting.plots.curves import noise, upper_variable
 from decentral_dp.reporting.plots.network import topology
 from decentral_dp.simulation.result import mode_of
 
@@ -29,26 +28,11 @@ SIZE = (4.7, 3.3)
 Draw = Callable[["Figure", Drawing], bool]
 
 
-def _by_problem(minimax: Draw, others: Draw) -> Draw:
-    return lambda figure, d: (minimax if d.result.is_minimax else others)(figure, d)
-
-
-def _accuracy(figure: Figure, d: Drawing) -> bool:
-    """Where labels are rare accuracy alone is that of a guess, so that it stands beside the AUC."""
-    return (curves.accuracy if d.score("test_auc") is None else curves.shares)(figure, d)
-
-
 FIGURES: Mapping[str, Draw] = {
-    "losses": _by_problem(curves.held_out_loss, curves.losses),
-    "accuracy": _by_problem(curves.shares, _accuracy),
-    "explained": curves.explained,
-    "upper_variable": upper_variable,
-    "hypergradient": curves.hypergradient,
-    "consensus": curves.consensus,
-    "primal": curves.primal,
-    "gradient": curves.gradient,
+    **{name: curves.metrics_figure(name) for name in curves.METRICS},
+    "upper_variable": curves.upper_variable,
     "epsilon": curves.epsilon,
-    "noise": noise,
+    "noise": curves.noise,
     "topology": topology,
 }
 

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import capitalise, delta_text, epsilon_text, topology_name
+from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, topology_name
 from decentral_dp.reporting.folder import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY, title
-from decentral_dp.simulation.result import RunResult
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DRAWN_AGENTS = 1000
-NUMBERED_AGENTS = 30
-_LONGEST_NAME = 16
+_DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
 
 
 def topology(figure: Figure, d: Drawing) -> bool:
-    """The graph, its agents coloured by ε or by weight on neighbours where they differ; False where there is none."""
+    """The graph, its agents coloured by ε where that differs; False where there is none."""
     from matplotlib.collections import LineCollection
 
-    graph = d.result.topology
+    graph, privacy = d.result.topology, d.result.privacy
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
-    if not 1 <= m <= DRAWN_AGENTS or d.is_trusted:
+    if not 1 <= m <= _DRAWN_AGENTS or d.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
-    at, (values, label) = _own_places(graph, m), _node_values(d.result, m)
-    at = layout(m, np.unique(np.sort(edges, axis=1), axis=0)) if at is None else at
+    # A map brings coordinates of its own.
+    at = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if at.shape != (m, 2) or not np.isfinite(at).all() or not np.ptp(at):
+        at = layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
@@ -46,103 +41,44 @@ def topology(figure: Figure, d: Drawing) -> bool:
         (x, y), (dx, dy) = at[edges[:, 0]].T, 0.6 * (at[edges[:, 1]] - at[edges[:, 0]]).T
         heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
         heads.set(color=GREY, alpha=faint)
-    size, rim = float(np.clip(9000 / m, 6, 330)), 0.8 if m <= 200 else 0.2
-    nodes = ax.scatter(at[:, 0], at[:, 1], s=size, c=values if values is not None else BLUE, linewidths=rim, zorder=3)
+    epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
+    label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
+    differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
+    nodes = ax.scatter(at[:, 0], at[:, 1], s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else BLUE, zorder=3)
     nodes.set_cmap("cividis")
     nodes.set_edgecolor("white")
-    shade = np.zeros(m)
-    if values is not None:
-        shade = (values - values.min()) / np.ptp(values)
-        bar = figure.colorbar(nodes, ax=ax, shrink=0.75, label=label)
-        bar.outline.set_visible(False)
-    for agent in range(m if m <= NUMBERED_AGENTS else 0):
-        ink = "black" if shade[agent] > 0.6 else "white"
-        ax.text(at[agent, 0], at[agent, 1], str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
-    _name_agents(ax, at, [str(name) for name in graph.get("labels") or ()])
-    centre, (half_width, half_height) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    numbers = f": ρ = {graph['rho']:.3f}" if graph["rho"] is not None and m > 1 else ""
+    if differs:
+        figure.colorbar(nodes, ax=ax, shrink=0.75, label=f"ε {label}").outline.set_visible(False)
+    elif epsilon.size and epsilon.max() > 0:
+        numbers += f"; ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {label}"
+    # Bright agents have the largest ε.
+    bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
+    names = [str(name) for name in graph.get("labels") or ()]
+    for agent, place in enumerate(at if m <= _NUMBERED_AGENTS else ()):
+        ink = "black" if bright[agent] else "white"
+        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+        if len(names) == m and names[agent] != str(agent):
+            below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
     # As wide as the figure, so that the title has room: a path is flat, a ring is square.
-    wide, high = max(half_width, 1.55 * half_height), max(half_width / 1.55, half_height)
-    ax.set_xlim(centre[0] - wide, centre[0] + wide)
-    ax.set_ylim(centre[1] - high, centre[1] + high)
-    ax.set_aspect("equal")
-    rho = graph["rho"]
-    numbers = f": ρ = {rho:.3f}" if rho is not None and m > 1 else ""
-    title(ax, capitalise(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
+    middle, (wide, high) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
+    ax.set(xlim=(middle[0] - wide, middle[0] + wide), ylim=(middle[1] - high, middle[1] + high), aspect="equal")
+    title(ax, capitalise(topology_name(graph)) + numbers)
     return True
 
 
-def _own_places(graph: Mapping[str, Any], m: int) -> Array | None:
-    """(m, 2) the coordinates that the graph brings, such as those of a map; None where it has none."""
-    places = np.asarray(graph.get("positions") or [], dtype=np.float64)
-    if places.shape != (m, 2) or not np.isfinite(places).all() or not np.ptp(places):
-        return None
-    return np.asarray(places / np.ptp(places, axis=0).max())
-
-
-def _name_agents(ax: Axes, at: Array, names: Sequence[str]) -> None:
-    """Write names below the agents of a small graph, where they are more than numbers."""
-    from matplotlib.patheffects import withStroke
-
-    if not 0 < len(names) == len(at) <= NUMBERED_AGENTS or all(name == str(k) for k, name in enumerate(names)):
-        return
-    for place, name in zip(at, names, strict=True):
-        words = ax.annotate(
-            name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
-            (float(place[0]), float(place[1])),
-            xytext=(0, -10),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            fontsize=7.5,
-            zorder=5,
-        )
-        words.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
-
-
-def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
-    """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
-    budgets = result.privacy.agents
-    epsilon = budgets.per_agent([budget.epsilon for budget in budgets.different])
-    weight = np.asarray([w or 0.0 for w in result.topology["neighbour_weight"]])
-    # Of a directed graph what an agent keeps does not tell what it hears.
-    heard = "neighbours' weight" + " |w_ii|" * (not result.topology.get("directed"))
-    at = f"at δ = {delta_text(result.privacy.delta)}, {result.privacy.certainty}"
-    for values, label in ((epsilon, f"ε {at}"), (weight, heard)):
-        if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
-            return values, label
-    if not epsilon.size or not epsilon.max() > 0:
-        return None, ""
-    return None, f"ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {at}"
-
-
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
-    """(m, 2) places whose distances come close to the hop counts of the graph, by stress majorisation.
+    """Return (m, 2) places whose distances come close to the hop counts of the graph; a circle if it is in parts.
 
-    Minimises Σ_{i<j} (‖u_i − u_j‖ − h_ij)² / h_ij² from the classical scaling of the hop counts h (Gansner, Koren &
-    North, Graph Drawing 2004). Deterministic; a complete graph, whose hop counts are all one, is put on a circle.
+    Kamada & Kawai, "An algorithm for drawing general undirected graphs", Information Processing Letters 31 (1989).
     """
-    angle = 2 * np.pi * np.arange(m) / m
-    circle = np.stack([np.sin(angle), np.cos(angle)], axis=1)
-    if m < 4 or len(edges) >= m * (m - 1) // 2:
-        return circle
-    hops = shortest_path(csr_array((np.ones(len(edges)), edges.T.astype(np.int32)), (m, m)), directed=False)
-    # Agents without a path are one edge further than the farthest with one.
-    hops[np.isinf(hops)] = hops[np.isfinite(hops)].max() + 1.0
-    square = hops**2
-    centred = -0.5 * (square - square.mean(0) - square.mean(1)[:, None] + square.mean())
-    values, vectors = np.linalg.eigh(centred)
-    # A star or hypercube scales to coinciding points, from which majorisation cannot part them: hence a little circle.
-    at: Array = vectors[:, :-3:-1] * np.sqrt(np.maximum(values[:-3:-1], 0.0)) + 0.05 * circle
-    np.fill_diagonal(hops, 1.0)
-    weight = hops**-2.0
-    np.fill_diagonal(weight, 0.0)
-    laplacian = np.diag(weight.sum(1)) - weight
-    if values[-2] > 0.99 * values[-1]:  # No direction is longer than another, so put agent 0 on top.
-        u, v = at[0] / max(float(np.linalg.norm(at[0])), 1e-9)
-        at = at @ np.array([[v, u], [-u, v]])
-    inverse = np.linalg.inv(laplacian + 1.0 / m)
-    for _ in range(max(20, 60 - m // 10)):
-        gaps = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
-        pull = weight * hops / np.maximum(gaps, 1e-9)
-        at = inverse @ (pull.sum(1)[:, None] * at - pull @ at)
-    return at
+    # Slow to import, and only drawing needs it.
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(m))
+    graph.add_edges_from(edges.tolist())
+    places = nx.kamada_kawai_layout(graph) if nx.is_connected(graph) else nx.circular_layout(graph)
+    return np.array([places[agent] for agent in range(m)], dtype=np.float64)

@@ -26,13 +26,8 @@ if TYPE_CHECKING:
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
 
 
-CHANNEL_COLOURS = {"x": BLUE, "y": VERMILLION, "z": GREEN}
-
-
-# Of channels with other names, in the order of the ledger.
+# Of channels with other names than x, y and z, in the order of the ledger.
 OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
-
-
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
@@ -85,7 +80,13 @@ def side_label(text: str, figure: Figure) -> str:
 
 def picture_of(figure: Figure, ending: Format = "png") -> bytes:
     """Return the content of a figure's file in one format."""
-    _write_out(figure)
+    from matplotlib.text import Text
+
+    # A font has no control characters, and matplotlib's warning would print them.
+    for text in figure.findobj(Text):
+        words = text.get_text()
+        if not words.isprintable():
+            text.set_text(printable(words))
     content = io.BytesIO()
     figure.savefig(content, format=ending, **_SAVE_OPTIONS[ending])
     return content.getvalue()
@@ -104,16 +105,6 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
     for ending, file in files.items():
         write_whole(file, picture_of(figure, ending), mode)
     return list(files.values())
-
-
-def _write_out(figure: Figure) -> None:
-    """Write control characters of a figure's texts out: a font has none, and the warning would hold them."""
-    from matplotlib.text import Text
-
-    for text in figure.findobj(Text):
-        words = text.get_text()
-        if not words.isprintable():
-            text.set_text(printable(words))
 
 
 def remove_figure(path: Path, but: Sequence[Format] = ()) -> None:
@@ -145,9 +136,10 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     margin = 0.02 * (last - first + 1) if last > first else 0.5  # A single round still has whole numbers beside it.
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=_TICKS, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    if len(curves) > 1:
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) > 1:
         figure: Any = ax.get_figure(root=True)
-        figure.legend(loc="outside lower center", ncols=2 if max(map(len, curves)) > 12 else len(curves))
+        figure.legend(loc="outside lower center", ncols=2 if max(map(len, labels)) > 12 else len(labels))
 
 
 def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool = False) -> None:
@@ -215,10 +207,5 @@ def change(name: str, c: Curve) -> str:
     if c.mean.size == 1:
         return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
     if abs(last - first) <= 0.01 * abs(first):
-        return f"{name} {'stays' if is_constant(c) else 'starts and ends'} at {power_text(last)}"
+        return f"{name} starts and ends at {power_text(last)}"
     return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}"
-
-
-def is_constant(c: Curve) -> bool:
-    """Return whether a curve over several rounds stays what it was."""
-    return c.overflow is None and c.mean.size > 1 and bool(np.ptp(c.mean) <= 0.01 * abs(c.mean[0]))

@@ -37,7 +37,7 @@ from typing import IO, Any, Literal
 
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
-from decentral_dp.errors import InputError, option_error
+from decentral_dp.errors import InputError, option_error, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, write_synced
 from decentral_dp.files.locks import lock_file, require_locks
 from decentral_dp.files.package import versions
@@ -45,7 +45,14 @@ from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of
-from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_bound, read_lines
+from decentral_dp.simulation.folder.journal_lines import (
+    FORMAT,
+    JOURNAL,
+    first_digest,
+    next_line,
+    read_bound,
+    read_lines,
+)
 from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
@@ -53,11 +60,11 @@ from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
-from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, read_any_result, seal, text_of
+from decentral_dp.simulation.result import IN_PROGRESS, INCOMPLETE, RESULT, is_complete, read_any_result, seal, text_of
 from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
 
-JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
+ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
 
 
 @dataclass(frozen=True)
@@ -154,18 +161,18 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
         InputError: there is none, it is under way or complete, or a file is not what the run wrote.
     """
     place = folder / IN_PROGRESS
-    if not place.is_dir():
-        state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
-        raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
-    lock = lock_folder(folder)
-    try:
-        if is_complete(folder):
+    if place.is_dir():
+        lock = lock_folder(folder)
+        try:
+            if not is_complete(folder):
+                return _read_interruption(folder), lock
             shutil.rmtree(place)
-            raise InputError(f"resume: {folder} is complete. Fix: give the folder of a run that was interrupted.")
-        return _read_interruption(folder), lock
-    except BaseException:
+        except BaseException:
+            lock.close()
+            raise
         lock.close()
-        raise
+    state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
+    raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
 
 
 def _read_interruption(folder: Path) -> Interruption:
@@ -185,6 +192,10 @@ def _read_interruption(folder: Path) -> Interruption:
     lacks_lines = max(states, default=0) > len(saved) + 1
     if (folder / RESULT).exists():
         result = read_any_result(folder)
+        if result.status not in INCOMPLETE:
+            raise InputError(
+                f"resume: {quoted_path(folder / RESULT)} is the result of another run. Fix: remove it, then resume."
+            )
         lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > leased
     if lacks_lines:
         raise _damaged(place, ValueError(f"{JOURNAL} lacks lines"))
@@ -225,7 +236,7 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
     """Return the noise key of a run that resumes.
 
     Raises:
-        InputError: the records differ, or this machine would not round the same values.
+        InputError: the records differ, or this machine would not round the same values each time.
     """
     if run_digest(job) != interruption.input_digest:
         raise InputError(
@@ -241,12 +252,30 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
             "other last bits under the same noise. Fix: resume on the machine and with the versions that it was begun "
             "with."
         )
+    device = device_of(job)
+    if device != "cpu" and interruption.leased_rounds:
+        from decentral_dp.problems.bilevel.losses import LossProblem
+
+        # A custom loss raises on a kernel that rounds differently each time. The layers of a model do not. A lease
+        # covers the first release after every state, which is made again from the records.
+        if isinstance(job.problem, LossProblem):
+            return interruption.root
+        raise InputError(
+            "run.device: rounds in flight would be released again under the same noise, and kernels of a model may "
+            f'round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the scenario again in '
+            "another folder. The budgets of both runs add up."
+        )
     return interruption.root
+
+
+def device_of(job: PlannedJob) -> str:
+    """Return the device that the problem of a job computes on."""
+    return str(getattr(job.problem, "device", job.scenario.run.device))
 
 
 def machine_of(job: PlannedJob) -> dict[str, str]:
     """Return what the last bits of a job's values depend on, in this process."""
-    return machine(getattr(job.problem, "device", job.scenario.run.device))
+    return machine(device_of(job))
 
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
@@ -264,6 +293,7 @@ class RunInProgress:
 
     Attributes:
         states: the name under which agents keep their states.
+        begun: the digest of the journal's first line.
     """
 
     def __init__(
@@ -282,6 +312,7 @@ class RunInProgress:
         self.states: str = json.loads((self._place / ROOT).read_text())["states"]
         after, parts = (start.saved_state[0] if start.saved_state else 0, start.releases) if start else (0, {})
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
+        self.begun = first_digest(self._place / JOURNAL)
         lines = read_lines(self._place / JOURNAL)
         self._chain = lines.chain
         self._journal = (self._place / JOURNAL).open("ab")
@@ -387,11 +418,13 @@ class RunInProgress:
             status: "interrupted" or "failed".
             reason: a sentence.
         """
-        # A full disk must not hide why the run ended.
-        with contextlib.suppress(OSError):
-            content = _partial(self._job, self.released_rounds, status, reason)
-            write_synced(self.folder / RESULT, content, _mode(self._job))
-        self.close()
+        try:
+            # A full disk must not hide why the run ended.
+            with contextlib.suppress(OSError):
+                content = _partial(self._job, self.released_rounds, status, reason)
+                write_synced(self.folder / RESULT, content, _mode(self._job))
+        finally:
+            self.close()
 
     def discard(self) -> bool:
         """Remove the folder, if nothing was released. Returns whether it did."""

@@ -16,6 +16,7 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import digest, intact
 from decentral_dp.files.regular import own, regular
 
+JOURNAL = "journal.jsonl"
 FORMAT = 1
 _CHAIN = "chain"
 
@@ -87,13 +88,32 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     try:
         entry = json.loads(line)
         linked = entry.pop(_CHAIN)
-        written = next_line(chain, entry)
+        # Bytes, and not values: two texts of one value are told apart as well.
+        is_intact = bool(entry) and next_line(chain, entry) == (line + b"\n", linked)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{name} is not what was written") from None
-    # Bytes, and not values: two texts of one value are told apart as well.
-    if not entry or written != (line + b"\n", linked):
+        is_intact = False
+    if not is_intact:
         raise ValueError(f"{name} is not what was written")
     return entry, linked
+
+
+def first_digest(path: Path) -> str | None:
+    """Return the digest of a journal's first line, which no other run has: it binds the scenario and the noise key.
+
+    Args:
+        path: of the journal.
+
+    Returns:
+        None if there is no journal.
+
+    Raises:
+        ValueError: the line is not what was written, or the path is of no regular file.
+    """
+    try:
+        with regular(path, "resume").open("rb") as journal:
+            return _read_line("", journal.readline().removesuffix(b"\n"), f"line 1 of {path.name}")[1]
+    except FileNotFoundError:
+        return None
 
 
 def read_bound(path: Path, folder: Path, expected: str) -> bytes:

@@ -61,27 +61,28 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
-    if is_url(str(folder).replace(":/", "://", 1)):
-        raise option_error(
-            "out", f": got the URL {folder}, expected a folder of this machine. Fix: give --upload the URL."
-        )
+    problem = ""
     try:
-        if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise option_error(
-                "out", f": {folder} exists already, and nothing is written over. Give a new or an empty folder."
-            )
-        above = next(p for p in folder.absolute().parents if p.exists())
-        Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
+        if is_url(str(folder).replace(":/", "://", 1)):
+            problem = f"got the URL {folder}, expected a folder of this machine. Fix: give --upload the URL."
+        elif os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            problem = f"{folder} exists already, and nothing is written over. Fix: give a new or an empty folder."
+        else:
+            above = next(p for p in folder.absolute().parents if p.exists())
+            Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
-        raise option_error("out", f": {folder} cannot be written ({error.strerror}). Give another folder.") from None
+        problem = f"{folder} cannot be written ({error.strerror}). Fix: give another folder."
+    if problem:
+        raise option_error("out", f": {problem}")
 
 
 def require_new(option: str, file: Path) -> None:
     """Refuse, before anything is run, a file that is there or has no folder to go to. option: begins the refusal."""
+    problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
-        raise InputError(f"{option}: {file} exists already, and nothing is written over. Give another file.")
-    if not file.parent.is_dir():
-        raise InputError(f"{option}: there is no folder {file.parent}. Make it, or give a file in another.")
+        problem = f"{file} exists already, and nothing is written over"
+    if problem:
+        raise InputError(f"{option}: {problem}. Fix: give another file.")
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
@@ -171,7 +172,7 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
             copies[path] = path.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
             copies |= _code_copies(path, copies)
-        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time")) or place[0] == "topology":
+        elif place == ("privacy", "correlation", "in_time") or place[0] == "topology":
             name = f"{INPUTS}/{path.name}"
             copies[path] = f"{INPUTS}/{len(copies)}-{path.name}" if name in copies.values() else name
     return copies

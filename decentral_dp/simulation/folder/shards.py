@@ -13,11 +13,11 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.components import Components, load_components
-from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
+from decentral_dp.config.scenario_components import NOT_BESIDE, deal
 from decentral_dp.config.schema import Scenario, set_file
 from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Manifest, ShardEntry, digest_of_shard
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import write_synced
 from decentral_dp.simulation.folder.layout import check_writable
 
@@ -56,7 +56,8 @@ def write_shards(
     """
     c, out = load_components(scenario, overrides), Path(out)
     s = c.scenario
-    _check(c)
+    # Known beforehand: making records takes long.
+    refuse(c, _REFUSALS)
     check_writable(out)
     n_agents = c.topology.make().n_agents
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
@@ -90,15 +91,23 @@ def write_shards(
     return [*paths, out / MANIFEST, out / SCENARIO]
 
 
-def _check(c: Components) -> None:
-    s = c.scenario
-    if s.problem.manifest is not None:
-        raise InputError("shards: the records of this scenario are with their agents already. Give another scenario.")
-    if c.objects:
-        raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
-    # Known beforehand: making them takes long.
-    if c.problem_entry is not None and c.problem_entry.trajectories:
-        raise InputError(f"problem.data: the records of {s.problem.data!r} are trajectories; no agent can have a file.")
+_REFUSALS: tuple[Refusal[Components], ...] = (
+    Refusal(
+        lambda c: c.scenario.problem.manifest,
+        "problem.manifest",
+        'the records are with their agents already (got "{it}")',
+        "give a scenario whose records are here",
+    ),
+    Refusal(
+        lambda c: list(c.objects), "shards", "Python objects cannot be written (got {it})", "give a scenario of files"
+    ),
+    Refusal(
+        lambda c: c.problem_entry is not None and c.problem_entry.trajectories and c.scenario.problem.data,
+        "problem.data",
+        'trajectories have no file of each agent (got "{it}")',
+        "give a scenario of records",
+    ),
+)
 
 
 def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
@@ -126,7 +135,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Of features that rules made, the ranges are not those of the columns.
-        limits = declared_ranges(loaded, scale_of(c), root=c.scenario.folder)
+        limits = declared_ranges(loaded, c.scenario.problem.scale)
         rows = zip(loaded.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})

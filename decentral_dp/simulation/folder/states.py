@@ -114,7 +114,14 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
     if type(value) is float:
         return {"float": value.hex()}
     if isinstance(value, np.ndarray | np.generic):
-        return _array(value, arrays)
+        array, name = np.asarray(value), f"a{len(arrays)}"
+        if array.dtype.kind not in _KINDS:
+            raise TypeError(f"an array of {array.dtype} cannot be kept; a state is made of numbers")
+        arrays[name] = array
+        described: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
+        if not (array.flags.c_contiguous or array.flags.f_contiguous) and min(array.strides) >= 0:
+            described["strides"] = list(array.strides)
+        return described
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {"named": _name(type(value), module), "parts": [inner(v) for v in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -125,18 +132,6 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
     if isinstance(value, Mapping):
         return {"dict": [[inner(k), inner(v)] for k, v in value.items()]}
     raise TypeError(f"a {type(value).__name__} cannot be kept; a state is made of numbers, arrays and tuples of them")
-
-
-def _array(value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    array = np.asarray(value)
-    if array.dtype.kind not in _KINDS:
-        raise TypeError(f"an array of {array.dtype} cannot be kept; a state is made of numbers")
-    name = f"a{len(arrays)}"
-    arrays[name] = array
-    described: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
-    if not (array.flags.c_contiguous or array.flags.f_contiguous) and min(array.strides) >= 0:
-        described["strides"] = list(array.strides)
-    return described
 
 
 def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:

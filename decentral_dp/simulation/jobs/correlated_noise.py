@@ -9,8 +9,7 @@ from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Stream
-from decentral_dp.errors import InputError, quoted_path
-from decentral_dp.files.regular import regular
+from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
@@ -36,7 +35,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts) -> T
         counts: kind of records → (m,) how many each agent has.
 
     Raises:
-        InputError: the file holds no factor.
+        InputError: a custom factor has another number of rounds.
     """
     correlation, rounds = s.privacy.correlation, s.algorithm.rounds
     if correlation is None or correlation.in_time is None:
@@ -49,24 +48,10 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts) -> T
         given = gap
     if isinstance(given, int):
         return banded_square_root(rounds, given, apart=gap)
+    if {rounds} != {len(given), *map(len, given)}:
+        raise InputError(f"{IN_TIME}: got {len(given)} lines, expected {rounds} lines of {rounds} numbers.")
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
-    return factor_of(_own_inverse(s, given), reads)
-
-
-def _own_inverse(s: Scenario, factor: str | list[list[float]]) -> Array:
-    """The custom C⁻¹ of a scenario, (T, T), as rows or in a file. Raises InputError for another shape."""
-    rounds, rows = s.algorithm.rounds, factor
-    if isinstance(rows, str):
-        path = s.resolve(rows)
-        try:
-            rows = np.loadtxt(regular(path, IN_TIME), delimiter=",", ndmin=2).tolist()
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{IN_TIME}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
-            ) from error
-    if {rounds} != {len(rows), *map(len, rows)}:
-        raise InputError(f"{IN_TIME}: got {len(rows)} lines, expected {rounds} lines of {rounds} numbers.")
-    return np.array(rows)
+    return factor_of(np.array(given), reads)
 
 
 def pair_noise_of(s: Scenario, network: Network) -> PairNoise | None:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
-from decentral_dp.bounded import SPLITS, Array, LipschitzConstants
+from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
@@ -71,7 +71,6 @@ def plan_releases(
     stream: Stream,
     neighbour_weight: Array,
     clip: Clip,
-    constants: LipschitzConstants | None,
     rounds: int,
     noise: PlannedNoise,
     network: Network | None = None,
@@ -80,7 +79,7 @@ def plan_releases(
     """Plan all releases of so many rounds.
 
     Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ of them are planned as
-    one. Where the algorithm plans by agent, or says who sends, every agent is planned, and those with equal releases
+    one. Where the algorithm says who sends, every agent is planned, and those with equal releases
     share a column afterwards.
 
     Args:
@@ -90,7 +89,6 @@ def plan_releases(
         stream: which records a round reads.
         neighbour_weight: (m,) weight of all neighbours together.
         clip: bounds on every record's contribution.
-        constants: analytic Lipschitz constants of a run as published, or None.
         rounds: T.
         noise: of the charged releases.
         network: what everybody knows of it; by default nobody has a neighbour.
@@ -106,7 +104,7 @@ def plan_releases(
     network = network or Network(sp.csr_array((m, m)))
     senders = senders_of(algorithm, network)
     pairs, changes = noise.pairs, network.over_time is not None
-    by_agent = bool(pairs and changes) or senders is not None or getattr(algorithm, "plans_by_agent", False)
+    by_agent = bool(pairs and changes) or senders is not None
     representative = group = np.arange(m)
     if not by_agent:
         facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
@@ -129,10 +127,8 @@ def plan_releases(
         neighbour_weight[representative],
         problem.reads_records,
         clip,
-        constants,
         problem.p,
         problem.q,
-        representative,
         network,
         unit,
         "poisson" if stream.kind == "poisson" else "fixed",
@@ -335,12 +331,11 @@ def gossip_job(c: Components) -> GossipJob:
     r = resolve_gossip(c)
     check_gossip(r)
     s, privacy, m = r.s, r.privacy, r.topology.n_agents
-    is_published, rounds = privacy.guarantee == "as_published", s.algorithm.rounds
-    constants = r.problem.constants(by_channel(privacy.box), r.shards.l1) if is_published else None
+    rounds = s.algorithm.rounds
     factor = time_factor_of(s, r.stream, r.unit, r.counts) if r.correlation else None
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
-        facts = (r.counts, r.stream, weight, r.clip, constants)
+        facts = (r.counts, r.stream, weight, r.clip)
         return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
@@ -388,7 +383,6 @@ def gossip_job(c: Components) -> GossipJob:
         reason=reason,
         problem=r.problem,
         algorithm=r.algorithm,
-        constants=constants,
         noise=noise.schedules,
         pairs=r.pairs,
         factor=factor,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, check_message
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -22,7 +22,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario
+from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import Refusal, refuse
@@ -210,6 +210,8 @@ def resolve_gossip(c: Components) -> Resolved:
     check_message(s.algorithm.kind, sum(matrices), p, q)
     if setup.unit != RECORD:
         algorithm = algorithm.for_unit(setup.unit)
+    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
+        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if setup.is_private else "l2")
     if s.privacy.guarantee == "certified":
         clip = declared
@@ -295,15 +297,6 @@ def _unlinked(d: Setup) -> str:
     unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
     lonely = unlinked.size and (d.pairs_correlation != "zero_sum" or d.network.n_agents == 1)
     return f"agent {unlinked[0]}" if lonely else ""
-
-
-def _too_large_for_scales(d: Setup) -> bool:
-    changes, colluders = d.network.over_time, d.privacy.colluders
-    return (
-        (changes is not None and changes.kind != "fixed")
-        or colluders >= len(MOST_FOR_SCALES)
-        or d.network.n_agents > MOST_FOR_SCALES[colluders]
-    )
 
 
 # Rows that need no record. A row may rely on those before it.
@@ -395,7 +388,15 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "give one scale and one decay for all",
     ),
     Refusal(
-        lambda d: d.pairs_correlation == "optimised" and (d.pair_ratio or _too_large_for_scales(d)),
+        lambda d: (
+            d.pairs_correlation == "optimised"
+            and (
+                d.pair_ratio
+                or (d.network.over_time is not None and d.network.over_time.kind != "fixed")
+                or d.privacy.colluders >= len(MOST_FOR_SCALES)
+                or d.network.n_agents > MOST_FOR_SCALES[d.privacy.colluders]
+            )
+        ),
         "privacy.correlation",
         f'"optimised" finds a scale for each link, without a ratio, of links that stay, of at most '
         f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
@@ -460,19 +461,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "give a larger bound",
     ),
 )
-
-
-def _silent_pairs(r: Resolved) -> bool:
-    """Whether agents that share noise are silent in some rounds; an absence is public before the round."""
-    return bool(r.pairs_correlation) and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
-
-
-def _splits_read(r: Resolved) -> set[str]:
-    return {
-        r.problem.reads_records[MATRICES.get(t, t)]
-        for channel in r.channels.values()
-        for t in _terms_of_records(channel, r.problem)
-    }
 
 
 def _noise_tables(r: Resolved) -> dict[str, Any]:
@@ -545,7 +533,18 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "leave it out",
     ),
     Refusal(
-        lambda r: r.is_private and r.unit.records != 1 and len(_splits_read(r)) > 1,
+        lambda r: (
+            r.is_private
+            and r.unit.records != 1
+            and len(
+                {
+                    r.problem.reads_records[MATRICES.get(t, t)]
+                    for c in r.channels.values()
+                    for t in _terms_of_records(c, r.problem)
+                }
+            )
+            > 1
+        ),
         "privacy.unit",
         "releases of {of.kind} read train and validation records, of which {of.unit.noun} may hold both, and that is "
         "not derived",
@@ -571,7 +570,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "leave it out, or take released states of one of {it}, or a custom algorithm",
     ),
     Refusal(
-        _silent_pairs,
+        # An absence is public before the round.
+        lambda r: r.pairs_correlation and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
         "privacy.correlation",
         "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
         "leave it out, or take dp_dsgd",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
-from decentral_dp.bounded import LipschitzConstants, Split
+from decentral_dp.bounded import Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
@@ -243,7 +243,6 @@ class GossipJob(PlannedJob):
 
     problem: Problem
     algorithm: Algorithm
-    constants: LipschitzConstants | None
     noise: Mapping[str, NoiseSchedule]
     pairs: PairNoise | None = None
     factor: TimeFactor | None = None
@@ -387,8 +386,6 @@ class GossipJob(PlannedJob):
             stream=self.stream,
             clip=self.clip,
             batches=Streams(self.root, "batch", agents),
-            box=privacy.argument_box,
-            constants=self.constants,
             network=self.public_network,
             unit=self.unit,
             noise=self.noise if self.pairs is None and self.factor is None else None,

@@ -310,8 +310,8 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
     averaged: Any = dict.fromkeys(("train", "validation"), counts.astype(float))
     rate: Any = dict.fromkeys(averaged, np.ones((rounds, 1)))
     clip = Clip("l1", **CLIPS)
-    alone = (np.arange(1), Network(sp.csr_array((1, 1))))
-    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).reads_records, clip, None, 1, 1, *alone)
+    alone = Network(sp.csr_array((1, 1)))
+    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).reads_records, clip, 1, 1, alone)
     planned = algorithm.planned_releases(public)["x"].sensitivity["train"][:, 0]
     r = [0.0, 0.0]
     for t in range(rounds):

@@ -21,12 +21,11 @@ from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, performed, scripted, with_noise
 from tests.support.oracles import gaussian_delta
-from tests.support.penalty_clients import Records, client_blocks
-from tests.support.penalty_jobs import SPLITS, agree, made, solved_by
+from tests.support.penalty_jobs import SPLITS, agree, client_blocks, made, solved_by
 from tests.support.penalty_loop import Naive
 
 
-def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> Records:
+def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> dict[str, list[Any]]:
     """The job's records with agent 0's first one of a kind replaced; it keeps its place."""
     out = {k: list(r) for k, r in job.records.items()}
     prepared, first = job.problem.prepare(row[None], np.array([label]), "l2"), out[kind][0]
@@ -35,7 +34,7 @@ def swapped(job: Job, kind: str, row: np.ndarray, label: float) -> Records:
     return out
 
 
-def pair(job: Job, kind: str, rng: np.random.Generator) -> tuple[Records, Records]:
+def pair(job: Job, kind: str, rng: np.random.Generator) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Two extremes: the longest records there can be, far beyond every clip where nothing bounds them."""
     row = rng.normal(size=job.shards.features.shape[1])
     row *= (1.0 if job.context.family is not None else 50.0) / np.linalg.norm(row)

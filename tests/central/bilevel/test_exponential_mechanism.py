@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_x_follows_the_exact_law() -> None:
     np.testing.assert_allclose(scores, exact, atol=1e-9)
 
     first, releaser = published(job, pool, (0).to_bytes(32, "big"))
-    selection = job.algorithm.law(job.context, lambda xs: scores)  # type: ignore[union-attr]
+    selection = job.algorithm.law(job.context, SimpleNamespace(scores=lambda xs: scores))  # type: ignore[union-attr]
     found = [
         PlannedReleaser(job.ledger, i.to_bytes(32, "big")).release(1, {"x": selection}).released.x[0]
         for i in range(1500)
@@ -138,7 +139,7 @@ def test_neighbours_of_a_whole_job(kind: Split) -> None:
     """One record of the job replaced by its worst opposite: the plan's scale keeps the exact log-ratio within ε."""
     epsilon, job = 4.0, made(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
     pool = pool_of(job)
-    law = job.algorithm.law(job.context, pool.scores)  # type: ignore[union-attr]
+    law = job.algorithm.law(job.context, pool)  # type: ignore[union-attr]
     scale = PlannedReleaser(job.ledger, bytes(32)).scale(1, "x", law.sensitivity)
     records = getattr(pool, kind)
     worst = 0.0

@@ -15,7 +15,6 @@ from decentral_dp.central import plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.simulation.jobs import build
 from tests.support.coordinator_replay import Listening, Scripted, scripted, with_noise
@@ -119,36 +118,6 @@ def test_no_noise_is_printed_for_the_share() -> None:
 
 
 # What one record moves, where its class is in every gradient ---------------------------------------------------------
-
-
-def sensitivity(n: int, positive: int, clip: float, share: Any) -> float:
-    """Largest Σ change over 2C, of the gradients by (a, b, α) clipped as one, when a negative record turns positive.
-
-    share: of a data set, from its labels. The model's features are 0, so that only its bias and a, b, α count.
-    """
-    worst = 0.0
-    labels = np.zeros(n)
-    labels[:positive] = 1.0
-    other = labels.copy()
-    other[positive] = 1.0
-    rows = np.zeros((n, 1))
-    for score, a, b, alpha in itertools.product((-6.0, -1.0, 1.0, 6.0), (0.0, 1.0), (0.0, 0.5, 1.0), (0.0, 1.0, 2.0)):
-        x, y = np.array([0.0, score, a, b]), np.array([alpha])
-        sums = []
-        for told in (labels, other):
-            problem = Composite(LinearModel(1, 1), AucObjective(share(told)))
-            sums.append(problem.sums(Labelled(rows, told), [ClippedQuery("joint", x, y, clip)])[0])
-        worst = max(worst, float(np.linalg.norm(sums[0] - sums[1])) / (2.0 * clip))
-    return worst
-
-
-@pytest.mark.parametrize(("positive", "clip", "least"), [(10, 0.3, 3.0), (100, 0.3, 3.0), (10, 1.0, 1.1)])
-def test_a_counted_share_moves_all_gradients_at_once(positive: int, clip: float, least: float) -> None:
-    """Several times 2C with a share that is counted, and never more than 2C with a public one."""
-    n = 1000
-    assert sensitivity(n, positive, clip, lambda labels: float(np.mean(labels))) > least
-    for public in (0.01, positive / n, 0.5):
-        assert sensitivity(n, positive, clip, lambda labels, p=public: p) <= 1.0 + 1e-9
 
 
 def whole(

@@ -168,13 +168,10 @@ def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.Monk
         monkeypatch.setattr(Wgan, "generate", lambda self, x, latents: fake[: len(latents)])
         return dict(m.scores(np.zeros(m.p), y, records(3), real))
 
-    same, other, flat = judged(alike), judged(0.5 * alike + 0.4), judged(0.0 * alike)
-    assert same["test_critic_auc"] == pytest.approx(0.5, abs=0.1)
+    same, other = judged(alike), judged(0.5 * alike + 0.4)
     assert same["test_distance"] < 0.08
-    assert other["test_critic_auc"] > 0.8
     # Every projection of uniform numbers is moved by the gap along it, at least.
     assert other["test_distance"] > 0.25
-    assert flat["test_critic_auc"] > 0.7
 
 
 def test_scores_that_overflow_are_left_out() -> None:

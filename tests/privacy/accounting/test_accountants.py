@@ -18,8 +18,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, 
 from decentral_dp.privacy.accounting.charges import MOST_COLUMNS
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.privacy.mechanisms.noiseless import NothingHidden
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NothingHidden
 from tests.support.oracles import convolved_epsilon, gaussian_delta, hockey_stick, laplace_delta, sampled_twice_delta
 from tests.support.release_cost_oracle import grid
 from tests.support.schedules import deviations, ledger, line, pair_stream, steps, stream

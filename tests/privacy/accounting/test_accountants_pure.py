@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import epsilon_of, price
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line
@@ -73,8 +72,3 @@ def test_beside_gaussian_noise_against_quadrature() -> None:
 
     assert delta(found) <= DELTA * (1 + 1e-6)
     assert delta(0.99 * found) > DELTA
-
-
-def test_a_sampled_pure_release_is_refused() -> None:
-    with pytest.raises(InputError, match="no rule here covers it"):
-        price(pure([0.1, 0.1], rate=0.5), DELTA)

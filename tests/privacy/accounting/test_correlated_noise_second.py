@@ -87,30 +87,6 @@ def test_one_round_by_all_that_colluders_hold(seed: int) -> None:
             assert worst == pytest.approx(scale[v] ** -2.0, rel=1e-7)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("q", [0, 1])
-def test_rounds_that_share_noise_by_all_choices_of_signs(seed: int, q: int) -> None:
-    """Rounds × agents × edges as one Gaussian vector; C takes them apart."""
-    own, pair, edges = shared(seed, 4)
-    rng = np.random.default_rng(seed)
-    rounds, v = 4, int(rng.integers(4))
-    factor = np.tril(rng.uniform(-0.8, 0.8, (rounds, rounds)), -1) + np.eye(rounds)
-    if seed % 2:
-        factor = np.abs(factor)
-    mixed = np.asarray(np.linalg.inv(factor), dtype=np.float64)
-    price = float(np.square(factor_of(mixed).row_sums).sum()) / effective_scale(own, csr_matrix(pair), q)[v] ** 2
-    shown = 0.0
-    for known in combinations([i for i in range(4) if i != v], q):
-        maps = noise_maps(own, pair, edges, known)
-        for signs in product((-1.0, 1.0), repeat=rounds - 1):
-            moved = np.zeros((rounds, 4))
-            moved[:, v] = [1.0, *signs]
-            shown = max(shown, information(*maps, mixed, moved))
-    assert shown <= price * (1.0 + 1e-7)
-    if seed % 2 and q == 0:
-        assert shown == pytest.approx(price, rel=1e-7)
-
-
 TO_AND_FRO = "to and fro"
 POLICIES: dict[str, Callable[[Array], Array]] = {
     TO_AND_FRO: lambda seen: np.full(seen.shape[1], (-1.0) ** len(seen)),

@@ -28,7 +28,7 @@ from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.statements.gossip import gossip_horizon
+from decentral_dp.simulation.statements.job import gossip_horizon
 from decentral_dp.simulation.statements.statement import Horizon
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
@@ -165,24 +165,6 @@ def test_the_example_has_the_deviation_and_the_price_it_states(made: type[Any]) 
         assert price_complaints(register_outside(made()), width=width, draws=DRAWS) == []
 
 
-def test_planted_bugs_are_found(made: type[Any]) -> None:
-    class HalfCost(made):  # type: ignore[misc]
-        def cost(self, sensitivity: Any, scale: Any, width: int) -> Any:
-            return 0.5 * super().cost(sensitivity, scale, width)
-
-    class HalfScale(made):  # type: ignore[misc]
-        def sample(self, generator: Any, query: Any, grid: float, scale: float) -> Any:
-            return super().sample(generator, query, grid, 0.5 * scale)
-
-    class OtherNorm(made):  # type: ignore[misc]
-        norm = "l2"
-
-    assert price_complaints(register_outside(HalfCost()), draws=DRAWS)
-    assert deviation_complaints(register_outside(HalfScale()), draws=DRAWS)
-    assert price_complaints(register_outside(HalfScale()), draws=DRAWS)
-    assert price_complaints(register_outside(OtherNorm()), width=9, draws=DRAWS)
-
-
 def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
     def spent(mechanism: Any) -> Any:
         one = np.ones((20, 1))
@@ -306,23 +288,6 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
     with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
         decentral_dp.run(given, out=folder / "out", callbacks=[reached])
     assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
-
-
-FIELDS = {
-    "cells": "privacy.mechanism.cells: missing",
-    "cells: int": 'cells: got "many", wanted a whole number; DiscreteLaplace says what',
-    "cells: Missing": "a field of DiscreteLaplace has no usable type: NameError: name 'Missing' is not defined",
-}
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_field_is_refused(scenario: Make, folder: Path, field: str) -> None:
-    typed = '"Missing"' if field.endswith("Missing") else "int"
-    file, text = folder / "other.py", example().replace("cells: int = 2**20", f"cells: {typed}")
-    file.write_text(text)
-    options = {"cells": "many"} if field == "cells: int" else {"cells": 4096} if field != "cells" else {}
-    with pytest.raises(InputError, match=re.escape(FIELDS[field])):
-        build(decentral_dp.load(content(scenario, {"kind": "other:DiscreteLaplace", **options})))
 
 
 @pytest.mark.parametrize(

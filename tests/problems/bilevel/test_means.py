@@ -82,37 +82,3 @@ def test_opposite_records_move_the_mean_by_the_whole_bound(n: int, norm: Any) ->
     for term, bound in (("lower_grad_y", 0.6), ("upper_grad_y", 0.25)):
         sensitivity = LENGTH[norm](getattr(ends[0], term) - getattr(ends[1], term))
         assert sensitivity == pytest.approx(2 * bound / n, rel=1e-9)
-
-
-def test_constants_hold_and_are_reached() -> None:
-    radius, rng = 1.3, np.random.default_rng(14)
-    constants = PROBLEM.constants({}, radius)
-    assert constants is not None
-    assert not constants.two_point
-
-    def directions(a: Any, x: Any, y: Any, z: Any) -> dict[str, list[Any]]:
-        part = PROBLEM.prepare(a[None], np.zeros(1), "l1")
-        terms, zero = PROBLEM.terms(x, y, z, part, part, Clip()), np.zeros(D)
-        exact = PROBLEM.regulariser(x[None], y[None], z[None])
-        return {
-            "train": [zero, terms.lower_grad_y, zero],
-            "validation": [zero, zero, -terms.upper_grad_y],
-            "regulariser": [-exact.jvp[0], exact.grad_y[0], exact.hvp[0]],
-        }
-
-    bounds = {**constants.data, "regulariser": constants.regulariser}
-    for u in range(3):
-        point = rng.normal(size=(3, D))
-        sensitivity = point.copy()
-        sensitivity[u] += rng.normal(size=D)
-        before, after = directions(np.ones(D), *point), directions(np.ones(D), *sensitivity)
-        for part, bound in bounds.items():
-            for v in range(3):
-                ratio = LENGTH["l1"](after[part][v] - before[part][v]) / LENGTH["l1"](sensitivity[u] - point[u])
-                assert ratio == pytest.approx(bound[v, u], abs=1e-12)
-    one = np.array([radius, 0.0, 0.0])
-    here, there = (directions(a, *point) for a in (one, -one))
-    for kind, swap in constants.swap.items():
-        np.testing.assert_allclose([LENGTH["l1"](a - b) for a, b in zip(here[kind], there[kind], strict=True)], swap)
-    assert PROBLEM.constants({}, None) is None
-    assert PROBLEM.constants({}, np.inf) is None

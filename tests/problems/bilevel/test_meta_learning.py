@@ -199,7 +199,6 @@ def test_sizes_adapt_to_the_image():
     assert (conv.p, conv.q) == (80 + 16 + 2 * (584 + 16), 2 * 5 * 9)
     assert dict(conv.reads_records) == dict(READS_RECORDS)
     assert set(READS_RECORDS) == set(TERMS)
-    assert conv.constants({"x": 1.0, "y": 1.0, "z": 1.0}, 1.0) is None
 
 
 def test_channels_first_records_are_read_as_images():

@@ -1,13 +1,10 @@
 """The losses of one problem under another's regulariser: biased regularisation and the ridge hyperparameter."""
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Pull, Strengths
+from decentral_dp.problems.bilevel.penalties import Pull
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
@@ -59,44 +56,6 @@ def test_ridge_solutions_in_closed_form():
     z = np.linalg.solve(a + np.diag(np.exp(x)), gradient)
     np.testing.assert_allclose(solve_inverse_hvp(problem, x, y, agents), z, rtol=1e-7)
     np.testing.assert_allclose(true_hypergradient(problem, x, agents), -np.exp(x) * y * z, rtol=1e-7)
-
-
-@pytest.mark.parametrize("name", ["logistic", "intercept", "softmax"])
-def test_constants_hold_and_the_records_are_the_models(name):
-    problem = PROBLEMS[name]
-    box = {"y": 0.7, "z": 0.9}
-    got, model = problem.constants(box, 1.3), MODELS[name].constants({**box, "x": 5.0}, 1.3)
-    for kind in ("train", "validation"):
-        np.testing.assert_array_equal(got.data[kind], model.data[kind])
-        np.testing.assert_array_equal(got.swap[kind], model.swap[kind])
-    assert problem.constants(box, None) is None
-    assert problem.constants({"y": 0.7}, 1.3) is None
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([Pull(RIDGE), Strengths(), Strengths(D)]))
-def test_no_two_points_move_a_penalty_farther_than_its_constants(seed, rule):
-    rng = np.random.default_rng(seed)
-    box = {"x": 0.6, "y": 0.8, "z": 1.1}
-    bound = rule.lipschitz(box)
-    widths = {"x": 1 if rule == Strengths(D) else D, "y": D, "z": D}
-    for argument, channel in enumerate(box):
-        a = [rng.uniform(-limit, limit, size=(1, widths[c])) for c, limit in box.items()]
-        b = [v.copy() for v in a]
-        b[argument] = rng.uniform(-box[channel], box[channel], size=a[argument].shape)
-        far = np.abs(a[argument] - b[argument]).sum()
-        first, second = rule.terms(*a), rule.terms(*b)
-        for row, term in enumerate(("jvp", "grad_y", "hvp")):
-            sensitivity = np.abs(getattr(first, term) - getattr(second, term)).sum()
-            assert sensitivity <= bound[row, argument] * far * (1 + 1e-12) + 1e-15
-
-
-def test_penalty_constants_by_hand():
-    np.testing.assert_allclose(Pull(3.0).lipschitz({}), [[0, 0, 3], [3, 3, 0], [0, 0, 3]])
-    twice = Strengths().lipschitz({"x": np.log(2.0), "y": 3.0, "z": 5.0})
-    np.testing.assert_allclose(twice, [[30, 10, 6], [6, 2, 0], [10, 0, 2]])
-    assert Strengths().lipschitz({"y": 1.0, "z": 1.0}) is None
-    assert Strengths().lipschitz({"x": 701.0, "y": 1.0, "z": 1.0}) is None
 
 
 def test_the_registry_chooses_the_loss_by_the_number_of_classes(scenario):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.journal_lines import next_line, read_lines
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import seal, text_of
 from tests.support.processor import narrow_environment, wide_features
 
@@ -44,7 +46,7 @@ def given(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
 
 
-def interrupt(given: dict[str, Any], folder: Path) -> None:
+def interrupt(given: Any, folder: Path) -> None:
     def progress(at: Progress) -> None:
         if at.done == 3:
             raise KeyboardInterrupt
@@ -97,6 +99,28 @@ def test_where_a_run_was_resumed_counts_from_then_on(
         decentral_dp.resume(folder)
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
     assert decentral_dp.resume(folder).result.status == "ok"
+
+
+def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Path) -> None:
+    """Its kernels may round differently at every call: another value under the same noise."""
+    pytest.importorskip("torch")
+    from tests.support.emulated_device import emulated_cuda
+
+    folder = tmp_path / "run"
+    with emulated_cuda():
+        given = decentral_dp.load(
+            "wgan_digits", set={"algorithm.rounds": 4, "run.evaluate_every": 1, "run.device": "cuda"}
+        )
+        interrupt(given, folder)
+        before = {path: path.read_bytes() for path in (folder / "in_progress").iterdir()}
+        with pytest.raises(InputError, match=r"^run\.device: rounds in flight"):
+            decentral_dp.resume(folder)
+        assert {path: path.read_bytes() for path in (folder / "in_progress").iterdir()} == before
+        interruption, lock = journal.open_interrupted(folder)
+        lock.close()
+        nothing_released = replace(interruption, leased_rounds=0)
+        job = build_job(decentral_dp.load(folder / "scenario.toml"))
+        assert journal.root_of_run(nothing_released, job, folder) == interruption.root
 
 
 def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str, Any], tmp_path: Path) -> None:

@@ -4,10 +4,16 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
+from decentral_dp.problems.bilevel.penalties import Pull, Strengths
+from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from papers.published.lipschitz import lipschitz_constants, penalty_constants
 
 CHANNELS = ("x", "y", "z")
 # Wide enough for R·box["y"] ≥ log(2 + √3), where the slope of the curvature is largest.
@@ -15,6 +21,9 @@ BOX, RADIUS = {"x": 0.4, "y": 1.5, "z": 0.8}, 1.2
 D = 3
 LOGISTIC = LogisticHyperparameter(D)
 SOFTMAX = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0))
+RIDGE = 0.4
+MEAN = MeanEstimation(D, RIDGE)
+LINEAR = MeanLowerBound(D, ridge=0.7, slope=1.3, stretch=0.6)
 LABELS = {LOGISTIC: (-1.0, 1.0), SOFTMAX: (0.0, 1.0, 2.0)}
 ids = {LOGISTIC: "logistic", SOFTMAX: "softmax"}.get
 
@@ -76,7 +85,7 @@ def largest_ratios(problem, rng, tries):
 
 @pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
 def test_lipschitz_constants_hold_and_are_nearly_reached(problem):
-    constants = problem.constants(BOX, RADIUS)
+    constants = lipschitz_constants(problem, BOX, RADIUS)
     found = largest_ratios(problem, np.random.default_rng(11), 3_000)
     for part, ratios in found.items():
         bound = constants.regulariser if part == "regulariser" else constants.data[part]
@@ -87,7 +96,7 @@ def test_lipschitz_constants_hold_and_are_nearly_reached(problem):
 @pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
 def test_swaps_hold_over_two_points(problem):
     rng = np.random.default_rng(12)
-    constants = problem.constants(BOX, RADIUS)
+    constants = lipschitz_constants(problem, BOX, RADIUS)
     assert constants.two_point
     found = {"train": np.zeros(3), "validation": np.zeros(3)}
     for _ in range(1000):
@@ -101,7 +110,7 @@ def test_swaps_hold_over_two_points(problem):
 
 def test_logistic_constants_are_attained_where_they_can_be():
     """A single feature at the boundary, and the margin where the bounded factor is largest."""
-    constants = LOGISTIC.constants(BOX, RADIUS)
+    constants = lipschitz_constants(LOGISTIC, BOX, RADIUS)
     record = LOGISTIC.prepare(np.array([[RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
     z = np.array([BOX["z"], 0.0, 0.0])
     steepest = math.log(2 + math.sqrt(3)) / RADIUS
@@ -122,7 +131,7 @@ def test_logistic_constants_are_attained_where_they_can_be():
     opposite = LOGISTIC.prepare(np.array([[-RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
     points = [[np.zeros(D), np.array([sign * saturated["y"], 0.0, 0.0]), z] for sign in (-1, 1)]
     gradients = [directions(LOGISTIC, r, p)["train"][1] for r, p in zip((record, opposite), points, strict=True)]
-    swap = LOGISTIC.constants(saturated, RADIUS).swap["train"]
+    swap = lipschitz_constants(LOGISTIC, saturated, RADIUS).swap["train"]
     assert np.abs(gradients[0] - gradients[1]).sum() == pytest.approx(swap[1], rel=1e-6)
     flat = [np.zeros(D), np.zeros(D), z]
     assert 2 * np.abs(directions(LOGISTIC, record, flat)["train"][2]).sum() == pytest.approx(swap[2], rel=1e-6)
@@ -140,13 +149,13 @@ def test_the_slope_of_the_softmax_curvature_is_attained_by_two_classes():
         # The third class is as good as absent.
         y[:, 0] = math.log(share / (1 - share)) / RADIUS + step, 0.0, -50.0
         ends.append(directions(SOFTMAX, record, [np.zeros(D), y.ravel(), z.ravel()])["train"][2])
-    constants = SOFTMAX.constants(BOX | {"y": 50.0}, RADIUS)
+    constants = lipschitz_constants(SOFTMAX, BOX | {"y": 50.0}, RADIUS)
     assert np.abs(ends[0] - ends[1]).sum() / 2e-5 == pytest.approx(constants.data["train"][2, 1], rel=1e-6)
 
 
 def test_logistic_constants_of_the_unit_box():
     """The kinds together: the matrix and swaps that are used for agents whose records come in pairs."""
-    constants = LOGISTIC.constants({"x": 0.0, "y": 1.0, "z": 1.0}, 1.0)
+    constants = lipschitz_constants(LOGISTIC, {"x": 0.0, "y": 1.0, "z": 1.0}, 1.0)
     total = constants.data["train"] + constants.data["validation"] + constants.regulariser
     third = 1 / (6 * math.sqrt(3)) + 0.25
     np.testing.assert_allclose(total, [[1, 1, 1], [1, 1.25, 0], [1, third, 1.25]], rtol=1e-12)
@@ -155,17 +164,122 @@ def test_logistic_constants_of_the_unit_box():
 
 @pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
 def test_an_intercept_is_one_more_feature(problem):
-    larger = type(problem)(D, problem.classes, intercept=True).constants(BOX, RADIUS)
+    larger = lipschitz_constants(type(problem)(D, problem.classes, intercept=True), BOX, RADIUS)
     for kind in ("train", "validation"):
-        np.testing.assert_allclose(larger.data[kind], problem.constants(BOX, RADIUS + 1).data[kind])
-        np.testing.assert_allclose(larger.swap[kind], problem.constants(BOX, RADIUS + 1).swap[kind])
+        np.testing.assert_allclose(larger.data[kind], lipschitz_constants(problem, BOX, RADIUS + 1).data[kind])
+        np.testing.assert_allclose(larger.swap[kind], lipschitz_constants(problem, BOX, RADIUS + 1).swap[kind])
 
 
 @pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
 def test_no_constants_without_every_bound(problem):
-    assert problem.constants(BOX, None) is None
-    assert problem.constants(BOX, np.inf) is None
+    assert lipschitz_constants(problem, BOX, None) is None
+    assert lipschitz_constants(problem, BOX, np.inf) is None
     for channel in CHANNELS:
-        assert problem.constants({k: v for k, v in BOX.items() if k != channel}, RADIUS) is None
-        assert problem.constants(BOX | {channel: np.inf}, RADIUS) is None
-    assert problem.constants(BOX | {"x": 1e4}, RADIUS) is None
+        assert lipschitz_constants(problem, {k: v for k, v in BOX.items() if k != channel}, RADIUS) is None
+        assert lipschitz_constants(problem, BOX | {channel: np.inf}, RADIUS) is None
+    assert lipschitz_constants(problem, BOX | {"x": 1e4}, RADIUS) is None
+
+
+@pytest.mark.parametrize("model", [LOGISTIC, SOFTMAX], ids=ids)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_another_regulariser_leaves_the_constants_of_the_records(model, intercept):
+    model = type(model)(D, model.classes, intercept=intercept)
+    problem = biased_regularisation(D, model.classes, RIDGE, intercept=intercept)
+    box = {"y": 0.7, "z": 0.9}
+    got, others = lipschitz_constants(problem, box, 1.3), lipschitz_constants(model, {**box, "x": 5.0}, 1.3)
+    for kind in ("train", "validation"):
+        np.testing.assert_array_equal(got.data[kind], others.data[kind])
+        np.testing.assert_array_equal(got.swap[kind], others.swap[kind])
+    assert lipschitz_constants(problem, box, None) is None
+    assert lipschitz_constants(problem, {"y": 0.7}, 1.3) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([Pull(RIDGE), Strengths(), Strengths(D)]))
+def test_no_two_points_move_a_penalty_farther_than_its_constants(seed, rule):
+    rng = np.random.default_rng(seed)
+    box = {"x": 0.6, "y": 0.8, "z": 1.1}
+    bound = penalty_constants(rule, box)
+    widths = {"x": 1 if rule == Strengths(D) else D, "y": D, "z": D}
+    for argument, channel in enumerate(box):
+        a = [rng.uniform(-limit, limit, size=(1, widths[c])) for c, limit in box.items()]
+        b = [v.copy() for v in a]
+        b[argument] = rng.uniform(-box[channel], box[channel], size=a[argument].shape)
+        far = np.abs(a[argument] - b[argument]).sum()
+        first, second = rule.terms(*a), rule.terms(*b)
+        for row, term in enumerate(("jvp", "grad_y", "hvp")):
+            sensitivity = np.abs(getattr(first, term) - getattr(second, term)).sum()
+            assert sensitivity <= bound[row, argument] * far * (1 + 1e-12) + 1e-15
+
+
+def test_penalty_constants_by_hand():
+    np.testing.assert_allclose(penalty_constants(Pull(3.0), {}), [[0, 0, 3], [3, 3, 0], [0, 0, 3]])
+    twice = penalty_constants(Strengths(), {"x": np.log(2.0), "y": 3.0, "z": 5.0})
+    np.testing.assert_allclose(twice, [[30, 10, 6], [6, 2, 0], [10, 0, 2]])
+    assert penalty_constants(Strengths(), {"y": 1.0, "z": 1.0}) is None
+    assert penalty_constants(Strengths(), {"x": 701.0, "y": 1.0, "z": 1.0}) is None
+
+
+def length(vector):
+    return np.abs(vector).sum()
+
+
+def test_the_constants_of_a_mean_hold_and_are_reached():
+    radius, rng = 1.3, np.random.default_rng(14)
+    constants = lipschitz_constants(MEAN, {}, radius)
+    assert constants is not None
+    assert not constants.two_point
+
+    def of_mean(a, x, y, z):
+        part = MEAN.prepare(a[None], np.zeros(1), "l1")
+        terms, zero = MEAN.terms(x, y, z, part, part, Clip()), np.zeros(D)
+        exact = MEAN.regulariser(x[None], y[None], z[None])
+        return {
+            "train": [zero, terms.lower_grad_y, zero],
+            "validation": [zero, zero, -terms.upper_grad_y],
+            "regulariser": [-exact.jvp[0], exact.grad_y[0], exact.hvp[0]],
+        }
+
+    bounds = {**constants.data, "regulariser": constants.regulariser}
+    for u in range(3):
+        point = rng.normal(size=(3, D))
+        sensitivity = point.copy()
+        sensitivity[u] += rng.normal(size=D)
+        before, after = of_mean(np.ones(D), *point), of_mean(np.ones(D), *sensitivity)
+        for part, bound in bounds.items():
+            for v in range(3):
+                ratio = length(after[part][v] - before[part][v]) / length(sensitivity[u] - point[u])
+                assert ratio == pytest.approx(bound[v, u], abs=1e-12)
+    one = np.array([radius, 0.0, 0.0])
+    here, there = (of_mean(a, *point) for a in (one, -one))
+    for kind, swap in constants.swap.items():
+        np.testing.assert_allclose([length(a - b) for a, b in zip(here[kind], there[kind], strict=True)], swap)
+    assert lipschitz_constants(MEAN, {}, None) is None
+    assert lipschitz_constants(MEAN, {}, np.inf) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_neighbour_moves_the_lower_bound_instance_farther_than_its_constants(seed):
+    """The l1 constants of the private-state recursion."""
+    rng = np.random.default_rng(seed)
+    constants = lipschitz_constants(LINEAR, {}, 1.5)
+    assert constants is not None
+    assert lipschitz_constants(LINEAR, {}, None) is None
+    a = rng.normal(size=(2, D))
+    a *= 1.5 / np.abs(a).sum(axis=1, keepdims=True)
+    one, other = (LINEAR.prepare(row[None], np.zeros(1), "l1") for row in a)
+    zero = np.zeros(D)
+    grads = [LINEAR.terms(zero, zero, zero, r, r, Clip()).upper_grad_y for r in (one, other)]
+    assert grads[0] is not None
+    assert grads[1] is not None
+    assert np.abs(grads[0] - grads[1]).sum() <= constants.swap["validation"][2] * (1 + 1e-12)
+    assert not constants.swap["train"].any()
+    x, y, z, dx, dy, dz = rng.normal(size=(6, D))
+    before, after = (LINEAR.regulariser(*(v[None] for v in p)) for p in ((x, y, z), (x + dx, y + dy, z + dz)))
+    sensitivity = [
+        np.abs(v[0] - u[0]).sum()
+        for u, v in ((before.jvp, after.jvp), (before.grad_y, after.grad_y), (before.hvp, after.hvp))
+    ]
+    steps = np.array([np.abs(d).sum() for d in (dx, dy, dz)])
+    assert (np.array(sensitivity) <= constants.regulariser @ steps * (1 + 1e-12)).all()

@@ -1,0 +1,182 @@
+"""Lipschitz constants of a problem's directions in l1, which the recursion of a private state is made of.
+
+The directions are G_x, G_y and G_z of `ldp_dsbo`, the arguments x, y and z. See docs/proofs/35.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from decentral_dp.algorithms.protocol import Counts
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Sensitivity, Split
+from decentral_dp.participants.agents import Directions
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
+from decentral_dp.problems.bilevel.penalties import Penalty, Pull
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+
+
+@dataclass(frozen=True, eq=False)
+class LipschitzConstants:
+    """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
+
+    Args:
+        data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
+        regulariser: (3, 3) Lipschitz constants of the data-independent terms.
+        swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records.
+        two_point: whether that is over two points s, s', else one.
+    """
+
+    data: Mapping[Split, Array]
+    regulariser: Array
+    swap: Mapping[Split, Array]
+    two_point: bool
+
+
+class ScoreBounds(NamedTuple):
+    """Bounds on a record's terms, as l1 norms over powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, of norms ‖a aᵀ‖_{1→1} ≤ R².
+
+    Args:
+        slope: ‖∇_y l‖ ≤ slope·R.
+        curvature: ‖∇²_yy l‖ ≤ curvature·R².
+        curvature_along: ‖∇²_yy l·z‖ ≤ curvature_along·R² M_z.
+        third: the Jacobian of ∇²_yy l·z in y is at most R³ M_z/third.
+    """
+
+    slope: float
+    curvature: float
+    curvature_along: float
+    third: float
+
+
+# Logistic: max σ' = 1/4 and max|σ''| = 1/(6√3), which needs R·box["y"] ≥ log(2 + √3) to be attained.
+# Of exactly these classes: a class that inherits from one may have other losses.
+_BOUNDS: Mapping[type, ScoreBounds] = {
+    LogisticHyperparameter: ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3)),
+    SoftmaxHyperparameter: ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3)),
+}
+
+
+def lipschitz_constants(problem: Any, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+    """Return the constants for arguments inside a box, x_s ≤ box["x"] and |y_s| ≤ box["y"], |z_s| ≤ box["z"].
+
+    Args:
+        problem: of the agents.
+        box: variable → bound; a variable without one is unbounded.
+        radius: R ≥ ‖a‖₁ of every record; None if records are unbounded.
+
+    Returns:
+        The constants; None if there are none: without a bound that they need, or for any other problem.
+    """
+    if radius is None or not math.isfinite(radius):
+        return None
+    if type(problem) is MeanEstimation:
+        return _mean_estimation(problem, radius)
+    if type(problem) is MeanLowerBound:
+        return _mean_lower_bound(problem, radius)
+    if type(problem) in _BOUNDS:
+        return _linear_classifier(problem, _BOUNDS[type(problem)], box, radius + problem.intercept)
+    return None
+
+
+def _linear_classifier(
+    problem: Any, bounds: ScoreBounds, box: Mapping[str, float], r: float
+) -> LipschitzConstants | None:
+    """Swaps hold over two points, since they bound each record's term by itself."""
+    regulariser, m_z = penalty_constants(problem.penalty, box), box.get("z", math.inf)
+    if regulariser is None or not np.isfinite([m_z, box.get("y", math.inf)]).all():
+        return None
+    train, validation = np.zeros((2, 3, 3))
+    train[1, 1] = train[2, 2] = validation[2, 1] = bounds.curvature * r**2
+    train[2, 1] = r**3 * m_z / bounds.third
+    return LipschitzConstants(
+        data={"train": train, "validation": validation},
+        regulariser=regulariser,
+        swap={
+            "train": np.array([0.0, 2 * bounds.slope * r, 2 * bounds.curvature_along * r**2 * m_z]),
+            "validation": np.array([0.0, 0.0, 2 * bounds.slope * r]),
+        },
+        two_point=True,
+    )
+
+
+def _mean_estimation(problem: MeanEstimation, radius: float) -> LipschitzConstants:
+    """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""
+    data, regulariser = np.zeros((3, 3)), np.diag([0.0, 1.0 + problem.ridge, 1.0 + problem.ridge])
+    data[2, 1] = 1.0
+    regulariser[0, 2] = regulariser[1, 0] = problem.ridge
+    swap: dict[Split, Array] = {"train": np.array([0, 2.0 * radius, 0]), "validation": np.array([0, 0, 2.0 * radius])}
+    return LipschitzConstants({"train": np.zeros((3, 3)), "validation": data}, regulariser, swap, two_point=False)
+
+
+def _mean_lower_bound(problem: MeanLowerBound, radius: float) -> LipschitzConstants:
+    """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""
+    regulariser = np.diag([0.0, problem.ridge, problem.ridge])
+    regulariser[0, 2] = regulariser[1, 0] = problem.ridge * problem.stretch
+    data: dict[Split, Array] = dict.fromkeys(SPLITS, np.zeros((3, 3)))
+    swap: dict[Split, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * problem.slope * radius])}
+    return LipschitzConstants(data, regulariser, swap, two_point=False)
+
+
+def penalty_constants(penalty: Penalty, box: Mapping[str, float]) -> Array | None:
+    """Return (3, 3) Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None if there are none.
+
+    Args:
+        penalty: R.
+        box: variable → bound, as of `lipschitz_constants`.
+    """
+    if isinstance(penalty, Pull):
+        # Linear everywhere: no box is needed.
+        return penalty.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    x, y, z = (box.get(channel, math.inf) for channel in CHANNELS)
+    # exp of more is no float64.
+    if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
+        return None
+    # A coordinate of x moves all variables of its strength at once; attained at the corner of the box.
+    c = penalty.copies
+    return penalty.scale * math.exp(x) * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
+
+
+def clip_to_box(state: Bounded, channel: str, box: Mapping[str, float]) -> Bounded:
+    """Clip a private state to its box, coordinate by coordinate, which moves no two states apart."""
+    high = box.get(channel, math.inf)
+    inside = np.clip(state.value, -math.inf if channel == "x" else -high, high)
+    return Bounded(np.zeros_like(inside), inside, state.sensitivities, state.norm)
+
+
+def bound_directions(
+    constants: LipschitzConstants, counts: Counts, state: Mapping[str, Bounded], directions: Directions
+) -> Directions:
+    """Bound how far one replaced record moves every term when the state moves too: ΣK·D + S/N, in exact arithmetic.
+
+    Args:
+        constants: K and S.
+        counts: kind → (b,) N, how many records each agent averages.
+        state: variable → x, y and z, at which the terms are, with D as their sensitivities.
+        directions: the terms.
+
+    Returns:
+        The same terms with these sensitivities.
+    """
+    bounded, values = [], cast(Sequence[Bounded], directions)
+    for term, value in zip(TERMS, values, strict=True):
+        v, lower = CHANNELS.index(CLIP_OF_TERM[term]), term.startswith("lower")
+        own: Split = "train" if lower else "validation"
+        sensitivities = {}
+        for split in SPLITS:
+            moved, n = np.stack([state[c].sensitivities[split].sensitivity for c in CHANNELS]), counts[split]
+            share = (n - 1.0) / n if own == split and constants.two_point else np.ones(n.size)
+            total = share * (constants.data[own][v] @ moved)
+            if own == split:
+                total = total + constants.swap[split][v] / n
+            if lower:
+                total = total + constants.regulariser[v] @ moved
+            sensitivities[split] = Sensitivity(total, np.ones(n.size), None)
+        bounded.append(Bounded(np.zeros_like(value.value), value.value, sensitivities, value.norm))
+    return Directions(*bounded)
