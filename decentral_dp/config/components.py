@@ -38,6 +38,7 @@ from decentral_dp.config.outside import (
     instance,
     mechanism_with,
     problem_type,
+    topology_with,
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS

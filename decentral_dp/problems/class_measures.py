@@ -56,8 +56,7 @@ class _Predictions:
     @cached_property
     def answer(self) -> NDArray[np.int64]:
         """(N,) the class that is said of each."""
-        answer: NDArray[np.int64] = self.share.argmax(axis=1)
-        return answer
+        return np.asarray(self.share.argmax(axis=1))
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
