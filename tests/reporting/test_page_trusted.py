@@ -137,6 +137,15 @@ def test_settings_that_were_left_out_are_told(made: Made) -> None:
     assert inside["algorithm"]["start"] == {"x": -1.0}
 
 
+def test_the_adversary_sees_the_coordinators_queries() -> None:
+    asks, pools = (" ".join(statement_of(job_of(kind)).to_dict()["seen"]) for kind in ("pp_ift", SECOND))
+    assert "∇_y l, ∇_y h and ∇²_yy l" in asks
+    assert "hands its records" not in asks
+    assert "hands its records" in pools
+    # ∇_x h depends on no record here.
+    assert "∇_x h" not in asks
+
+
 # --- the terminal -----------------------------------------------------------------------------------------------------
 
 
