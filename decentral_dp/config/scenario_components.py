@@ -282,7 +282,7 @@ _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
         "project_y",
     ),
 }
-_EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
+_EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy"), "minimax": ("scores",)}
 
 
 def link_keys(s: Scenario, topology: Topology) -> str:
