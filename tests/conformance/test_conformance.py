@@ -134,7 +134,7 @@ def test_every_algorithm_under_every_guarantee(
         refused = "Laplace noise"
     elif guarantee[0] == "as_published" and algorithm not in FORMS:
         refused = "privacy.guarantee"
-    elif guarantee[1] == "private" and "protocol" not in ALGORITHMS[algorithm].optional:
+    elif guarantee[1] == "private" and "protocol" not in {option.key for option in ALGORITHMS[algorithm].keys}:
         refused = "algorithm.protocol"
     if refused is None:
         finish(content)
@@ -209,7 +209,7 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
 
 
 # What a trusted coordinator's algorithm may say of a problem that it does not fit.
-UNFIT = "no analytic constants|tunes one strength|at two points per record|bytes|convex for every|grid over more than 3"
+UNFIT = "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|grid over more than 3"
 # Without constants there are no defaults either.
 UNFIT += "|constants are not known|has nothing to tune"
 

@@ -88,19 +88,6 @@ def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
     assert recognised(out, tmp_path) == [TRUE]
 
 
-def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "out"
-    with monkeypatch.context() as patched:
-        patched.setattr("decentral_dp.studies.study._write", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(decentral_dp.errors.Stopped):
-            study(tmp_path / "mine", out)
-    shutil.copytree(out, tmp_path / "whole")
-    (out / "cells" / SALT).unlink()
-    with pytest.raises(decentral_dp.InputError, match="an earlier version of decentral_dp wrote none"):
-        decentral_dp.resume(out)
-    assert decentral_dp.resume(tmp_path / "whole").computed == 0
-
-
 def test_a_salt_is_drawn_once_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     first = salt_in(tmp_path)

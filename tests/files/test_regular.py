@@ -56,9 +56,9 @@ def test_only_regular_files_of_a_public_size_are_read(
     assert path.name in str(error.value)
 
 
-@pytest.mark.parametrize("what", ["problem.scale", "problem.data", "topology.file"])
+@pytest.mark.parametrize("what", ["problem.data", "topology.file"])
 def test_so_it_is_for_what_a_scenario_names(what: str, scenario: Make, tmp_path: Path) -> None:
-    value = {"problem.scale": "p.csv", "problem.data": "p.npz", "topology.file": "p.graphml"}[what]
+    value = {"problem.data": "p.npz", "topology.file": "p.graphml"}[what]
     os.mkfifo(tmp_path / value)
     given = scenario()
     table, _, key = what.partition(".")

@@ -1415,7 +1415,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a file removed from a complete run that nobody misses",
         "simulation/result.py",
-        "        missing = name in digests and not path.is_file()\n",
+        "        missing = (name in needed or name in digests) and not path.is_file()\n",
         "        missing = False\n",
         (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
     ),
@@ -1556,8 +1556,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a note of a cluster that is followed whoever wrote it",
         "engines/ray_cluster.py",
-        "if note.stat().st_uid not in (os.geteuid(), _ROOT):",
-        "if False:",
+        "if note.is_file() and note.stat().st_uid in (os.geteuid(), _ROOT):",
+        "if note.is_file():",
         ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
     ),
     Mutation(

@@ -235,7 +235,7 @@ def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> N
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no result\.json"):
+    with pytest.raises(InputError, match=r"result\.json"):
         write_report(tmp_path)
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="not what a run"):

@@ -158,7 +158,7 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     nodes = [n._replace(program=program) for n in job.nodes()]
     recorded = LocalEngine().run(nodes, job.rounds).ledger
     planned = plan(
-        program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
+        program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.rounds,
         PlannedNoise(job.mechanism, job.noise),
     )  # fmt: skip
     return recorded, planned
