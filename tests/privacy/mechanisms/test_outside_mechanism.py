@@ -213,13 +213,13 @@ CHANGES = {
         "raise GeneratorExit": "cost fails with GeneratorExit",
     },
     f"return {SAMPLE}": {
+        "return np.rint(query / grid) * grid": NO_NOISE,
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
         "raise type('Odd', (Exception,), {})('own')": "sample fails with Odd: own",
         "raise GeneratorExit": "sample fails with GeneratorExit",
         "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 10 of .*mine\.py",
-        "return np.rint(query / grid) * grid": NO_NOISE,
         # One coordinate of many; and a mechanism whose noise is rounded away.
         f"generator = Last(generator); return {SAMPLE}": "gives coordinate 63 one value under 60 keys",
         "return np.rint(query + generator.laplace(0.0, 1e-3, query.size))": NO_NOISE,
