@@ -134,6 +134,10 @@ def option_error(option: str, rest: str) -> InputError:
     return InputError(f"{option}{rest}", command=f"--{option.replace('_', '-')}{rest}")
 
 
+class UnplannedReleaseError(RuntimeError):
+    """A run released something else than planned, so that ε of its plan does not hold."""
+
+
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
     """A study that was interrupted; the message says what is kept."""
 

@@ -26,7 +26,7 @@ from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, lacks_memory, quoted
+from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
@@ -517,7 +517,9 @@ def _run_in_folder(
         released = f"Up to round {journal.released_rounds} of {job.rounds} may have been released"
         interrupted = isinstance(error, KeyboardInterrupt)
         cause = f"interrupted; {goes_on}" if interrupted else " ".join(str(error).split()) or type(error).__name__
-        journal.write_interruption("interrupted" if interrupted else "failed", cause)
+        journal.write_interruption(
+            "interrupted" if interrupted else "failed", cause, planned=not isinstance(error, UnplannedReleaseError)
+        )
         ended: BaseException = error
         if interrupted:
             ended = Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.")
@@ -612,11 +614,29 @@ def released_ledger(job: PlannedJob, recorded: Ledger) -> Ledger:
         recorded: by the course that it ended with.
 
     Raises:
-        RuntimeError: what was released is not what was planned. The budget is the plan's price, and would not hold.
+        UnplannedReleaseError: the run released something else than planned, so that ε of the plan does not hold.
     """
     if not job.covers(recorded):
-        raise RuntimeError(
-            f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
-            "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
+        raise UnplannedReleaseError(
+            f"{job.scenario.algorithm.kind}: the releases are not those of the plan, so no ε holds "
+            f"({_difference(job.ledger.truncate(recorded.rounds), recorded)}). Fix: correct the algorithm's plan of "
+            'releases or its `step`; "decentral-dp check" tests both.'
         )
     return recorded
+
+
+def _difference(planned: Ledger, recorded: Ledger) -> str:
+    """Name the channels in which two ledgers differ."""
+
+    def lines(ledger: Ledger) -> dict[str, None]:
+        names = [getattr(line.mechanism, "name", line.mechanism) for line in ledger.channels]
+        noises = ["without noise" if name in ("free", "none") else f"with {name} noise" for name in names]
+        return dict.fromkeys(
+            f"{line.channel} {noise}, {line.dimension} numbers, {line.rounds.size} times"
+            for line, noise in zip(ledger.channels, noises, strict=True)
+        )
+
+    got, expected = lines(recorded), lines(planned)
+    parts = ("got", [line for line in got if line not in expected]), ("expected", [e for e in expected if e not in got])
+    texts = [f"{word} {'; '.join(listed) or 'nothing else'}" for word, listed in parts]
+    return ", ".join(texts) if any(listed for _, listed in parts) else "a sensitivity, scale or rate differs"

@@ -425,7 +425,7 @@ def test_a_plan_that_forgets_a_channel_stops_the_run(scenario: Make, monkeypatch
         return {**out, "z": out["z"]._replace(sensitivity=shrunk)}
 
     monkeypatch.setattr(LdpDsbo, "planned_releases", forgetful)
-    with pytest.raises(RuntimeError, match="not those that were planned"):
+    with pytest.raises(RuntimeError, match="not those of the plan"):
         decentral_dp.run(scenario())
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 import tomli_w
 
 import decentral_dp

@@ -1420,6 +1420,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
     ),
     Mutation(
+        "a run that released what was not planned keeps the plan's budget",
+        "simulation/folder/journal.py",
+        "statement_of(spent) if planned else without_bound(statement_of(spent))",
+        "statement_of(spent)",
+        (
+            "tests/simulation/folder/test_journal.py"
+            "::test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned",
+        ),
+    ),
+    Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
         "simulation/run.py",
         '        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)\n',

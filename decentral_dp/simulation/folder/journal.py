@@ -62,6 +62,7 @@ from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, INCOMPLETE, RESULT, is_complete, read_any_result, seal, text_of
 from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.statements.statement import without_bound
 from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
 
 ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
@@ -411,17 +412,18 @@ class RunInProgress:
         """Rounds of which something may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def write_interruption(self, status: str, reason: str) -> None:
+    def write_interruption(self, status: str, reason: str, planned: bool = True) -> None:
         """Write into the folder why the run is not complete, what was released, and its privacy cost.
 
         Args:
             status: "interrupted" or "failed".
             reason: a sentence.
+            planned: whether all releases were planned; else no ε holds.
         """
         try:
             # A full disk must not hide why the run ended.
             with contextlib.suppress(OSError):
-                content = _partial(self._job, self.released_rounds, status, reason)
+                content = _partial(self._job, self.released_rounds, status, reason, planned)
                 write_synced(self.folder / RESULT, content, _mode(self._job))
         finally:
             self.close()
@@ -518,7 +520,7 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
+def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: bool = True) -> bytes:
     """The text of result.json: the privacy cost of what is released after so many rounds."""
     spent: Any = job
     if released < job.rounds:
@@ -529,8 +531,11 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
     reasons = {
         "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
         "interrupted": f"This run was cut off and has no result. The budget is that of what may be out: {covered}.",
-        "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}.",
+        "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}."
+        if planned
+        else "This run failed and has no result. It released values that were not planned, so no ε holds.",
     }
+    statement = statement_of(spent) if planned else without_bound(statement_of(spent))
     content = {
         "format": RESULT_FORMAT,
         "title": title_of(job.scenario),
@@ -542,7 +547,7 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
         # The budget holds for what was released, and says nothing of a run that is whole.
-        "privacy": {"incomplete": reasons[status], **statement_of(spent).to_dict()},
+        "privacy": {"incomplete": reasons[status], **statement.to_dict()},
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -457,3 +458,18 @@ def _as_json(value: Any) -> Any:
     if is_dataclass(value):
         return {f.name: _as_json(getattr(value, f.name)) for f in fields(value)}
     return value
+
+
+def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
+    """Return the statement of a run that released values which were not planned: ε is ∞ for every agent."""
+    budgets = statement.agents
+    different = tuple(AgentBudget(b.agent, math.inf, math.inf) for b in budgets.different)
+    note = "The run released values that were not planned. No ε holds for it."
+    return replace(
+        statement,
+        epsilon_max=math.inf,
+        epsilon_pure_max=math.inf,
+        agents=AgentBudgets(different, budgets.budget_index),
+        at_infinity=None,
+        notes=(note, *statement.notes),
+    )

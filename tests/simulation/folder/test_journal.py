@@ -19,7 +19,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
@@ -146,6 +146,25 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
     path = folder / f"{name}.toml"
     path.write_text(blocks[path.name] + "\n[run]\nevaluate_every = 1\n", encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("Gossip(y=s.y)", "Gossip(y=s.y, v=s.last)", "got v without noise, 30 numbers"),
+        ("moved - self.y(t) * gradient", "moved - self.y(t) * gradient.private", "got y without noise"),
+    ],
+)
+def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    given = _page_algorithm("heavy_ball", tmp_path, old, new)
+    with pytest.raises(UnplannedReleaseError, match=said):
+        decentral_dp.run(given, out=tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert result["status"] == "failed"
+    assert result["privacy"]["epsilon_max"] == "inf"
+    assert {agent["epsilon"] for agent in result["privacy"]["agents"]} == {"inf"}
 
 
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
