@@ -31,7 +31,7 @@ from decentral_dp.formatting import (
 )
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
-from decentral_dp.reporting.folder import Drawing, read_drawing, scenario_text
+from decentral_dp.reporting.folder import Drawing, read_drawing, read_scenario, scenario_text
 from decentral_dp.reporting.measures import ENDINGS, JUDGES, MEASURES
 from decentral_dp.reporting.notes import judge_of, method_lines, network_text, predicts, score_notes
 from decentral_dp.reporting.render import render
@@ -52,7 +52,8 @@ def write_report(folder: Path, drawing: Drawing | None = None) -> Path:
         InputError: `folder` holds no readable result.json.
     """
     drawing = drawing or read_drawing(folder)
-    result, scenario = drawing.result, drawing.scenario
+    # The folder's scenario also names components that were Python objects.
+    result, scenario = drawing.result, read_scenario(folder)
     if not any((folder / "plots").glob("*.png")):
         # Only here: drawing imports matplotlib, and the figures of a run are usually there already.
         from decentral_dp.reporting.plots import write_plots

@@ -110,6 +110,8 @@ def ended(folder: Path, here: DataSet, content: Mapping[str, Any]) -> Ended:
     # Digests are of files that hold metrics and states.
     result.pop("files", None)
     result.pop("digest")
+    # A digest over random bits of the run.
+    result.pop("run", None)
     result["problem"].pop("data")
     with np.load(folder / "out" / "state.npz") as arrays:
         released = {k: arrays[k] for k in arrays.files if k.startswith(("released", "published"))}

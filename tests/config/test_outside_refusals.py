@@ -100,7 +100,7 @@ REFUSED: dict[Change, str] = {
         "fails: ZeroDivisionError: division by zero"
     ),
     ("my_problem.py", "    def sizes", "    def terms(self): ...\n\n    def sizes"): (
-        "lacks p, q, reads_records, prepare, losses, accuracy, constants, which a whole problem that clips by itself "
+        "lacks p, q, reads_records, prepare, losses, accuracy, which a whole problem that clips by itself "
         "has"
     ),
     ("my_problem.py", "    upper_grad_y =", "    del lower_grad_y  #"): "which has slopes",

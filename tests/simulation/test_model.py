@@ -342,7 +342,7 @@ def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     (old / "state.npz").write_bytes(b"no archive")
     assert "not the file that the run wrote" in _refusal(decentral_dp.load_model, old)
     rewrite_result(old)
-    assert "cannot be read" in _refusal(decentral_dp.load_model, old)
+    assert "does not hold what a run writes" in _refusal(decentral_dp.load_model, old)
     (old / "state.npz").unlink()
     assert 'state.npz" is missing' in _refusal(decentral_dp.load_model, old)
 
