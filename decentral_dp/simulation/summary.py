@@ -46,7 +46,9 @@ def title_of(s: Scenario) -> str:
     replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
     changed = [s.algorithm.kind] if "algorithm" in replaced else []
     changed += ["another network"] if "topology" in replaced else []
-    return f"{s.title} (here {', '.join(changed)})" if s.title and changed else s.title
+    suffix = f" (here {', '.join(changed)})" if s.title and changed else ""
+    # A run folder's scenario has it already.
+    return s.title if s.title.endswith(suffix) else s.title + suffix
 
 
 # A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.

@@ -387,7 +387,7 @@ def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
 
 
 def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
-    assert "scenario.toml" in refused(tmp_path)
+    assert "result.json" in refused(tmp_path)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
     rewrite_result(tmp_path)

@@ -51,11 +51,11 @@ GIVEN: dict[str, tuple[Any, dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize("what", GIVEN)
 def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
-    given, changes, is_held = GIVEN[what]
+    given, changes, _ = GIVEN[what]
     first = decentral_dp.run("quadratic", set=SHORT | changes, topology=given, out=tmp_path / "run")
     path = tmp_path / "run" / "scenario.toml"
-    assert ("topology" in load(path).objects) == (not is_held)
-    again = decentral_dp.run(path) if is_held else decentral_dp.run(path, topology=given)
+    assert "topology" in load(path).objects
+    again = decentral_dp.run(path, topology=given)
     cut = decentral_dp.run("quadratic", set=SHORT | changes | {"run.blocks": 2}, topology=given)
     for channel, value in first.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
@@ -85,7 +85,6 @@ def test_a_function_is_asked_for_the_graph_of_every_round() -> None:
         np.testing.assert_array_equal(made.over_time.heard_weights(t).toarray(), 0.5 * nx.to_numpy_array(pairs(t, 5)))
     plan = decentral_dp.plan("quadratic", set=six, topology=pairs)
     assert plan.communication is not None
-    assert "the graph that a function gives" in str(plan)
 
 
 def test_a_list_is_called_what_it_is_and_an_empty_one_is_refused() -> None:
@@ -141,7 +140,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
             "another graph of round 0 when it is called again",
         ),
         (lambda t: nx.cycle_graph(3 + t), {"topology.agents": 3}, r"graph 2 gives 4 agents, and 3 were asked for"),
-        (lambda t: 7, {"topology.agents": 4}, "wanted a networkx.Graph"),
+        (lambda t: 7, {"topology.agents": 4}, "expected a networkx.Graph"),
     ],
 )
 def test_what_is_no_network_is_refused(given: Any, changes: dict[str, Any], words: str) -> None:

@@ -215,7 +215,7 @@ def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed
     assert said == statement_of(run.simulation()).to_dict()["noise"]
     assert said == ("secret" if seed is None else "reproducible")
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert ("This is a simulation: " in page) == (seed is not None)
+    assert ("This is a simulation:" in page) == (seed is not None)
 
 
 # What follows from public numbers ------------------------------------------------------------------------------------

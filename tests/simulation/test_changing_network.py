@@ -157,7 +157,7 @@ def test_what_cannot_change_is_refused(base: str, changes: dict[str, Any], words
 
 
 def test_a_price_that_depends_on_the_weights_is_refused() -> None:
-    with pytest.raises(InputError, match="depends on how much weight its neighbours have"):
+    with pytest.raises(InputError, match="depend on the weight of"):
         decentral_dp.plan("ldp_dsbo", set={"topology.drop": 0.1, "algorithm.protocol": "private"})
     assert decentral_dp.plan("ldp_dsbo", set={"topology.drop": 0.1}).epsilon == decentral_dp.plan("ldp_dsbo").epsilon
 
@@ -198,9 +198,6 @@ def test_a_result_says_what_was_sent_and_its_folder_too(tmp_path: Path) -> None:
     again = read_result(tmp_path / "run")
     assert run.result.communication == again.communication
     assert again.communication.messages == decentral_dp.plan(scenario(KINDS["all"])).communication.messages
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "By round: a random matching of the links in every round" in page
-    assert "messages with" in page
 
 
 @pytest.mark.parametrize(

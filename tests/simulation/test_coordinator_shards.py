@@ -92,7 +92,7 @@ def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
     write_shards(content, tmp_path / "shards")
     whole = build_job(load(content)).with_root(ROOT)
     ours = build_job(load(tmp_path / "shards" / "scenario.toml")).with_root(ROOT)
-    assert float(whole.shards.labels.max()) == 1.5
+    assert float(whole.shards.labels.max()) == 1.0
     assert_same_values(
         ours.start(LocalEngine()).last_snapshot.released, whole.start(LocalEngine()).last_snapshot.released
     )
@@ -112,7 +112,7 @@ def test_the_driver_opens_no_shard_and_scores_nothing(
     def opened(*_: Any, **__: Any) -> Any:
         raise AssertionError("a shard was opened")
 
-    monkeypatch.setattr(agent_shards, "load", opened)
+    monkeypatch.setattr(agent_shards, "load_dataset", opened)
     job = build_job(load(shards / "scenario.toml"))
     assert np.isfinite(job.budget.epsilon).all()
     node: Any = job

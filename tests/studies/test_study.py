@@ -372,7 +372,7 @@ def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
         rounds=[2, 5, 9],
         set={"algorithm": {"rounds": 6}},
         variants=[
-            {"name": "printed", "unset": ["privacy"], "set": {"privacy": PRINTED}},
+            {"name": "printed", "unset": ["privacy"], "set": {"privacy": PRINTED, "algorithm.kind": KIND}},
             {"name": "certified", "unset": ["privacy"], "set": {"privacy": {"clip": {"y": 1.0, "z": 1.0}, **NOISE}}},
         ],
     )
@@ -398,6 +398,7 @@ def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
 
 
 NOISE = {c: {"scale": 1.0, "decay": 0.1} for c in "yz"}
+KIND = "papers.published:PublishedLdpDsbo"
 PRINTED = {"guarantee": "as_published", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{c: {"scale": 1.0} for c in "xyz"}}
 
 

@@ -137,7 +137,7 @@ def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
     first = decentral_dp.run(content(), set=changes, topology=given, out=tmp_path / "run")
     assert first.result.privacy.epsilon_max == pytest.approx(4.0, rel=1e-3)
     assert first.records.same_releases(first.simulation().ledger)
-    again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
+    again = decentral_dp.run(tmp_path / "run" / "scenario.toml", topology=given)
     cut = decentral_dp.run(content(blocks=3), set=changes, topology=given)
     for channel, value in first.released.items():
         np.testing.assert_array_equal(again.released[channel], value)

@@ -354,7 +354,7 @@ def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[
     decentral_dp.run(small, out=folder, callbacks=[meanwhile])
     with pytest.raises(InputError, match="is complete"):
         decentral_dp.resume(folder)
-    with pytest.raises(InputError, match="there is no"):
+    with pytest.raises(InputError, match="is no run folder"):
         decentral_dp.resume(tmp_path / "none")
 
 

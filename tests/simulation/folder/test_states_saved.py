@@ -13,6 +13,7 @@ from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.simulation.folder.states import AuthorModule, UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import build_job
 from tests.golden.cases import is_planned_only, scenario_names
+from tests.support.published import scenario_file
 
 OWN = AuthorModule(__name__, globals())
 HERE = [n for n in scenario_names() if not is_planned_only(n)]
@@ -20,7 +21,7 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 @pytest.mark.parametrize("name", HERE)
 def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
-    job = build_job(decentral_dp.load(name))
+    job = build_job(decentral_dp.load(scenario_file(name)))
     rounds = min(job.rounds, 3)
     home, seen, kept = module_of(job.algorithm), [], []
 

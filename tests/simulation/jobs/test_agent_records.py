@@ -87,7 +87,7 @@ def test_the_driver_opens_no_shard(shards: Path, tmp_path: Path, monkeypatch: py
     public.mkdir()
     for name in ("manifest.toml", "scenario.toml"):
         shutil.copy(shards / name, public)
-    monkeypatch.setattr(agent_shards, "load", opened)
+    monkeypatch.setattr(agent_shards, "load_dataset", opened)
     job = sharded(public)
     assert np.isfinite(job.budget.epsilon).all()
     assert decentral_dp.plan(public / "scenario.toml").privacy.epsilon_max == job.budget.epsilon.max()
@@ -352,11 +352,11 @@ def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_pa
 
 
 def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path) -> None:
-    said = "shards: the records of this scenario are with their agents already"
+    said = "the records are with their agents already"
     with pytest.raises(InputError, match=said):
         write_shards(load(shards / "scenario.toml"), tmp_path / "out")
     # Trajectories are one course of states, and no file of records holds one.
-    with pytest.raises(InputError, match=r"problem\.data: the records of .* are trajectories"):
+    with pytest.raises(InputError, match=r"problem\.data: trajectories have no file of each agent"):
         write_shards(load("td_cartpole"), tmp_path / "out")
     with pytest.raises(InputError, match="exists already, and nothing is written over"):
         write_shards(load(*WHOLE), shards)
