@@ -201,7 +201,7 @@ def test_a_series_of_factors_has_one_for_each_round() -> None:
 @pytest.mark.parametrize("program", [Admm, OwnClips, Kept])
 def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
     """A search over groups, points and messages on one transcript; what is kept un-noised is in the price."""
-    unit = {} if records == 1 else {"unit": records if records == "agent" else {"records": records}}
+    unit = {} if records == 1 else {"unit": records}
     job: Any = decentral_dp.build(content(epsilon=4.0, **unit), algorithm=program(StepSize(0.5))).simulation()
     line, m, q = next(c for c in job.ledger.channels if c.channel == "y"), job.n_agents, job.problem.q
     planned = line.sensitivity["train"][:, line.group]
