@@ -77,7 +77,7 @@ class Table(BaseModel):
     """
 
     # Most tables are only ever parts of another, which has a checker of its own.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
