@@ -83,6 +83,8 @@ class Table(BaseModel):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         for field in cls.model_fields.values():
             field.description = " ".join((field.description or "").split()) or None
+        # Early pydantic cannot dump an instance whose tables are not built.
+        cls.model_rebuild(force=True, raise_errors=False)
 
 
 def first_complaint(error: ValidationError) -> str:
