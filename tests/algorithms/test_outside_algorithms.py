@@ -191,11 +191,11 @@ def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
 
 
 REFUSED_KEYS = {
-    "frction = 0.1": "algorithm.frction: unknown key",
+    "frction = 0.1": 'algorithm.frction: unknown key; did you mean "friction"',
     "friction = 1.0": "algorithm.friction: got 1.0, wanted a number below 1",
     'friction = "much"': 'algorithm.friction: got "much", wanted a number',
     "y = 0.1": "algorithm.y: got 0.1, wanted a table in braces",
-    "z = { scale = 0.1 }": "algorithm.z: ",
+    "z = { scale = 0.1 }": "algorithm.z: unknown key",
 }
 
 

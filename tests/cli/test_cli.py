@@ -170,11 +170,15 @@ def test_what_list_prints_of_a_scenario_is_one(command: Command, tmp_path: Path,
     assert load(tmp_path / "mine.toml").title == load(name).title
 
 
-def test_a_refusal_prints_the_table_of_a_weight_rule(command: Command) -> None:
-    for setting in ("topology.value=0.3", "topology={ file = 'abilene', value = 0.3 }"):
+def test_a_key_of_a_weight_rule_outside_its_table_is_refused(command: Command) -> None:
+    for setting, told in (
+        ("topology.value=0.3", 'topology (kind "ring"): got "value"'),
+        ("topology={ file = 'abilene', value = 0.3 }", "topology.value: "),
+        ("topology.weights=constant", 'topology.weights (kind "constant"): value is missing'),
+    ):
         said = command("plan", MAIN, "--set", setting)
         assert_one_sentence(said)
-        assert "topology" in said.err
+        assert told in said.err
 
 
 def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
@@ -201,7 +205,7 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
 def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set[str]) -> None:
     said = command("list", name)
     assert (said.code, said.err) == (0, "")
-    heads = {line for line in said.out.splitlines() if line and " " not in line}
+    heads = {line for line in said.out.splitlines() if line and not line.startswith(" ")}
     assert heads >= keys
     assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
 

@@ -65,6 +65,10 @@ def run_digest(job: PlannedJob) -> str:
         exclude_none=True,
         exclude_defaults=True,
     )
+    # pydantic does not know the defaults of a problem's own keys.
+    for key in () if c.problem_entry is None else c.problem_entry.keys:
+        if key.name in content["problem"] and content["problem"][key.name] == key.default:
+            del content["problem"][key.name]
     if s.run.device != "cpu":
         # Another device rounds otherwise.
         content["device"] = s.run.device

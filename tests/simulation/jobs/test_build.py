@@ -35,7 +35,7 @@ def test_a_run_folder_names_the_same_input(name: str, tmp_path: Path) -> None:
 
 
 def test_a_default_written_out_changes_nothing() -> None:
-    assert digest(MAIN, "run.engine=local") == digest(MAIN)
+    assert digest(MAIN, "problem.intercept=false", "run.engine=local") == digest(MAIN)
     assert digest(MAIN, "seed=8") != digest(MAIN)
     assert digest(MAIN, "algorithm.rounds=41") != digest(MAIN)
 
