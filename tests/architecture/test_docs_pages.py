@@ -67,15 +67,13 @@ def test_a_component_is_short(written: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_by_path_it_runs_and_is_priced_on_the_authors_word(written: Path, name: str) -> None:
+def test_by_path_it_runs_and_is_priced_as_unverified(written: Path, name: str) -> None:
     done = decentral_dp.run(written / f"{name}.toml", out=written / "out")
     assert done.result["status"] == "ok"
     assert done.result["privacy"]["epsilon_max"] <= 4.0
     assert np.isfinite(done.metrics["value"]).all()
     for *_, place in CASES[name][1]:
-        assert any(
-            note.startswith("On the author's word") and place in note for note in done.result["privacy"]["notes"]
-        )
+        assert any(note.startswith("Unverified") and place in note for note in done.result["privacy"]["notes"])
     # The folder's own scenario runs again, from wherever it is.
     again = decentral_dp.run(written / "out" / "scenario.toml")
     for channel, value in done.released.items():
@@ -98,7 +96,7 @@ def test_objects_are_the_same(written: Path) -> None:
         assert budget(build(load(path), **given)) == budget(build(load(path)))
         done = decentral_dp.run(path, **given)
         assert done.result["status"] == "ok"
-        assert any("On the author's word" in note for note in done.result["privacy"]["notes"])
+        assert any("unverified" in note.lower() for note in done.result["privacy"]["notes"])
         again = decentral_dp.run(path, **given)
         np.testing.assert_array_equal(done.released["x"], again.released["x"])
     # With other options no run is resumed.
@@ -121,7 +119,7 @@ def test_graphs_of_ones_own_are_the_values_of_an_axis(written: Path, monkeypatch
     monkeypatch.chdir(written)
     found = conduct(load_study(written / "graphs.toml"), written / "graphs", 1)
     assert found.failed.empty
-    assert found.cells["topology"].tolist() == ["petersen", "caveman", "ring"]
+    assert found.cells["topology"].tolist() == ["my_graphs:petersen", "my_graph:caveman", "ring"]
     assert (written / "graphs" / "plots" / "gap.png").is_file()
 
 
