@@ -143,9 +143,9 @@ class Components:
         return any(part.role != "topology" for part in self.outside_components)
 
     @property
-    def authors_word(self) -> list[str]:
-        """What the ledger takes on the author's word, in sentences that follow these words."""
-        return [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
+    def unverified(self) -> list[str]:
+        """What the ledger takes unverified, in sentences that follow these words."""
+        return [f"{quoted(part.name)} {_UNVERIFIED[part.role]}." for part in self.outside_components]
 
     @property
     def digests(self) -> dict[str, str]:
@@ -171,7 +171,7 @@ class Components:
         return replace(self, draws_records=False) if counted else self
 
 
-_AUTHORS_WORD = {
+_UNVERIFIED = {
     "problem": "is clipped record by record, and each row that it computes is of its own record only; synthetic "
     "records were tried, no more",
     "model": "makes a module whose outputs and gradients are of one record only; synthetic records were tried, no more",

@@ -368,7 +368,7 @@ def _budget_rows(comparison: Comparison) -> ComparisonTable:
         if name != column:
             free = [name in p.free_channels for p in statements]
             texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
-            rows.append((f"ε of channel {name} alone", texts))
+            rows.append((f"ε of channel {name}", texts))
     note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
     return ComparisonTable("Budgets", rows, True, note)
 

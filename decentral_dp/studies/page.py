@@ -95,7 +95,7 @@ def study_page(
     Args:
         findings: the finished study.
         plots: folder of its pictures.
-        notes: what is taken on the author's word, cell after cell.
+        notes: what is taken unverified, cell after cell.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]

@@ -31,7 +31,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.setting import claim_of, statement_of
-from decentral_dp.simulation.statements.statement import AUTHORS_WORD, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.statement import UNVERIFIED, Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
@@ -43,7 +43,7 @@ Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
-taken on the author's word; threat_model: adjacency and adversary; method: the algorithm with what is on."""
+taken unverified; threat_model: adjacency and adversary; method: the algorithm with what is on."""
 
 
 class Task(NamedTuple):
@@ -210,7 +210,7 @@ def _with_facts(
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
         "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
-        "notes": [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
+        "notes": [f"{UNVERIFIED}{word}" for word in privacy.unverified],
         "threat_model": [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""],
     }
 

@@ -395,7 +395,7 @@ def test_a_check_that_passed_verifies_nothing(folder: Path) -> None:
     before = decentral_dp.plan(str(folder / "heavy_ball.toml")).privacy
     assert invoke("heavy_ball:HeavyBall", "--pairs", "2").exit_code == 0
     after = decentral_dp.plan(str(folder / "heavy_ball.toml")).privacy
-    assert after.is_on_authors_word
+    assert after.rests_on_unverified
     assert after.notes == before.notes
     assert {path.suffix for path in folder.iterdir()} == {".py", ".toml"}
 

@@ -483,7 +483,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a custom component whose ε is printed as verified",
         "simulation/statements/statement.py",
-        "        return self.is_noisy and bool(self.authors_word)",
+        "        return self.is_noisy and bool(self.unverified)",
         "        return False",
         ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
     ),

@@ -198,6 +198,9 @@ def test_a_result_says_what_was_sent_and_its_folder_too(tmp_path: Path) -> None:
     again = read_result(tmp_path / "run")
     assert run.result.communication == again.communication
     assert again.communication.messages == decentral_dp.plan(scenario(KINDS["all"])).communication.messages
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "By round: matching" in page
+    assert "messages with" in page
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,15 @@ def test_infinite_prices_are_written_as_they_are() -> None:
     assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
 
 
-def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
+def test_what_is_unverified_is_a_field_and_no_search_of_sentences() -> None:
     job = build_job("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)
     written = statement.to_dict()
-    assert statement.is_on_authors_word
+    assert statement.rests_on_unverified
     assert PrivacyStatement.from_dict(written) == statement
     # Sentences of other notes on authors make no component unverified.
-    said = {**written, "authors_word": [], "notes": ["Here the author's word is law."]}
-    assert not PrivacyStatement.from_dict(said).is_on_authors_word
+    said = {**written, "unverified": [], "notes": ["Unverified: nothing."]}
+    assert not PrivacyStatement.from_dict(said).rests_on_unverified
 
 
 @pytest.mark.usefixtures("undrawn")

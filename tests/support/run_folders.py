@@ -92,7 +92,7 @@ STATEMENT: dict[str, Any] = {
     "protected": "one record of one agent",
     "neighbours": "replace",
     "signal": {},
-    "authors_word": [],
+    "unverified": [],
     "notes": [],
     "cautions": [],
 }

@@ -4,8 +4,8 @@ Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviat
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
 default, for pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
-Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
-its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
+Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. No
+ledger can verify that the sampler has this cost, so results list it as unverified.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.statement import (
-    AUTHORS_WORD,
+    UNVERIFIED,
     AgentBudget,
     AgentBudgets,
     Cost,
@@ -70,7 +70,7 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         own: the other fields of `PrivacyStatement`, which a setting has of its own.
     """
     table, budget = job.scenario.privacy, job.budget
-    certified, word = table.guarantee == "certified", authors_word(job)
+    certified, word = table.guarantee == "certified", unverified(job)
     # An x without coordinates carries nothing, though the ledger has a channel for it.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = delta_cautions(job)
@@ -99,8 +99,8 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
         signal=signal,
-        authors_word=tuple(word),
-        notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *notes),
+        unverified=tuple(word),
+        notes=(*before, *(f"{UNVERIFIED}{text}" for text in word), *notes),
         cautions=tuple(cautions),
         **own,
     )
@@ -120,9 +120,9 @@ def delta_cautions(job: PlannedJob) -> list[str]:
     ]
 
 
-def authors_word(job: PlannedJob) -> list[str]:
-    """What the ledger cannot know of components from outside, in sentences that follow `AUTHORS_WORD`."""
-    c, entry, parts = job.components, job.components.algorithm, job.components.authors_word
+def unverified(job: PlannedJob) -> list[str]:
+    """What the ledger cannot know of components from outside, in sentences that follow `UNVERIFIED`."""
+    c, entry, parts = job.components, job.components.algorithm, job.components.unverified
     if job.mechanism == NO_NOISE:
         return parts
     if entry.custom:
@@ -132,8 +132,8 @@ def authors_word(job: PlannedJob) -> list[str]:
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has a law of the price that it states, in float64 too. "
-            "Its releases are composed as the worst of that price."
+            f"the noise of the mechanism {job.mechanism.name} has a distribution of the price that it states, in "
+            "float64 too. Its releases are composed as the worst of that price."
         )
     if entry.custom or c.reads_user_code:
         parts.append(

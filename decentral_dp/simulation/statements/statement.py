@@ -21,8 +21,8 @@ from decentral_dp.formatting import delta_text, epsilon_text
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""
 
-# What notes on the author's word begin with.
-AUTHORS_WORD = "On the author's word: "
+# What notes on unverified code begin with.
+UNVERIFIED = "Unverified: "
 # What an agent hands to a coordinator that holds all records, in the words of `PrivacyStatement.seen`.
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
 
@@ -268,7 +268,7 @@ class PrivacyStatement:
         colluders: how many agents may tell the observer all that they know; 0 is not written.
         shared: the noise that neighbours share; where all of it is an agent's own None, and not written.
         signal: channel → how large what records contribute can be beside the noise.
-        authors_word: what was not checked, but taken from whoever wrote it, as it goes on after `AUTHORS_WORD`.
+        unverified: what was not checked, but taken from whoever wrote it, as it goes on after `UNVERIFIED`.
         notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
             swamps the steps.
     """
@@ -300,7 +300,7 @@ class PrivacyStatement:
     colluders: int = 0
     shared: NoiseCorrelation | None = None
     signal: Mapping[str, Signal] = field(default_factory=dict)
-    authors_word: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
     notes: tuple[str, ...]
     cautions: tuple[str, ...] = ()
 
@@ -313,9 +313,9 @@ class PrivacyStatement:
         return self.setting != "gossip"
 
     @property
-    def is_on_authors_word(self) -> bool:
+    def rests_on_unverified(self) -> bool:
         """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
-        return self.is_noisy and bool(self.authors_word)
+        return self.is_noisy and bool(self.unverified)
 
     @property
     def claimed_epsilon(self) -> float | None:
@@ -355,7 +355,7 @@ class PrivacyStatement:
     def certainty(self) -> str:
         """How far ε is proved: "certified", or what it rests on."""
         word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
-        return f"{word}, with unverified components (see the notes)" if self.is_on_authors_word else word
+        return f"{word}, with unverified components (see the notes)" if self.rests_on_unverified else word
 
     @property
     def summary(self) -> str:
@@ -409,13 +409,13 @@ class PrivacyStatement:
 
     @property
     def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The notes in their order, those on the author's word as one: what they begin with, and how each goes on."""
-        words = {f"{AUTHORS_WORD}{word}": word for word in self.authors_word}
+        """The notes in their order, those on unverified code as one: what they begin with, and how each goes on."""
+        words = {f"{UNVERIFIED}{word}": word for word in self.unverified}
         under = tuple(words[note] for note in self.notes if note in words)
         if len(under) < 2:
             return [(note, ()) for note in self.notes]
-        heads = dict.fromkeys(AUTHORS_WORD.rstrip() if note in words else note for note in self.notes)
-        return [(head, under if head == AUTHORS_WORD.rstrip() else ()) for head in heads]
+        heads = dict.fromkeys(UNVERIFIED.rstrip() if note in words else note for note in self.notes)
+        return [(head, under if head == UNVERIFIED.rstrip() else ()) for head in heads]
 
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""

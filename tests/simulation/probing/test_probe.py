@@ -237,7 +237,7 @@ def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
     job = build_job(scenario(), problem=Mine(30, CLASSES))
     probe(job)
     notes = statement_of(job).notes
-    assert any(note.startswith('On the author\'s word: "Mine"') for note in notes)
+    assert any(note.startswith('Unverified: "Mine"') for note in notes)
 
 
 @pytest.mark.parametrize("made", [Centred, Remembers])
@@ -322,9 +322,9 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     assert "with unverified components (see the notes)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     closed = "what Python code closes over, or reads from a disk, holds no records"
-    assert any(note.startswith(f"On the author's word: {closed}") for note in run.result["privacy"]["notes"])
+    assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
     # Several are under one head.
-    for said in ("On the author's word:", closed):
+    for said in ("Unverified:", closed):
         assert said in shown.getvalue()
         assert said in page
-    assert "This holds by construction, but for what the notes take on the author's word" in page
+    assert "This holds by construction, except for what the notes call unverified" in page
