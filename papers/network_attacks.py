@@ -36,7 +36,7 @@ from scipy.special import ndtr, ndtri
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.formatting import at_least_text, epsilon_text
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
 from decentral_dp.privacy.accounting.network import pairwise

@@ -53,7 +53,7 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Answer, Ask, Bundle, Gossip, Reply, Value
-from decentral_dp.participants.agents import Batch, LocalDataset
+from decentral_dp.participants import Batch, LocalDataset
 from decentral_dp.privacy.unit import Unit
 
 S = TypeVar("S")

@@ -68,7 +68,7 @@ from decentral_dp.simulation.result import (
 )
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]

@@ -48,7 +48,7 @@ from decentral_dp.simulation.result import is_private, published_values, refuse_
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.tasks import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"
 

@@ -17,7 +17,7 @@ from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.programs import Coordinated
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams

@@ -81,7 +81,7 @@ FORBIDDEN = {
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
-    "participants": ["decentral_dp.engines"],
+    "participants.py": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
     "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
 }
@@ -93,13 +93,15 @@ TOP_LEVEL = {
     "bounded",
     "user_code",
     "exchange",
+    "participants",
+    "tasks",
     "api",
     "callbacks",
     "resumption",
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],
+    "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",

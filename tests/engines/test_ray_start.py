@@ -24,7 +24,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.tasks.outcomes import read_outcome, write
+from decentral_dp.tasks import read_outcome, write
 
 
 def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

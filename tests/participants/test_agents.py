@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from decentral_dp.bounded import MIXED, Bounded
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

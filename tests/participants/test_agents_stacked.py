@@ -10,8 +10,7 @@ import pytest
 from decentral_dp.data.streams import Stream
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock, LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning

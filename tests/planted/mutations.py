@@ -246,14 +246,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an agent's Poisson sample divided by its drawn number",
-        "participants/agents.py",
+        "participants.py",
         "/ (rate * self._counts[split][row])",
         "/ max(1, len(records[0]))",
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
     Mutation(
         "one coin of a record for all rounds",
-        "participants/agents.py",
+        "participants.py",
         'self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}"))',
         'self._batches.generator(row, 0, tag(f"{split}/poisson/{draw_number}"))',
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
@@ -270,14 +270,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "local steps of an agent clipped at the scale of the schedule",
-        "participants/agents.py",
+        "participants.py",
         "change = clip_factors(norms, clip)[:, None] * change",
         'change = clip_factors(norms, self._clip.bound("y"))[:, None] * change',
         (f"{_SCHEDULES}::test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_charged",),
     ),
     Mutation(
         "local steps of an agent that nothing clips",
-        "participants/agents.py",
+        "participants.py",
         "change = clip_factors(norms, clip)[:, None] * change",
         "change = 1.0 * change",
         (f"{_UNITS}::test_no_agent_moves_a_block_further_than_its_clip_says",),
@@ -659,7 +659,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents that forget the rounding of memories",
-        "participants/agents.py",
+        "participants.py",
         "s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k]))",
         "s.sensitivity",
         (f"{_BATCH}::test_a_state_that_is_kept_is_charged_for_its_rounding",),
@@ -745,7 +745,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a batch that is kept, amplified as if forgotten",
-        "participants/agents.py",
+        "participants.py",
         "drawn = (MIXED if kept else t * _DRAWS + draw)",
         "drawn = (t * _DRAWS + draw)",
         (f"{_BATCH}::test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified",),
@@ -766,7 +766,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "drawn records put in order where they are stacked",
-        "participants/agents.py",
+        "participants.py",
         "chosen = np.stack([draw.index for draw in draws])",
         "chosen = np.sort([draw.index for draw in draws])",
         (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
@@ -1002,7 +1002,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a factor that is applied after the clip",
-        "participants/agents.py",
+        "participants.py",
         "out.append((numbers[chosen], some, self._clip.divide(float(factor))))",
         "out.append((numbers[chosen], some, self._clip))",
         (f"{_BATCH}::test_no_factor_lets_a_record_move_a_query_further",),
@@ -1166,7 +1166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "turns whose last batch is short, in a mean over what there is of it",
-        "participants/agents.py",
+        "participants.py",
         "[(t * n + np.arange(n)) % size]",
         "[t * n % (-(-size // n) * n) :][:n]",
         (f"{_IN_TIME}::test_no_record_and_no_signs_show_more_than_is_charged",),
@@ -1229,7 +1229,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of features of which a group moves as much as one record",
-        "participants/agents.py",
+        "participants.py",
         "self.p, ones, None, self._unit)",
         "self.p, ones, None)",
         (f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",),
@@ -1683,7 +1683,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a private point taken as a public one",
-        "participants/agents.py",
+        "participants.py",
         "            bound = np.where(still, 2.0 * clip / used[split], np.inf)\n",
         "            bound = 2.0 * clip / used[split]\n",
         (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
@@ -1927,7 +1927,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a clip that changes in the plan alone",
-        "participants/agents.py",
+        "participants.py",
         "return self._batch_of(t, draw, kept, self._clip.at(t))",
         "return self._batch_of(t, draw, kept, self._clip.at(0))",
         (f"{_PUSH_SUM}::test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much",),
@@ -1951,7 +1951,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "directions whose bounds are those of the round before",
-        "participants/agents.py",
+        "participants.py",
         "if fresh or self._clip.shares or known is not used:",
         "if fresh or known is not used:",
         (f"{_SCHEDULES}::test_clips_of_all_families_are_those_of_their_round[ldp_dsbo]",),

@@ -25,7 +25,7 @@ from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
-from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag

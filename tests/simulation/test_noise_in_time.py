@@ -20,7 +20,7 @@ from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import observe, replay
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import Stopped
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import (
     TimeFactor,

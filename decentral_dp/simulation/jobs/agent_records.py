@@ -16,7 +16,7 @@ from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import AgentNode, Hosted, Receipts
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import ByAgent

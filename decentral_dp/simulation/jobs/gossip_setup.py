@@ -28,7 +28,7 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise

@@ -27,7 +27,7 @@ from decentral_dp.engines.protocol import (
     server_blocks,
 )
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger

@@ -1,4 +1,4 @@
-"""The records of a block of agents, which only bounded queries read.
+"""Participants: agents with records, which only clipped and bounded queries read.
 
 `LocalDataset.oracle` evaluates the five directions at given points. Every term that reads records comes back as a
 `Bounded` that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most
@@ -13,16 +13,17 @@ With `times`, a public number or one for each agent, (b, 1), a query is that of 
 contribution is multiplied before it is clipped to C, so that it moves by 2Cκ/N as without. κ has room for two more
 roundings of a contribution, those of C/times and of the product. To clip gradients to a size that follows what was
 released, ask for `times = C/size`, and multiply what was released by size/C.
-"""
+
+A `ClientBlock` answers a coordinator with clipped sums, taken where the records are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,24 +43,150 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
-from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import (
+    CHANGE,
     CLIP_OF_TERM,
     MATRICES,
     TERMS,
+    Changed,
     Constrained,
     Problem,
     Started,
     Steepening,
     as_stacked,
+    in_closed_form,
     public_part,
+    split_read,
+    term_shapes,
 )
 from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
+
+Question = TypeVar("Question", contravariant=True)
+Records = Mapping[Split, Sequence[Any]]
+# About as many copies of numbers of a point as records are evaluated at once.
+_NUMBERS = 2**16
+
+
+class AnsweringBlock(Protocol[Question]):
+    """A block of agents that answer a coordinator's questions. agents: (b,) their numbers."""
+
+    agents: NDArray[np.int64]
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
+        """The sum (d,) of one agent's clipped contributions to each question, in any order."""
+        ...
+
+    def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
+        """Sum the agents' clipped contributions.
+
+        Args:
+            number: of this `Ask` in the run.
+            questions: by name.
+
+        Returns:
+            Question → (b, …), in the order of the agents. Overflow in a record's contribution is cut to zero by the
+            clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self.sums_of_agent(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock(AnsweringBlock[ClippedSum]):
+    """A block of agents.
+
+    Args:
+        agents: (b,) their numbers.
+        problem: whose terms are asked for.
+        records: kind → those of each agent.
+        clip: bounds of one record's contribution.
+        coins: for Poisson samples, keyed by agent.
+    """
+
+    agents: NDArray[np.int64]
+    problem: Problem
+    records: Records
+    clip: Clip
+    coins: Streams
+
+    def hand_over(self) -> list[tuple[Any, Any]]:
+        """Every agent's (train, validation) records."""
+        return list(zip(self.records["train"], self.records["validation"], strict=True))
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        batches: dict[tuple[Split, float], Any] = {}
+        for name, query in questions.items():
+            split = split_read(query.term, self.problem.reads_records)
+            if (split, query.rate) not in batches:
+                records = self.records[split][row]
+                if query.rate < 1.0:
+                    coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
+                    records = take(records, np.flatnonzero(coins < query.rate))
+                batches[split, query.rate] = records
+            yield name, self.clipped_sum(query, batches[split, query.rate])
+
+    def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
+        """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
+
+        Args:
+            query: the question; a rate below 1 says that the records are a Poisson sample.
+            batch: the records, of which there may be none.
+
+        Returns:
+            (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
+        """
+        # times · v, clipped to C, is times · (v clipped to C/times).
+        clip = self.clip.divide(query.times)
+        if query.rate == 1.0:
+            return query.times * self._contributions(query, batch, clip)
+        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
+        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        total = self._contributions(query, take(batch, slice(0)), clip)
+        for row in self._record_contributions(query, batch, clip):
+            total = total + row
+        return query.times * total
+
+    def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
+        """What each record adds, to the bit as if it were alone."""
+        at_once, n = in_closed_form(self.problem), len(batch[0])
+        if at_once is None or query.term in MATRICES or query.term == CHANGE:
+            yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
+            return
+        # As many agents with one record each.
+        z = np.zeros(self.problem.q) if query.along is None else query.along
+        step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
+        for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
+            alone = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
+            x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
+            yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
+
+    def _contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
+        problem, n = self.problem, len(batch[0])
+        if not n:
+            # A sample may be empty.
+            return np.zeros(term_shapes(problem.p, problem.q)[query.term])
+        if query.term in MATRICES:
+            return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
+        if query.term == CHANGE:
+            changed, earlier = cast(Changed, problem), cast(Array, query.along)
+            return n * changed.change(query.x, query.y, earlier, batch, clip)
+        z = np.zeros(problem.q) if query.along is None else query.along
+        none = take(batch, slice(0))
+        lower = query.term.startswith("lower_")
+        train, validation = (batch, none) if lower else (none, batch)
+        means = problem.terms(query.x, query.y, z, train, validation, clip, (query.term,))
+        mean = getattr(means, query.term)
+        return np.asarray(n * mean)
+
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
