@@ -14,7 +14,8 @@ contribution is multiplied before it is clipped to C, so that it moves by 2Cκ/N
 roundings of a contribution, those of C/times and of the product. To clip gradients to a size that follows what was
 released, ask for `times = C/size`, and multiply what was released by size/C.
 
-A `ClientBlock` answers a coordinator with clipped sums, taken where the records are."""
+A `ClientBlock` answers a coordinator with clipped sums, taken where the records are.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import (
     CHANGE,

@@ -3,7 +3,8 @@
 The outcome of a task is a file (`write`, `read_outcome`), so that what was computed is not computed again.
 
 Run as a module it is a worker process: pickled work and items come in, outcomes go out. A worker ends when its input
-does, or when the process that started it has ended."""
+does, or when the process that started it has ended.
+"""
 
 from __future__ import annotations
 

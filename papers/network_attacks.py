@@ -41,9 +41,9 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
 from decentral_dp.privacy.accounting.network import pairwise
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.topology import build_topology

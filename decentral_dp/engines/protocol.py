@@ -19,8 +19,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.exchange import Bundle, Coordination, Program, Value
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 

@@ -45,6 +45,7 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
+        "integer_samplers",
         "programs sensitivities trajectories exponential_samplers",
         "problems log_concave_sampler certified_solver",
         "clients",

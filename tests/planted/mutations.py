@@ -6,7 +6,7 @@ from .planting import Mutation
 
 _FLIPS = "tests/simulation/folder/test_flipped_bits.py"
 _LINES = "tests/simulation/folder/test_journal_lines.py::test_other_lines_than_those_that_were_written_are_refused"
-_MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
+_MECHANISMS = "tests/privacy/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
 _POISSON = "tests/privacy/accounting/test_accountants_poisson.py"
@@ -39,7 +39,7 @@ _ADAPTIVELY = "tests/algorithms/gossip/test_single_level.py::TestDpDsgdAdaptivel
 _CENTRING = "tests/algorithms/gossip/test_centring.py"
 
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
-_FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
+_FACTORS = "tests/privacy/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/papers/test_network_attacks.py"
@@ -89,17 +89,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a custom mechanism without noise that build accepts",
-        "privacy/mechanisms/outside_mechanism.py",
+        "privacy/custom_mechanism.py",
         "(_price_faults, _noise_faults)",
         "(_price_faults,)",
-        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+        ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
     Mutation(
         "equal noise under two keys that build accepts",
-        "privacy/mechanisms/outside_mechanism.py",
+        "privacy/custom_mechanism.py",
         "if len(np.unique(noised, axis=0)) < len(noised):",
         "if False:",
-        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+        ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
     Mutation(
         "a file beside a file that is in no digest",
@@ -327,35 +327,35 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Noise ----------------------------------------------------------------------------------------------------------
     Mutation(
         "gaussian noise of half its scale",
-        "privacy/mechanisms/gaussian.py",
+        "privacy/mechanisms.py",
         "    normals *= ratio\n",
         "    normals *= 0.5 * ratio\n",
         (_LAW,),
     ),
     Mutation(
         "laplace noise of nine tenths of its scale",
-        "privacy/mechanisms/laplace.py",
+        "privacy/mechanisms.py",
         "    exponentials *= ratio\n",
         "    exponentials *= 0.9 * ratio\n",
         (_LAW,),
     ),
     Mutation(
         "laplace noise to one side",
-        "privacy/mechanisms/laplace.py",
+        "privacy/mechanisms.py",
         "    out -= exponentials[1]\n",
         "    out += exponentials[1]\n",
         (_LAW,),
     ),
     Mutation(
         "a deviation taken for a scale",
-        "privacy/mechanisms/laplace.py",
+        "privacy/mechanisms.py",
         "deviation / self.deviation",
         "deviation / 2.0",
         (_LAW,),
     ),
     Mutation(
         "noise that falls twice as fast as its schedule",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "(t + 1.0) ** -self.decay",
         "(t + 1.0) ** (-2.0 * self.decay)",
         (f"{_MECHANISMS}::test_noise_follows_its_schedule",),
@@ -363,14 +363,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Keys -----------------------------------------------------------------------------------------------------------
     Mutation(
         "one noise for all rounds",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "Draws(self._streams, index, tagged, part)",
         "Draws(self._streams, 1, tagged, part)",
         (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
     ),
     Mutation(
         "one noise for all channels",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "Draws(self._streams, index, tagged, part)",
         "Draws(self._streams, index, tag('value'), part)",
         (f"{_MECHANISMS}::test_channels_that_are_released_one_by_one_have_independent_noise",),
@@ -475,7 +475,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator's sample that is larger than the planned one",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "not rate <= planned * _ROUND_UP:",
         "False:",
         ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
@@ -567,28 +567,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Rounding -------------------------------------------------------------------------------------------------------
     Mutation(
         "laplace releases rounded to the nearest",
-        "privacy/mechanisms/grid_arithmetic.py",
+        "privacy/mechanisms.py",
         "    out += uniforms < scaled\n",
         "    out += scaled > 0.5\n",
         (f"{_MECHANISMS}::test_laplace_rounds_stochastically",),
     ),
     Mutation(
         "wide gaussian releases rounded to the nearest",
-        "privacy/mechanisms/gaussian.py",
+        "privacy/mechanisms.py",
         "normals, uniforms if wide else None)",
         "normals, None)",
         (f"{_MECHANISMS}::test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid",),
     ),
     Mutation(
         "a grid that is no power of two",
-        "privacy/mechanisms/grid_arithmetic.py",
+        "privacy/mechanisms.py",
         "np.ldexp(1.0, exponent - 1 - bits)",
         "np.ldexp(1.1, exponent - 1 - bits)",
         (f"{_MECHANISMS}::test_low_bits_do_not_depend_on_the_input",),
     ),
     Mutation(
         "a public part that is not rounded",
-        "privacy/mechanisms/grid_arithmetic.py",
+        "privacy/mechanisms.py",
         "        np.rint(public, out=public)\n",
         "",
         (f"{_MECHANISMS}::test_what_is_sent_lies_on_the_grid_whatever_is_public",),
@@ -613,21 +613,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the laplace price without its grid",
-        "privacy/mechanisms/laplace.py",
+        "privacy/mechanisms.py",
         "loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)",
         "loss = delta / b",
         (f"{_ACCOUNTANTS}::test_prices_of_one_release_are_the_stated_formulas",),
     ),
     Mutation(
         "the gaussian price without its grid",
-        "privacy/mechanisms/gaussian.py",
+        "privacy/mechanisms.py",
         "mu = (delta + np.sqrt(width) * g) / sd",
         "mu = delta / sd",
         (f"{_ACCOUNTANTS}::test_prices_of_one_release_are_the_stated_formulas",),
     ),
     Mutation(
         "no noise that costs nothing",
-        "privacy/mechanisms/grid_arithmetic.py",
+        "privacy/mechanisms.py",
         "np.where(unbounded, np.inf, price)",
         "np.where(unbounded, 0.0, price)",
         (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
@@ -666,7 +666,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "laplace samplers without a δ",
-        "privacy/mechanisms/laplace.py",
+        "privacy/mechanisms.py",
         "1.3e-16 * (2.0 * width + np.expm1(loss))",
         "0.0 * (2.0 * width + np.expm1(loss))",
         (f"{_ACCOUNTANTS}::test_slack_of_the_samplers_is_in_the_price",),
@@ -1030,14 +1030,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what an agent does not send, in the message",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "np.where(sends[:, None], v, 0.0)",
         "v",
         (f"{_SENDS}::test_a_releaser_gives_nothing_of_those_who_do_not_send",),
     ),
     Mutation(
         "who sends is not held to the plan",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "fits |= ~sends",
         "fits |= sends",
         (f"{_SENDS}::test_who_sends_more_than_planned_is_stopped",),
@@ -1117,49 +1117,49 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "row sums of a factor without absolute values",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "sums, lost = np.abs(near).sum(axis=1)",
         "sums, lost = np.abs(near.sum(axis=1))",
         (f"{_FACTORS}::test_a_factor_of_ones_own",),
     ),
     Mutation(
         "reads priced as if they were a round further apart",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "sums[k] += sums[k - apart]",
         "sums[k] += sums[k - apart - 1] if k > apart else 0.0",
         (f"{_FACTORS}::test_no_pattern_of_reads_and_signs_shows_more",),
     ),
     Mutation(
         "a factor charged without its last band",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "series[1 : 1 + c.size] = c\n",
         "series[1 : max(c.size, 1)] = c[:-1]\n",
         (f"{_IN_TIME}::test_no_record_and_no_signs_show_more_than_is_charged",),
     ),
     Mutation(
         "a grid that is charged once, though what is rounded to it goes on",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "rounded[k][:, None] * (1.0 + 2.0**-8) * cell",
         "np.minimum(k, 1.0)[:, None] * cell",
         (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
     ),
     Mutation(
         "a grid that is charged in rounds that read a record alone",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "for sums in (factor.row_sums, factor.rounded_sums)\n",
         "for sums in (factor.row_sums, factor.row_sums)\n",
         (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
     ),
     Mutation(
         "rounding that is added round by round to what the record that shows most shows, and not to that of any record",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "np.sqrt(after - before)",
         "(factor.row_sums[index - 1][:, None] * sensitivity + factor.rounded_sums[index - 1][:, None] * cell)",
         (f"{_FACTORS}::test_rounds_that_are_known_are_charged_what_their_reads_show",),
     ),
     Mutation(
         "a factor of one's own that is charged what one record shows, and not the one that shows most",
-        "privacy/mechanisms/time_factors.py",
+        "privacy/time_factors.py",
         "np.cumsum(np.square(each), axis=0).max(axis=1)",
         "np.cumsum(np.square(each), axis=0)[:, 0]",
         (f"{_FACTORS}::test_rounds_that_are_known_are_charged_what_their_reads_show",),
@@ -1180,14 +1180,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noise that goes on from messages, queries and all",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "drawn[part] = integers - np.rint(query / g_part)",
         "drawn[part] = integers",
         (f"{_IN_TIME}::test_what_is_added_is_the_inverse_factor_of_fresh_noise",),
     ),
     Mutation(
         "a resumed run whose noise goes on from nothing",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "for before in range(1, index):",
         "for before in range(index, index):",
         (f"{_IN_TIME}::test_a_releaser_that_starts_late_draws_what_was_before",),
@@ -1246,7 +1246,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of features in noise of its own, priced as if neighbours shared it",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "shared = pairs.sums(index, t, tagged, ratio)",
         "shared = pairs.sums(index, t, tagged, ratio) * (names == 'y')",
         (f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",),
@@ -1690,14 +1690,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a first release that no plan holds",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "            if index > 0 and isinstance(value, Bounded):\n",
         "            if index > 1 and isinstance(value, Bounded):\n",
         (f"{_GUARDS}::test_the_first_release_is_held_to_its_plan",),
     ),
     Mutation(
         "no noise where one kind of record moves nothing",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "                still = not any(bounds.values())\n",
         "                still = not all(bounds.values())\n",
         (f"{_GUARDS}::test_what_one_kind_of_record_moves_is_noised",),
@@ -1944,7 +1944,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noise of another round than that it is charged at",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "[s.scales(rounds, self.mechanism) for s in schedules]",
         "[s.scales(0 * rounds + 1, self.mechanism) for s in schedules]",
         (f"{_SCHEDULES}::test_what_is_planned_is_recorded[dp_dsgd]",),
@@ -2225,7 +2225,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "own noise that is drawn at the least scale of all",
-        "privacy/mechanisms/releasers.py",
+        "privacy/releasers.py",
         "ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]",
         "ratio",
         (

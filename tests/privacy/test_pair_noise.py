@@ -10,9 +10,9 @@ import pytest
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.participants import Network
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, SecretRoot, Streams
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, matching, off_diagonal
 

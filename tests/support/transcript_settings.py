@@ -30,9 +30,9 @@ from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Crossed, Script
 

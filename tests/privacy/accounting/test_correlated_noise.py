@@ -22,7 +22,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     poisson_reach,
     power,
 )
-from decentral_dp.privacy.mechanisms.time_factors import banded_square_root, factor_of
+from decentral_dp.privacy.time_factors import banded_square_root, factor_of
 
 
 def scales(graph: nx.Graph, c: float) -> csr_matrix:

@@ -33,7 +33,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_eps
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.time_factors import factor_of
+from decentral_dp.privacy.time_factors import factor_of
 
 
 def shared(seed: int, agents: int) -> tuple[Array, Array, list[tuple[int, int]]]:

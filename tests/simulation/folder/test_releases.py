@@ -19,7 +19,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.protocol import MOST_OF_SCALE
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress

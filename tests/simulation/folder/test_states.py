@@ -18,7 +18,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress

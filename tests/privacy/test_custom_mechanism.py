@@ -23,9 +23,9 @@ from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.custom_mechanism import register_outside
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.statements.job import gossip_horizon

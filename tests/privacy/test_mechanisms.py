@@ -10,11 +10,9 @@ import pytest
 
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.gaussian import Gaussian
-from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, Gaussian, Laplace, mechanism_of, noise_of
 from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 
 

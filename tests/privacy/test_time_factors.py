@@ -12,7 +12,7 @@ from scipy.linalg import toeplitz
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.time_factors import (
+from decentral_dp.privacy.time_factors import (
     TimeFactor,
     banded_square_root,
     carried_noise,

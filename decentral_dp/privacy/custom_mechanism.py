@@ -22,9 +22,17 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.privacy.mechanisms import MECHANISMS
-from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, Sampling, Unnoised
+from decentral_dp.privacy.mechanisms import (
+    MECHANISMS,
+    CostUnit,
+    DominatingPair,
+    Sampling,
+    Unnoised,
+    broadcast,
+    no_slack,
+    power_of_two_grid,
+    price_limits,
+)
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 

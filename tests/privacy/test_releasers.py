@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.support.release_cost_oracle import grid
 
 ROOT = seeded_root(5, b"test")
