@@ -44,10 +44,9 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
-from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.releasers import NoiseSchedule
-from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import (
     CHANGE,
     CLIP_OF_TERM,

@@ -33,7 +33,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.unit import RECORD
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Placed, Problem
 from decentral_dp.problems.records import concatenate, take

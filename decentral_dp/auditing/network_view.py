@@ -51,8 +51,8 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training

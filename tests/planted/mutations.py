@@ -218,28 +218,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Units and neighbours ---------------------------------------------------------------------------------------------
     Mutation(
         "a record that contributes nothing, halved twice",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "return members if self.zeroed else 2.0 * members",
         "return 0.5 * members if self.zeroed else 2.0 * members",
         (f"{_UNITS}::test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near",),
     ),
     Mutation(
         "a group priced as one record",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "np.minimum(float(self.records), n)",
         "np.minimum(1.0, n)",
         (f"{_UNITS}::test_messages_of_neighbours_stay_within_what_is_planned",),
     ),
     Mutation(
         "an agent's mean divided by its records once more",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "members = n if self.records is None",
         "members = np.ones_like(n) if self.records is None",
         (f"{_UNITS}::test_messages_of_neighbours_stay_within_what_is_planned",),
     ),
     Mutation(
         "a group drawn as rarely as one record",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "np.minimum(1.0, self.records * rate)",
         "rate",
         (f"{_UNITS}::test_a_group_in_drawn_batches_by_all_of_them",),
@@ -260,7 +260,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a Poisson sample of an agent priced as if a record were added once",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "self.steps * clip / (rate",
         "0.5 * self.steps * clip / (rate",
         (
@@ -284,7 +284,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "local steps of an agent priced for one record",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf",
         "float(self.sensitivity(clip, 1, width))",
         (f"{_UNITS}::test_steps_that_overflow_count_as_none_and_records_have_no_bound",),
@@ -298,7 +298,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the rounding of a sum with one record less",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "            slack = 2.0 * slack - 1.0\n",
         "            pass\n",
         (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
@@ -855,14 +855,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Sensitivities --------------------------------------------------------------------------------------------------
     Mutation(
         "C for 2C",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "return members if self.zeroed else 2.0 * members",
         "return members if self.zeroed else 1.0 * members",
         (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
     ),
     Mutation(
         "one record more than there are",
-        "privacy/unit.py",
+        "privacy/clipping.py",
         "return np.asarray(self.clips(averaged) * clip / averaged * slack)",
         "return np.asarray(self.clips(averaged) * clip / (np.asarray(averaged) + 1.0) * slack)",
         (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
@@ -1089,28 +1089,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "draws of a colluder's edges counted as noise",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "_largest_resistances(network, colluders) if colluders else network.resistances()",
         "network.resistances()",
         (f"{_CORRELATED}::test_agrees_with_the_information_of_all_that_is_known",),
     ),
     Mutation(
         "edges of the first colluder alone left out",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "[self.incident[w] for w in known]",
         "[self.incident[w] for w in known[:1]]",
         (f"{_CORRELATED}::test_many_equal_sets_of_colluders_are_no_obstacle",),
     ),
     Mutation(
         "more flow kept by those that are left than the others carry away",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "most = float(np.partition(enters, first)[first:].sum())",
         "most = float(0.5 * np.partition(enters, first)[first:].sum())",
         (f"{_CORRELATED}::test_a_search_that_is_cut_short_still_bounds",),
     ),
     Mutation(
         "a bound by own edges that one edge too many protects",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "series[: max(series.size - colluders, 0)].sum()",
         "series[: max(series.size - colluders + 1, 0)].sum()",
         (f"{_CORRELATED}::test_known_prices",),
@@ -2050,7 +2050,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(
         "a deviation passed as a variance",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "square, edges = np.square(own), csr_matrix(pair, dtype=np.float64).power(2)",
         "square, edges = np.array(own), csr_matrix(pair, dtype=np.float64)",
         (f"{_SHARED}::test_one_round_by_all_that_colluders_hold[0]",),
@@ -2242,7 +2242,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a colluder that is no loss where all share noise",
-        "privacy/accounting/correlated_noise.py",
+        "privacy/pair_noise.py",
         "left = max(number - colluders, 1)",
         "left = number",
         (

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
-from decentral_dp.privacy.pair_noise import LEAST, MOST, best_ratio, best_scales, error_weights
+from decentral_dp.privacy.pair_noise import LEAST, MOST, best_ratio, best_scales, effective_scale, error_weights
 
 
 def linked(graph: nx.Graph) -> tuple[Any, csr_matrix]:

@@ -27,9 +27,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.conformance.gossip import GossipConformance

@@ -25,9 +25,9 @@ from decentral_dp.privacy.accounting.float_slack import (
     worst_case_slack,
 )
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify
+from decentral_dp.privacy.clipping import RECORD, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
-from decentral_dp.privacy.unit import RECORD, sampled_unit
 
 # Prices are computed for so many releases at once, 256 KiB an array: what arises on the way stays in a core's cache.
 BLOCK = 1 << 15

@@ -11,9 +11,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.participants import Network
+from decentral_dp.privacy.clipping import Unit
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
-from decentral_dp.privacy.unit import Unit
 from decentral_dp.topology.over_time import off_diagonal
 
 # Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of

@@ -19,14 +19,13 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.time_factors import TimeFactor, charged_sensitivity
-from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.correlated_noise import IN_TIME, time_factor_of

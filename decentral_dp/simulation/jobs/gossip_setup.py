@@ -29,10 +29,9 @@ from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants import Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of

@@ -30,9 +30,9 @@ from scipy.stats import norm
 import decentral_dp
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.pair_noise import effective_scale
 from decentral_dp.privacy.time_factors import factor_of
 
 
