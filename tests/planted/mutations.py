@@ -41,7 +41,7 @@ _CENTRING = "tests/algorithms/gossip/test_centring.py"
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
-_NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
+_NEIGHBOURS = "tests/auditing/test_network_training.py"
 _ATTACKS = "tests/papers/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
@@ -606,10 +606,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "network DP by an inverse without correct digits",
-        "privacy/accounting/network.py",
+        "auditing/network_gossip.py",
         "if not np.trace(received) <= _LARGEST_TRACE:",
         "if False:",
-        ("tests/privacy/accounting/test_network.py::test_noise_that_spans_more_than_float64_is_refused",),
+        ("tests/auditing/test_network_gossip.py::test_noise_that_spans_more_than_float64_is_refused",),
     ),
     Mutation(
         "the laplace price without its grid",
@@ -1194,14 +1194,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",
-        "privacy/accounting/neighbour_price.py",
+        "auditing/network_training.py",
         "best = min(best, _price_at(coupled, victim, shift, np.maximum(apart, 0.0)))",
         "best = min(best, _price_at(coupled, victim, shift, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
         "an observer that goes on from messages that it does not see",
-        "privacy/accounting/neighbour_price.py",
+        "auditing/network_training.py",
         "    if inside[:, victims].any() or any(",
         "    if inside[:, victims].any() and any(",
         (f"{_NEIGHBOURS}::test_a_view_without_a_neighbour_would_show",),
@@ -1295,14 +1295,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a tenth of what hidden messages pass on left out",
-        "privacy/accounting/neighbour_price.py",
+        "auditing/network_training.py",
         "arrives = factors @ before + coupled.rounding[t]",
         "arrives = 0.9 * factors @ before + coupled.rounding[t]",
         (f"{_NEIGHBOURS}::test_agrees_with_another_solver",),
     ),
     Mutation(
         "a clip that leaves every convex step contracting",
-        "privacy/accounting/neighbour_price.py",
+        "auditing/network_training.py",
         "convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))",
         "convex = positive",
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
@@ -1316,7 +1316,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages without noise taken for equal",
-        "privacy/accounting/neighbour_price.py",
+        "auditing/network_training.py",
         "before = np.where(noiseless, arrives, apart[t])",
         "before = np.where(noiseless, 0.0, apart[t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
@@ -1351,10 +1351,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rounding of what neighbours received left out",
-        "privacy/accounting/network.py",
+        "auditing/network_gossip.py",
         "        off = own * cells[t] + reach @ step.T + computed\n",
         "        off = own * cells[t] + computed\n",
-        ("tests/privacy/accounting/test_network_rounding.py::test_the_bound_by_hand",),
+        ("tests/auditing/test_network_gossip_rounding.py::test_the_bound_by_hand",),
     ),
     Mutation(
         "a coordinator that goes on and tosses other coins",

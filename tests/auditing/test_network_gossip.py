@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import topology
+from decentral_dp.auditing.network_gossip import pairwise
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.network import pairwise
 from tests.support.network_pairs_oracle import Case, worst_written_out, written_out
 
 GRAPHS: dict[str, tuple[str, int, dict[str, Any], Any]] = {

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from decentral_dp.privacy.accounting import neighbour_price
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, step_factor
-from decentral_dp.privacy.accounting.network import pairwise
+from decentral_dp.auditing import network_training
+from decentral_dp.auditing.network_gossip import pairwise
+from decentral_dp.auditing.network_training import Coupled, step_factor
 
 
 def neighbour_mu(coupled: Coupled, victim: int, moved: Any) -> float:
     """One victim's."""
     everybody = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
-    return float(neighbour_price.neighbour_mu(coupled, [victim], everybody)[0])
+    return float(network_training.neighbour_mu(coupled, [victim], everybody)[0])
 
 
 def metropolis(graph: nx.Graph) -> Any:
