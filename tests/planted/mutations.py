@@ -247,7 +247,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's Poisson sample divided by its drawn number",
         "participants.py",
-        "/ (rate * self._counts[split][row])",
+        "/ (rate * self._counts[self._problem.reads_records[term]][row])",
         "/ max(1, len(records[0]))",
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
@@ -767,8 +767,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "drawn records put in order where they are stacked",
         "participants.py",
-        "chosen = np.stack([draw.index for draw in draws])",
-        "chosen = np.sort([draw.index for draw in draws])",
+        "chosen, each = np.stack([draw.index for draw in draws])",
+        "chosen, each = np.sort([draw.index for draw in draws])",
         (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
     ),
     Mutation(
@@ -1001,18 +1001,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
     ),
     Mutation(
-        "a factor that is applied after the clip",
-        "participants.py",
-        "out.append((numbers[chosen], some, self._clip.divide(float(factor))))",
-        "out.append((numbers[chosen], some, self._clip))",
-        (f"{_BATCH}::test_no_factor_lets_a_record_move_a_query_further",),
-    ),
-    Mutation(
         "a clip that a factor does not make smaller",
         "privacy/clipping.py",
         "bounds = {c: self.bound(c) / times if",
         "bounds = {c: self.bound(c) if",
-        (f"{_BATCH}::test_a_factor_multiplies_what_is_clipped",),
+        ("tests/central/bilevel/test_dp_bilevel.py::test_a_factor_is_clipped_with_the_contribution",),
     ),
     Mutation(
         "a release that is planned a round late",
@@ -1684,8 +1677,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a private point taken as a public one",
         "participants.py",
-        "            bound = np.where(still, 2.0 * clip / used[split], np.inf)\n",
-        "            bound = 2.0 * clip / used[split]\n",
+        "bound = np.where(unmoved[split], moved, np.inf)",
+        "bound = moved + np.zeros(unmoved[split].shape)",
         (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
     ),
     Mutation(
@@ -1952,8 +1945,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "directions whose bounds are those of the round before",
         "participants.py",
-        "if fresh or self._clip.shares or known is not used:",
-        "if fresh or known is not used:",
+        "{} if fresh or clip is not self._clip else",
+        "{} if fresh else",
         (f"{_SCHEDULES}::test_clips_of_all_families_are_those_of_their_round[ldp_dsbo]",),
     ),
     Mutation(
