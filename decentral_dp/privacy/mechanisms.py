@@ -30,11 +30,12 @@ accountants need `Mechanism`, releasers need `NoiseMechanism`. A custom mechanis
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,39 +75,39 @@ class NormalVariates(NamedTuple):
     randomised: bool
 
 
-class Mechanism(Protocol):
-    """A way of releasing a value, and its price.
+class Mechanism(ABC):
+    """A way of releasing a value, and its privacy cost.
 
-    name: in ledgers, results and scenarios. description: for people. norm: in which the sensitivity is measured,
-    None where it is none of a vector. pure: whether δ = 0 may be stated. unit: of the price, pure "ε" or the
-    "μ" of a Gaussian pair. dominating_pair: None where nothing is known, which accountants refuse. charged: False where
-    releases read no record. adds_noise: whether it is a `NoiseMechanism`. proven: False where nothing bounds what a
-    release shows. amplified_by: ways of drawing a batch for which an amplification rule is known.
+    Attributes:
+        name: in ledgers, results and scenarios.
+        description: for people.
+        norm: in which the sensitivity is measured; None if it is none of a vector.
+        pure: whether δ = 0 may be stated.
+        unit: of the cost, pure "ε" or the "μ" of a Gaussian pair.
+        dominating_pair: of one release; None if none is known, which accountants refuse.
+        charged: False if releases read no record.
+        proven: False if nothing bounds what a release shows.
+        amplified_by: samplings for which an amplification rule is known.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def norm(self) -> Norm | None: ...
-    @property
-    def pure(self) -> bool: ...
-    @property
-    def unit(self) -> CostUnit: ...
-    @property
-    def dominating_pair(self) -> DominatingPair | None: ...
-    @property
-    def charged(self) -> bool: ...
-    @property
-    def adds_noise(self) -> bool: ...
-    @property
-    def proven(self) -> bool: ...
-    @property
-    def amplified_by(self) -> tuple[Sampling, ...]: ...
+    name: str
+    description: str
+    norm: Norm | None
+    pure: bool
+    unit: CostUnit
+    dominating_pair: DominatingPair | None
+    charged: bool
+    proven: bool
+    amplified_by: tuple[Sampling, ...]
 
+    @property
+    def adds_noise(self) -> bool:
+        """Whether it adds noise to a value."""
+        return isinstance(self, NoiseMechanism)
+
+    @abstractmethod
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Price one release of `width` coordinates to a replaced record, in `unit`.
+        """Compute the cost of one release of `width` coordinates to a replaced record, in `unit`.
 
         Args:
             sensitivity: in `norm`, any shape.
@@ -114,13 +115,12 @@ class Mechanism(Protocol):
             width: coordinates of the release.
 
         Returns:
-            The price; +inf where the sensitivity is infinite, or positive without noise; 0 where it is 0.
+            The cost; +inf where the sensitivity is infinite, or positive without noise; 0 where it is 0.
         """
-        ...
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array] | NormalVariates:
-        """Bound what a float64 sampler adds to releases of these prices: (ε, δ) each, 0 where the price is 0."""
-        ...
+        """Bound what a float64 sampler adds to releases of these costs: (ε, δ) each; exact samplers add nothing."""
+        return np.zeros_like(loss), np.zeros_like(loss)
 
 
 class Unnoised(NamedTuple):
@@ -139,44 +139,47 @@ class Unnoised(NamedTuple):
     workspace: Workspace
 
 
-class NoiseMechanism(Mechanism, Protocol):
+class NoiseMechanism(Mechanism):
     """A mechanism that rounds a value to a grid of a power of two and adds noise there.
 
-    deviation: standard deviation of the noise, in units of its scale. columns_at_a_time: how many coordinates a sampler
-    of one wide release draws in a row; None for all.
+    Attributes:
+        deviation: standard deviation of the noise, in units of its scale.
+        columns_at_a_time: how many coordinates of one wide release are drawn at once; None for all.
     """
 
-    @property
-    def deviation(self) -> float: ...
-    @property
-    def columns_at_a_time(self) -> int | None: ...
+    deviation: float
+    columns_at_a_time: int | None = None
 
     def scale_of(self, deviation: Array) -> Array:
-        """Turn standard deviations into scales, of the same shape."""
-        ...
+        """Convert standard deviations to scales, of the same shape."""
+        return np.asarray(deviation / self.deviation)
 
+    @abstractmethod
     def grid(self, scale: Array | float, width: int) -> Array:
-        """The grid of a release of `width` coordinates, for each scale, in its shape; 0 where the scale is 0."""
-        ...
+        """Return the grid of a release of `width` coordinates, for each scale, in its shape; 0 if the scale is 0."""
 
     def rounds_at_random(self, width: int) -> bool:
-        """Whether a release of this width has its own uniform variates for rounding; the others do as they do."""
-        ...
+        """Return whether a release of this width has uniform variates of its own for rounding."""
+        return False
 
+    @abstractmethod
     def sample(self, request: Unnoised) -> Array:
-        """Round and noise the queries of some agents, all channels side by side.
+        """Round the queries of some agents and add noise, all channels side by side.
 
         Returns:
             The noised queries in units of the grid, (b, Σ widths): float64 integers.
         """
-        ...
 
 
 def noise_of(mechanism: Mechanism, channel: str) -> NoiseMechanism:
-    """The same mechanism, as one that adds noise. Raises ValueError where it adds none."""
-    if not mechanism.adds_noise:
+    """Return the same mechanism, as one that adds noise.
+
+    Raises:
+        ValueError: it adds none.
+    """
+    if not isinstance(mechanism, NoiseMechanism):
         raise ValueError(f"{channel} is released by {mechanism.name!r}, which adds no noise to a value")
-    return cast(NoiseMechanism, mechanism)
+    return mechanism
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
@@ -224,11 +227,6 @@ def price_limits(price: Array, sensitivity: Array, scale: Array) -> Array:
     return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
 
 
-def no_slack(loss: Array) -> tuple[Array, Array]:
-    """Return the (ε, δ) that exact samplers add: nothing."""
-    return np.zeros_like(loss), np.zeros_like(loss)
-
-
 def rounded_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
     """Compute ⌊query/g⌋ + [U < frac(query/g)], as float64 integers.
 
@@ -252,7 +250,7 @@ LAPLACE_BITS = 20
 
 @final
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(NoiseMechanism):
     """Laplace noise: density ∝ e^{−|n|/b} on every coordinate, b the scale.
 
     Sensitivity:
@@ -273,18 +271,13 @@ class Laplace:
 
     name = "laplace"
     description = "Laplace noise"
-    norm: ClassVar[Norm] = "l1"
+    norm = "l1"
     pure = True
-    unit: ClassVar[CostUnit] = "ε"
+    unit = "ε"
     dominating_pair = DominatingPair.LAPLACE
-    charged = adds_noise = proven = True
-    amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed",)
+    charged = proven = True
+    amplified_by = ("fixed",)
     deviation = np.sqrt(2.0)
-    columns_at_a_time = None
-
-    def scale_of(self, deviation: Array) -> Array:
-        """Return the scale b of noise with this standard deviation: deviation/√2, in its shape."""
-        return np.asarray(deviation / self.deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
         """Return the power of two that released values are multiples of, for each scale, in its shape."""
@@ -359,7 +352,7 @@ _NARROW = 2**12
 
 @final
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(NoiseMechanism):
     """Gaussian noise on every coordinate, its standard deviation the scale.
 
     Sensitivity:
@@ -380,18 +373,14 @@ class Gaussian:
 
     name = "gaussian"
     description = "Gaussian noise"
-    norm: ClassVar[Norm] = "l2"
+    norm = "l2"
     pure = False
-    unit: ClassVar[CostUnit] = "μ"
+    unit = "μ"
     dominating_pair = DominatingPair.GAUSSIAN
-    charged = adds_noise = proven = True
-    amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")
+    charged = proven = True
+    amplified_by = ("fixed", "poisson")
     deviation = 1.0
     columns_at_a_time = 2**14
-
-    def scale_of(self, deviation: Array) -> Array:
-        """Return the scale of noise with this standard deviation: itself, in its shape."""
-        return np.asarray(deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
         """Return the power of two that released values are multiples of, for each scale, in its shape."""
@@ -474,7 +463,7 @@ LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 
 @final
 @dataclass(frozen=True)
-class NothingHidden:
+class NothingHidden(Mechanism):
     """No noise on a value: whatever a record can move costs infinitely much. Fields as of `Mechanism`."""
 
     name: str
@@ -488,7 +477,6 @@ class NothingHidden:
 
     norm = None
     pure = True
-    adds_noise = False
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
         """+inf wherever a record can move the release. Any shapes that broadcast, as of `Mechanism.cost`."""
@@ -509,7 +497,7 @@ NO_MECHANISM = NothingHidden(
 
 @final
 @dataclass(frozen=True)
-class Pure:
+class Pure(Mechanism):
     """A release that is drawn by its value's own law, of pure ε. Fields as of `Mechanism`."""
 
     name: str
@@ -518,9 +506,8 @@ class Pure:
 
     norm = None
     pure = charged = proven = True
-    unit: ClassVar[CostUnit] = "ε"
-    adds_noise = False
-    amplified_by: ClassVar[tuple[Sampling, ...]] = ()
+    unit = "ε"
+    amplified_by = ()
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
         """ε = sensitivity/scale. Any shapes that broadcast, as of `Mechanism.cost`."""
@@ -528,9 +515,6 @@ class Pure:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = delta / s
         return price_limits(loss, delta, s)
-
-    def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
-        return no_slack(loss)
 
 
 # A random choice that is itself the release (`exchange.SelectionMechanism`); its sensitivity is the oscillation of the
