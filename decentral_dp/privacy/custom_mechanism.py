@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import accumulate
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -136,7 +135,11 @@ class OutsideMechanism(NoiseMechanism):
 
 # Attribute of a class, whether a value of it is one (None if there is none), and what it is.
 _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("name", lambda value: isinstance(value, str) and value.isidentifier(), 'a name such as "staircase"'),
+    (
+        "name",
+        lambda value: isinstance(value, str) and value.isidentifier() and value not in MECHANISMS,
+        'a name such as "staircase", none of the package\'s own',
+    ),
     ("norm", lambda value: value in ("l1", "l2"), 'norm = "l1" or "l2", in which its sensitivity is measured'),
     ("unit", lambda value: value in (None, *_UNITS), 'unit = "ε" (pure) or "μ" (a Gaussian pair)'),
     (
@@ -156,14 +159,6 @@ def register_outside(author: Any) -> OutsideMechanism:
 
     Raises InputError: for what the class lacks, and for a price that cannot be one.
     """
-    if isinstance(author, FunctionType):
-        wanted = "a frozen dataclass with cost and sample"
-        raise InputError(f"privacy.mechanism: {author.__name__} is a function; wanted {wanted}. Name one.")
-    name = getattr(author, "name", None)
-    if name in MECHANISMS:
-        raise InputError(
-            f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}. Take another."
-        )
     for attribute, is_one, what in _ATTRIBUTES:
         if not is_one(getattr(author, attribute, None)):
             got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
@@ -172,7 +167,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
     mechanism = OutsideMechanism(
         author.name,
-        str(getattr(author, "description", f"{name} noise")),
+        str(getattr(author, "description", f"{author.name} noise")),
         author.norm,
         unit,
         unit == "ε",

@@ -180,11 +180,11 @@ def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
 WRONG = {
     "class Nothing: pass": ("Nothing", "lacks a name"),
     'class NoNorm:\n    name = "n"': ("NoNorm", 'lacks norm = "l1" or "l2"'),
-    'class Taken:\n    name = "laplace"\n    norm = "l1"': ("Taken", "a name of the package's own"),
+    'class Taken:\n    name = "laplace"\n    norm = "l1"': ("Taken", "lacks a name"),
     'class NoDeviation:\n    name = "n"\n    norm = "l1"': ("NoDeviation", "lacks deviation"),
     'class NoCost:\n    name = "n"\n    norm = "l1"\n    deviation = 1.0': ("NoCost", "lacks a method cost"),
     "number = 3": ("number", "lacks a name"),
-    "def function(): ...": ("function", "function is a function"),
+    "def function(): ...": ("function", "lacks a name"),
     "1 / 0": ("Nothing", "does not run: ZeroDivisionError"),
     "x = 1": ("Missing", "defines no Missing"),
 }

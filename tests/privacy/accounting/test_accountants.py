@@ -18,7 +18,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, 
 from decentral_dp.privacy.accounting.charges import MOST_COLUMNS
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NothingHidden
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from tests.support.oracles import convolved_epsilon, gaussian_delta, hockey_stick, laplace_delta, sampled_twice_delta
 from tests.support.release_cost_oracle import grid
 from tests.support.schedules import deviations, ledger, line, pair_stream, steps, stream
@@ -323,29 +323,22 @@ def test_what_hides_nothing_costs_infinity(delta: float) -> None:
     assert price(ledger(line("y", {"train": np.zeros(2)}, np.zeros(2), "none")), delta).epsilon.tolist() == [0.0]
 
 
-CAUCHY = NothingHidden("cauchy", "a law of which nothing is known", dominating_pair=None)
-
-
 def test_unknown_or_unsound_lines_are_refused() -> None:
     good = line("y", {"train": np.array([0.1, 0.1])}, np.ones(2))
     drawn = replace(good, rate={"train": np.full((2, 1), 0.5)})
     other = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), "gaussian", rate=0.5)
     slower = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), rate=0.25)
     cases = {
-        "no dominating pair is known": (replace(good, mechanism=CAUCHY),),
         "both": (drawn, other),
         "different sampling rates": (drawn, slower),
         "not a number": (replace(good, sensitivity={"train": np.array([[0.1], [np.nan]])}),),
         "negative": (replace(good, scale=np.array([[1.0], [-1.0]])),),
         "above 1": (replace(good, rate={"train": np.full((2, 1), 1.5)}),),
-        "must agree": (replace(good, scale=np.ones((3, 1))),),
         "ascending": (replace(good, rounds=np.array([2, 1])),),
     }
     for words, lines in cases.items():
         with pytest.raises(InputError, match=words):
             price(ledger(*lines), DELTA)
-    with pytest.raises(InputError, match="no accountant knows"):
-        replace(good, mechanism="cauchy")
     for delta in (-0.1, 1.0, math.nan):
         with pytest.raises(InputError, match="delta"):
             price(ledger(good), delta)
