@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded
 from decentral_dp.data import Stream
@@ -160,19 +158,6 @@ def test_at_a_private_point_nothing_is_proven(name: str) -> None:
     assert np.isinf(got.sensitivities["train"].sensitivity).all()
 
 
-def test_streams_say_how_many_records_are_averaged() -> None:
-    records, at = rows(size=0.1), point()
-    seen = Stream("accumulate", batch=1, warm_start=1)
-    for t in range(4):
-        short = {k: [(a[: t + 2], b[: t + 2]) for a, b in pairs] for k, pairs in records.items()}
-        got = ask(dataset(records, stream=seen).batch(t), "lower_hvp", at)
-        want = ask(dataset(short).batch(0), "lower_hvp", at)
-        np.testing.assert_array_equal(got.private, want.private)
-        np.testing.assert_array_equal(got.sensitivities["train"].sensitivity, want.sensitivities["train"].sensitivity)
-        assert got.sensitivities["train"].batch is None
-        assert (got.sensitivities["train"].rate == 1.0).all()
-
-
 def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified() -> None:
     records, at = rows(), point()
     one = dataset(records, stream=FRESH, clip=Clip("l1"), problem=Crossed(D))
@@ -228,15 +213,6 @@ def test_a_state_that_is_kept_is_charged_for_its_rounding() -> None:
         np.testing.assert_allclose(grown, growth, rtol=1e-15)
         assert (grown > 1.0 + 4.0 * 2.0**-52).all()
     assert one.remembered_state(0, at["x"]) is at["x"]
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(VECTORS))
-def test_by_hand_and_from_losses_agree(seed: int, name: str) -> None:
-    records, at = rows(seed, size=2.0), point(seed)
-    ours, theirs = (ask(dataset(records, problem=p).batch(0), name, at) for p in (Crossed(D), from_crossed_losses()))
-    np.testing.assert_allclose(ours.private, theirs.private, atol=1e-12)
-    np.testing.assert_allclose(ours.public, theirs.public, atol=1e-12)
 
 
 def test_contributions_that_are_not_finite_count_as_zero() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -13,13 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import tomli_w
-from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
@@ -116,43 +111,6 @@ def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(
     job = decentral_dp.build(table, mechanism=Dearer())
     assert np.isinf(job.simulation().budget.epsilon).all()
     assert gossip_horizon(job.simulation()) == Horizon(math.inf, None)
-
-
-def test_both_engines_draw_the_same(scenario: Make, made: type[Any], ray_cluster: None) -> None:
-    ray = {"engine": "ray", "agents_per_actor": 2}
-    for mechanism, given in ((NAME, None), ("laplace", made(cells=4096))):
-        local, remote = (
-            decentral_dp.run(content(scenario, mechanism, run=engine), mechanism=given)
-            for engine in ({"engine": "local"}, ray)
-        )
-        for channel, value in local.released.items():
-            np.testing.assert_array_equal(value, remote.released[channel])
-        assert remote.records.same_releases(local.records)
-
-
-def test_options_are_fields_and_change_grid_and_noise(scenario: Make, folder: Path) -> None:
-    few, many = (build(decentral_dp.load(content(scenario, {"kind": NAME, "cells": c}))) for c in (2**10, 2**20))
-    assert few.mechanism.grid(1.0, 1) == 2.0**-10
-    assert many.mechanism.grid(1.0, 1) == 2.0**-20
-    assert few.mechanism != many.mechanism
-    assert few.mechanism.cost(0.1, 1.0, 30) > many.mechanism.cost(0.1, 1.0, 30)
-    assert few.noise["y"].scale[0] != many.noise["y"].scale[0]
-
-
-def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: Path) -> None:
-    (folder / "s.toml").write_text(tomli_w.dumps(content(scenario)))
-    for words in (["plan", "s.toml"], ["run", "s.toml", "--out", "out"], ["report", "out"]):
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, (words, done.output, done.exception)
-    assert "discrete_laplace" in (folder / "out" / "result.json").read_text()
-    assert set(pd.read_parquet(folder / "out" / "ledger.parquet")["mechanism"]) == {"discrete_laplace", "free"}
-    # What was written runs again, from elsewhere, with the same bits.
-    again = decentral_dp.run(folder / "out" / "scenario.toml")
-    ended = json.loads((folder / "out" / "result.json").read_text())["metrics"]
-    assert again.result["metrics"] == pytest.approx(ended, rel=1e-12)
-    shown = CliRunner().invoke(app, ["list", NAME])
-    assert shown.exit_code == 0, shown.output
-    assert "probability" in shown.output
 
 
 # Each draw is a call of Python; with these, every planted bug below is still found.

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -49,33 +48,6 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             )
         )
     return Ledger(agents, tuple(channels))
-
-
-def spread_out(ledger: Ledger) -> Ledger:
-    """The same releases with a column of its own for every agent."""
-    channels = []
-    for c in ledger.channels:
-        own = np.arange(ledger.n_agents)
-        sensitivity = {k: s[:, c.group] for k, s in c.sensitivity.items()}
-        rate = {k: r[:, c.group] for k, r in c.rate.items()}
-        channels.append(
-            ChannelLedger(c.channel, c.mechanism, c.dimension, own, c.rounds, c.scale[:, c.group], sensitivity, rate)
-        )
-    return Ledger(ledger.n_agents, tuple(channels))
-
-
-@given(ledgers())
-def test_grouping_changes_neither_the_releases_nor_the_price(ledger: Ledger) -> None:
-    alone = spread_out(ledger)
-    assert ledger.same_releases(alone)
-    np.testing.assert_allclose(price(alone, 0.0).epsilon, price(ledger, 0.0).epsilon, rtol=1e-12)
-
-
-@given(ledgers(), st.integers(0, 7))
-def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, rounds: int) -> None:
-    cut = ledger.truncate(rounds)
-    assert cut.rounds == min(rounds, ledger.rounds)
-    assert (price(cut, 0.0).epsilon <= price(ledger, 0.0).epsilon).all()
 
 
 @given(ledgers(), st.floats(1e-6, 1.0))

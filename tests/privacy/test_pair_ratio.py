@@ -59,11 +59,6 @@ def test_a_ring_comes_near_the_least_error_of_all() -> None:
     assert least < found < 1.04 * least
 
 
-def test_neighbours_that_all_collude_are_no_reason_to_share() -> None:
-    mixed, links = linked(nx.cycle_graph(8))
-    assert best_ratio(mixed, links, 10, 2) == pytest.approx(LEAST, rel=0.01)
-
-
 @pytest.mark.parametrize("colluders", [0, 1])
 @pytest.mark.parametrize(
     ("graph", "gain"),

@@ -295,30 +295,6 @@ def test_a_draw_is_that_of_numpys_generator_with_the_same_key(way: str, law: Law
         np.testing.assert_array_equal(out[row], expected)
 
 
-def test_one_law_after_the_other_continues_each_agents_stream(way: str) -> None:
-    streams = Streams(SEEDED, "noise", AGENTS)
-    first, second, third = np.empty((3, 2, 7)), np.empty((3, 9))[:, 2:7], np.empty((3, 5))
-    Draws(streams, 3, tag("y")).fill(("exponential", first), ("uniform", second), ("normal", third))
-    for row in range(3):
-        own = _numpys(streams, row, 3, "y")
-        np.testing.assert_array_equal(first[row], own.standard_exponential((2, 7)))
-        np.testing.assert_array_equal(second[row], own.random(5))
-        np.testing.assert_array_equal(third[row], own.standard_normal(5))
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_one_agents_draw_may_be_made_in_parts(way: str, law: Law) -> None:
-    streams, parts = Streams(SEEDED, "noise", AGENTS), [1, 2, 5, 16, 3, 400]
-    draws, found = Draws(streams, 3, tag("y"), slice(1, 2)), []
-    for n in parts:
-        found.append(np.empty((1, n)))
-        draws.fill((law, found[-1]))
-        # Another draw of the same streams does not move it.
-        Draws(streams, 8, tag("z"), slice(1, 2)).fill((law, np.empty((1, 5)))) if way == "compiled" else None
-    expected = getattr(_numpys(streams, 1, 3, "y"), OF_NUMPY[law])(sum(parts))
-    np.testing.assert_array_equal(np.concatenate(found, axis=1)[0], expected)
-
-
 def test_no_variate_is_given_twice_where_numpy_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "_compiled", None)
     draws, out = Draws(Streams(SEEDED, "noise", AGENTS), 3, 7), np.empty((3, 4))
