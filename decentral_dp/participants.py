@@ -460,7 +460,16 @@ class LocalDataset:
         used = self.averaged_counts(t)
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
-            return self._records_of_round(t, row, split, int(used[split][row]), draw)
+            records, n = self._records[split][row], int(used[split][row])
+            if self._picks:
+                picked = self._minibatch(t, row, split, n, draw)
+                return take(records, picked.index), picked.rate
+            if coins:
+                # Drawn by a key of its own, so that asking again gives the same.
+                tosses = self._batches.generator(row, t, tag(f"{split}/poisson/{draw}")).random(n)
+                rate = float(self._stream.rate(t, n))
+                return take(records, np.flatnonzero(tosses < rate)), rate
+            return take(records, slice(0, n)), 1.0
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
         drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
@@ -543,22 +552,12 @@ class LocalDataset:
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
             before = self._averaged
             if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
-                self._averaged, self._sensitivities = {k: _frozen(n) for k, n in counted.items()}, {}
+                self._averaged, self._sensitivities = counted, {}
+                for counts in counted.values():
+                    # Handed out more than once.
+                    counts.flags.writeable = False
         self._averaged_at = t
         return self._averaged
-
-    def _records_of_round(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
-        """The records of this round, and the rate that what drew them states."""
-        records = self._records[split][row]
-        if self._picks:
-            draw = self._minibatch(t, row, split, n, draw_number)
-            return take(records, draw.index), draw.rate
-        if self._stream.kind == "poisson":
-            # Drawn by a key of its own, so that asking again gives the same.
-            coins = self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}")).random(n)
-            rate = float(self._stream.rate(t, n))
-            return take(records, np.flatnonzero(coins < rate)), rate
-        return take(records, slice(0, n)), 1.0
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
         """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
@@ -582,12 +581,6 @@ class LocalDataset:
         other = copy(self)
         other._draw = draw
         return other
-
-
-def _frozen(array: Any) -> Any:
-    """The array, which nobody may change from now on, for it is handed out more than once."""
-    array.flags.writeable = False
-    return array
 
 
 class Group(NamedTuple):

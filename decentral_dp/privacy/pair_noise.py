@@ -1,4 +1,4 @@
-"""Gaussian noise that the two ends of an edge share, and that cancels between them: its draws, its cost, its best scales.
+"""Pairwise correlated Gaussian noise: the two ends of an edge share a draw, which cancels in the average.
 
 The noise of agent i in a round is ξ_i + Σ_j ±ζ_ij: ξ_i ~ N(0, σ_i²) its own, ζ_ij ~ N(0, c_ij²) drawn once for the edge
 {i, j} and taken with opposite signs at its ends. Colluders Q know the draws of their edges. What is left to the others

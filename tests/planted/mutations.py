@@ -254,8 +254,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one coin of a record for all rounds",
         "participants.py",
-        'self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}"))',
-        'self._batches.generator(row, 0, tag(f"{split}/poisson/{draw_number}"))',
+        'self._batches.generator(row, t, tag(f"{split}/poisson/{draw}"))',
+        'self._batches.generator(row, 0, tag(f"{split}/poisson/{draw}"))',
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
     Mutation(

@@ -574,6 +574,3 @@ def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> 
         None,
         math.inf,
     )
-
-
-# Bilevel algorithms without a memory --------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -584,22 +584,10 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
         bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
-        releases = composed.releases(bundle)
-        start = smallest_factor(partial(_cost_at, releases, delta), epsilon, start)
+        divide = composed.releases(bundle).divide
+        start = smallest_factor(lambda factor, divide=divide: epsilon_at(divide(factor), delta), epsilon, start)
         out[bundle] = start
     return out
-
-
-def _cost_at(releases: Releases, delta: float, factor: float) -> float:
-    """ε(δ) with all noise scales multiplied by a factor."""
-    # Of sampled releases the first row is divided; rates and units stay.
-    divided = (
-        np.concatenate([part[:1] * (1.0 / factor), part[1:]])
-        if isinstance(part, np.ndarray) and part.ndim == 2
-        else part / factor
-        for part in releases
-    )
-    return epsilon_at(Releases._make(divided), delta)
 
 
 @lru_cache(maxsize=64)
