@@ -722,7 +722,8 @@ class Batch:
         points = [_plain_value(v) for v in (x, y)]
         z = None if matrix is None else _plain_value(matrix).reshape(self._rows, problem.q, problem.p)
         exact = getattr(
-            regulariser_matrices(problem, *points, z), name.removeprefix("lower_hessian_").removeprefix("lower_")
+            regulariser_matrices(problem, points[0], points[1], z),
+            name.removeprefix("lower_hessian_").removeprefix("lower_"),
         )
         mean = None if split is None else np.zeros_like(exact).reshape(self._rows, -1)
         if split is not None and mean is not None:

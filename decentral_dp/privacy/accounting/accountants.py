@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -237,14 +237,15 @@ def pure_epsilon(releases: Releases) -> float:
     return float(plain + amplify(*releases.sampled_laplace).sum())
 
 
-def epsilon_at(releases: Releases, delta: float) -> float:
+def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
     """Compute the smallest ε(δ) known for one record's releases.
 
     Args:
         releases: their prices, sorted by what composes with what.
         delta: δ; 0 gives the pure ε.
+        factor: on all noise scales; default 1.
     """
-    return float(_epsilon_by_segment([releases], delta)[-1])
+    return float(_epsilon_by_segment([releases.divide(factor)], delta)[-1])
 
 
 def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
@@ -584,8 +585,7 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
         bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
-        divide = composed.releases(bundle).divide
-        start = smallest_factor(lambda factor, divide=divide: epsilon_at(divide(factor), delta), epsilon, start)
+        start = smallest_factor(partial(epsilon_at, composed.releases(bundle), delta), epsilon, start)
         out[bundle] = start
     return out
 
