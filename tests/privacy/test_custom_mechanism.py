@@ -248,24 +248,6 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
     assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "words"),
-    [
-        ("cauchy", 'privacy.mechanism: got "cauchy", wanted "laplace" or "gaussian"'),
-        ("missing:Noise", "no module missing"),
-        ({"kind": NAME, "cell": 3}, "privacy.mechanism.cell: unknown key"),
-        ({"kind": NAME, "cells": "many"}, "wanted a whole number"),
-        ({"kind": NAME, "cells": 1000}, "cells must be a power of two"),
-        ({"kind": "laplace", "cells": 3}, "laplace noise takes no options"),
-        ({"cells": 3}, "privacy.mechanism.kind: missing"),
-        (3, "privacy.mechanism"),
-    ],
-)
-def test_wrong_names_and_options_are_refused(scenario: Make, folder: Path, mechanism: Any, words: str) -> None:
-    with pytest.raises(InputError, match=re.escape(words)):
-        build(decentral_dp.load(content(scenario, mechanism)))
-
-
 def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path, made: type[Any]) -> None:
     printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_published"})
     with pytest.raises(InputError, match=r"privacy\.mechanism"):

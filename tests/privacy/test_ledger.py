@@ -70,18 +70,6 @@ def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> No
     assert sampled.costs_within(plan)
 
 
-@given(ledgers())
-def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
-    frame = ledger.to_frame()
-    assert len(frame) == sum(ledger.n_agents * c.rounds.size for c in ledger.channels)
-    assert not frame.duplicated(["agent", "channel", "round", "records"]).any()
-    for c in ledger.channels:
-        rows = frame[frame["channel"] == c.channel].sort_values(["agent", "round"])
-        np.testing.assert_array_equal(rows["scale"].to_numpy().reshape(ledger.n_agents, -1), c.scale[:, c.group].T)
-        sensitivity = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
-        np.testing.assert_array_equal(sensitivity, c.sensitivity["train"][:, c.group].T)
-
-
 @pytest.mark.parametrize("agents", [1, 3, 5000])
 @pytest.mark.parametrize("alike", [False, True])
 def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: int, alike: bool) -> None:
@@ -165,21 +153,6 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
     index, channel, value = releases[-1]
     with pytest.raises(ValueError, match=f"^{message}$"):
         recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
-
-
-def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
-    recorder = Recorder(1)
-    for index, channel, value in (
-        (1, "y", fresh(7)),
-        (1, "z", fresh(7)),
-        (2, "y", fresh(8)),
-        (2, "z", fresh(9, split="validation")),
-        (3, "y", fresh(7, split="validation")),
-    ):
-        recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
-    [y, z] = assemble([(np.zeros(1, dtype=np.int64), recorder)], 1).channels
-    assert y.rate["train"].ravel().tolist() == [0.25, 0.25, 1.0]
-    assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]
 
 
 @pytest.mark.parametrize("rows", [7, 400])

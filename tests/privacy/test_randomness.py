@@ -81,18 +81,6 @@ def test_a_draw_is_what_numpy_makes_of_the_keystream(way: str, law: Law, columns
         np.testing.assert_array_equal(out[row], expected)
 
 
-def test_one_law_after_the_other_goes_on_in_each_agents_keystream(way: str) -> None:
-    first, second, third = np.empty((3, 2, 200)), np.empty((3, 9))[:, 2:7], np.empty((3, 5))
-    Draws(Streams(ROOT, "noise", AGENTS), 3, tag("y")).fill(
-        ("exponential", first), ("uniform", second), ("normal", third)
-    )
-    for row, agent in enumerate(AGENTS):
-        own = _Numpys(_numbers("noise", agent, 3, "y", 1000))
-        np.testing.assert_array_equal(first[row].ravel(), own.draw("exponential", 400))
-        np.testing.assert_array_equal(second[row], own.draw("uniform", 5))
-        np.testing.assert_array_equal(third[row], own.draw("normal", 5))
-
-
 def test_a_draw_in_parts_is_that_in_one_piece(way: str) -> None:
     streams, parts = Streams(ROOT, "noise", AGENTS), [1, 2, 5, 16, 3, 400, 3000]
     draws, found = Draws(streams, 3, tag("y"), slice(1, 2)), []

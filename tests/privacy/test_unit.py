@@ -395,25 +395,6 @@ def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Nor
     assert largest > 0.9
 
 
-def test_a_block_is_the_difference_of_its_steps_clipped_as_one() -> None:
-    """By finite differences of the loss, and of the ridge, which acts on the un-noised point as well."""
-    job = built({"unit": "agent"}, problem={"l2": 0.3})
-    # The loss itself, not that of probabilities which allow for a clip.
-    problem, records = replace(job.problem, clip=Clip()), job.records["train"][0]
-    at = np.array([[0.2, -0.1, 0.4, 0.3]])
-    y, n, small = at[0].copy(), len(records.label), 1e-6
-    for _ in range(5):
-        ends = np.concatenate([y + small * np.eye(4), y - small * np.eye(4)])
-        values = problem.losses(np.zeros((8, 0)), ends, records, np.full(n, 1.0 / n))[0]
-        y = y - 0.5 * ((values[:4] - values[4:]) / (2.0 * small) + 0.3 * y)
-    wanted = (y - at[0]) * min(1.0, CLIP / float(np.linalg.norm(y - at[0])))
-    local = dataset(problem, records, job.unit, "l2", 1, Stream("all"))
-    for clip, expected in ((CLIP, wanted), (1e6, y - at[0])):
-        local._clip = Clip("l2", y=clip)
-        block = local.local_steps(0, np.zeros((1, 0)), at, 5, 0.5)
-        np.testing.assert_allclose(block.private[0], expected, atol=1e-7)
-
-
 def test_steps_that_overflow_count_as_none_and_records_have_no_bound() -> None:
     records = built({}).records["train"][0]
     with np.errstate(all="ignore"):
