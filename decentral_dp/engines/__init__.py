@@ -24,8 +24,7 @@ def engine_of(name: str, place: str | None) -> Engine:
 
         return LocalEngine()
     with needing(_RAY):
-        from decentral_dp.engines.ray import RayEngine
-        from decentral_dp.engines.ray_cluster import user_address
+        from decentral_dp.engines.ray import RayEngine, user_address
 
     return RayEngine(user_address(), place, protocol.RECOVERY)
 

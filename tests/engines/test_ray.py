@@ -32,8 +32,7 @@ from decentral_dp.engines import Recovery
 from decentral_dp.engines import ray_cluster as ray_cluster_module
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from decentral_dp.engines.ray import RayEngine
-from decentral_dp.engines.ray_cluster import start_actors
+from decentral_dp.engines.ray import RayEngine, start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -232,7 +231,7 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
 STARTING = """
 import ray, stat, sys
 from pathlib import Path
-from decentral_dp.engines.ray_cluster import cluster
+from decentral_dp.engines.ray import cluster
 with cluster(None):
     token = Path.home() / ".ray" / "auth_token"
     print(oct(stat.S_IMODE(token.stat().st_mode)), bool(token.read_text().strip()))

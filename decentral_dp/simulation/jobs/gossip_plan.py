@@ -29,12 +29,16 @@ from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.jobs.agent_records import records_of, test_records
-from decentral_dp.simulation.jobs.correlated_noise import IN_TIME, time_factor_of
-from decentral_dp.simulation.jobs.gossip_setup import Resolved, averaged_noises, check_gossip, resolve_gossip
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob
-from decentral_dp.simulation.jobs.settings import settings_text
-from decentral_dp.simulation.jobs.stability import curvature_of, stability_text
+from decentral_dp.simulation.jobs.gossip_setup import (
+    IN_TIME,
+    Resolved,
+    averaged_noises,
+    check_gossip,
+    resolve_gossip,
+    time_factor_of,
+)
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
+from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.

@@ -1,8 +1,8 @@
-"""Jobs: scenarios ready to run, of whatever setting, and those of gossip, whose agents trust nobody."""
+"""Jobs: planned scenarios with the records of their agents, here or in the processes that host the agents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
-from decentral_dp.bounded import Split
+from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
+from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
     Engine,
+    Hosted,
     Outcome,
+    Receipts,
     RunControl,
     agent_blocks,
     block_sizes,
@@ -38,16 +41,197 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import RecordPairs, concatenate
+from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_node
-from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, scored_agents
+from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
+from decentral_dp.simulation.metrics import (
+    AgentEvaluator,
+    AgentScorer,
+    Evaluator,
+    MinimaxEvaluator,
+    Unscored,
+    scored_agents,
+)
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import off_diagonal
 from decentral_dp.topology.partition import graph_partition
+
+
+@dataclass(frozen=True)
+class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
+    """Records that are not here: whoever asks for them is refused. shards: where they are."""
+
+    shards: AgentShards
+
+    def __getitem__(self, split: Split) -> Sequence[Any]:
+        raise InputError(
+            "problem.manifest: the records are with their agents, and what is asked for needs them here. Give "
+            "problem.data whole, as a file or a data set, and leave the manifest out."
+        )
+
+    def __iter__(self) -> Iterator[Split]:
+        return iter(SPLITS)
+
+    def __len__(self) -> int:
+        return len(SPLITS)
+
+
+def require_records(records: Mapping[Split, Any], command: str) -> None:
+    """Refuse what reads the records of all agents in one process, where each agent has its own.
+
+    Args:
+        records: of a job.
+        command: begins the refusal.
+
+    Raises:
+        InputError: they are with their agents.
+    """
+    if isinstance(records, RecordsElsewhere):
+        raise InputError(
+            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Try "
+            "it on a stand-in of public or made-up records: give problem.data whole, and leave the manifest out."
+        )
+
+
+def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, Sequence[Any]]:
+    """Records as a problem reads them.
+
+    Args:
+        problem: of the job.
+        shards: of the agents `first`, `first` + 1, ….
+        norm: of the clips.
+        first: number of the first agent of the shards; default 0.
+    """
+    prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    train = ByAgent.from_shards(prepared, shards.train)
+    return {
+        "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
+        if isinstance(problem, Placed)
+        else train,
+        "validation": ByAgent.from_shards(prepared, shards.validation),
+    }
+
+
+def records_of(
+    problem: Any, shards: Shards, agent_shards: AgentShards | None, norm: Norm
+) -> Mapping[Split, Sequence[Any]]:
+    """The records of a job: prepared here, or with their agents; none where none were drawn."""
+    if agent_shards is not None:
+        return RecordsElsewhere(agent_shards)
+    return records_in(problem, shards, norm) if shards.has_records else {}
+
+
+def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
+    """The test records as a problem reads them; None where there are none."""
+    if not shards.test.size or not shards.has_records:
+        return None
+    return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
+
+
+def as_numbers(labels: Any) -> Array:
+    """(n,) labels as float64."""
+    return np.asarray(labels, dtype=np.float64)
+
+
+def reading_node(
+    node: AgentNode,
+    records: RecordsElsewhere,
+    problem: Any,
+    s: Scenario,
+    dataset_of: Callable[..., LocalDataset],
+) -> AgentNode:
+    """A node whose agents read their own records, where it will live.
+
+    Where the noise is secret, it is drawn with the secrets that lie beside the records, so that whoever has the root
+    alone cannot draw it.
+
+    Args:
+        node: without data; its releaser is made of a mechanism, schedules, streams, and more.
+        records: where they are.
+        problem: of the job.
+        s: the scenario.
+        dataset_of: records → the data set of these agents.
+    """
+    secret = s.seed is None
+    make: Any = node.make_releaser
+    releaser = partial(_releaser, make, records.shards, node.agents) if secret else make
+    read = partial(
+        _read_records, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program
+    )
+    return node._replace(make_releaser=releaser, read_dataset=read)
+
+
+def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: str, receipts: Receipts) -> AgentStates:
+    first = int(agents[0])
+    return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", module_of(program), receipts)
+
+
+def read_shards(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    norm: Norm,
+    scored: bool = False,
+) -> tuple[dict[Split, list[Any]], list[Any | None]]:
+    """Kind → the records of each agent as a problem reads them; its test records, if scored.
+
+    Raises InputError where a file is not the manifest's.
+    """
+    records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
+    tests: list[Any | None] = []
+    for agent in agents:
+        mine = shards.read_agent(int(agent))
+        for split, own in records_in(problem, mine, norm, int(agent)).items():
+            records[split] += own
+        tests.append(test_records(problem, mine, norm) if scored else None)
+    return records, tests
+
+
+def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
+    mechanism, schedules, streams, *more = make.args
+    return make.func(mechanism, schedules, _with_secrets(streams, shards, agents), *more)
+
+
+def _with_secrets(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
+    return streams.with_agent_secrets([shards.secret(int(agent)) for agent in agents])
+
+
+def _read_records(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    dataset_of: Any,
+    scored: bool,
+    secret: bool,
+    program: Any,
+) -> Hosted:
+    """Read the records of agents, in the process that hosts them.
+
+    Args:
+        agents: their numbers.
+        shards: where their files are.
+        problem: of the job.
+        dataset_of: records → their data set, with the clip and the streams of minibatches.
+        scored: whether the records are scored, which nothing protects.
+        secret: whether minibatches are drawn with the secrets beside the records.
+        program: that they run.
+
+    Raises:
+        InputError: a file cannot be read, or is not what the manifest says.
+    """
+    norm: Norm = dataset_of.keywords["clip"].norm
+    records, tests = read_shards(agents, shards, problem, norm, scored=scored)
+    batches = dataset_of.keywords["batches"]
+    dataset = dataset_of(records=records, batches=_with_secrets(batches, shards, agents) if secret else batches)
+    states = partial(_states, agents, shards, program)
+    if not scored:
+        return Hosted(dataset, states=states)
+    records_of_agents = list(zip(records["train"], records["validation"], tests, strict=True))
+    return Hosted(dataset, AgentScorer(problem, records_of_agents, not shards.manifest.classes), states)
+
 
 # Releases of a plan times its columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
