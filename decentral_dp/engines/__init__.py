@@ -36,9 +36,9 @@ def ray_cores() -> int:
         InputError: no Ray is reachable there, or Ray is not installed.
     """
     with needing(_RAY):
-        from decentral_dp.engines import ray_cluster
+        from decentral_dp.engines.ray import cluster_cores, user_address
 
-    return ray_cluster.cluster_cores(ray_cluster.user_address())
+    return cluster_cores(user_address())
 
 
 __all__ = ["Recovery", "engine_of", "ray_cores"]

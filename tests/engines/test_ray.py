@@ -29,7 +29,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
-from decentral_dp.engines import ray_cluster as ray_cluster_module
+from decentral_dp.engines import ray as ray_engine
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine, start_actors
@@ -273,15 +273,15 @@ def test_a_ray_that_knows_no_tokens_is_not_started(monkeypatch: pytest.MonkeyPat
         raise ImportError(name)
 
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    monkeypatch.setattr(ray_cluster_module.importlib, "import_module", missing)
+    monkeypatch.setattr(ray_engine.importlib, "import_module", missing)
     with pytest.raises(InputError, match=r"ray 2\.52"):
-        ray_cluster_module._ask_for_token()
+        ray_engine._ask_for_token()
     assert "RAY_AUTH_MODE" not in os.environ
 
 
 JOINING = """
 import os, ray
-from decentral_dp.engines import ray_cluster as engine
+from decentral_dp.engines import ray as engine
 ray.init = lambda **options: print("mode", os.environ.get("RAY_AUTH_MODE"))
 engine._check_reachable = lambda address: address
 with engine.cluster("127.0.0.1:1"):
@@ -372,7 +372,7 @@ def test_agents_are_where_their_machines_are(
 ) -> None:
     import ray
 
-    from decentral_dp.engines import ray_cluster as module
+    from decentral_dp.engines import ray as module
 
     asked: list[dict[str, float]] = []
     wanted = module.resources_of

@@ -19,7 +19,7 @@ import ray
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.engines import ray_cluster
+from decentral_dp.engines import ray as ray_engine
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
@@ -49,7 +49,7 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refused)
-    monkeypatch.setattr(ray_cluster, "_offer_token", lambda: None)
+    monkeypatch.setattr(ray_engine, "_offer_token", lambda: None)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -75,16 +75,16 @@ def test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed(
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was joined"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_cluster.cluster("auto"):
+    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_engine.cluster("auto"):
         pass
     note = tmp_path / "ray" / "ray_current_cluster"
     note.parent.mkdir()
     note.write_text("127.0.0.1:1")
-    with pytest.raises(InputError, match="Connection refused"), ray_cluster.cluster("auto"):
+    with pytest.raises(InputError, match="Connection refused"), ray_engine.cluster("auto"):
         pass
     monkeypatch.setattr(os, "geteuid", lambda: note.stat().st_uid + 1)
-    monkeypatch.setattr(ray_cluster, "_ROOT", note.stat().st_uid + 2)
-    with pytest.raises(InputError, match="another user's"), ray_cluster.cluster("auto"):
+    monkeypatch.setattr(ray_engine, "_ROOT", note.stat().st_uid + 2)
+    with pytest.raises(InputError, match="another user's"), ray_engine.cluster("auto"):
         pass
 
 
