@@ -33,9 +33,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     IN_TIME,
     Resolved,
     averaged_noises,
-    check_gossip,
     resolve_gossip,
-    time_factor_of,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
 from decentral_dp.simulation.jobs.settings import settings_text
@@ -333,10 +331,7 @@ def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> 
 def gossip_job(c: Components) -> GossipJob:
     """Return a job of agents that trust nobody, planned and priced, without a noise key. Raises InputError."""
     r = resolve_gossip(c)
-    check_gossip(r)
-    s, privacy, m = r.s, r.privacy, r.topology.n_agents
-    rounds = s.algorithm.rounds
-    factor = time_factor_of(s, r.stream, r.unit, r.counts) if r.correlation else None
+    privacy, rounds, factor, m = r.privacy, r.s.algorithm.rounds, r.factor, r.topology.n_agents
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
         facts = (r.counts, r.stream, weight, r.clip)

@@ -52,58 +52,54 @@ _LARGEST_RATIO = 4.0
 IN_TIME = "privacy.correlation.in_time"
 
 
-def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts) -> TimeFactor | None:
-    """The factor of noise that is correlated in time; None where none is wanted.
+def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
+    """Return the factor of noise that is correlated over rounds; None if noise is fresh in every round.
 
     Args:
-        s: the scenario.
-        stream: which records a round reads.
-        unit: what two data sets differ in.
-        counts: kind of records → (m,) how many each agent has.
+        d: the scenario, checked against the rows that need no record.
+        counts: split → (m,) numbers of records.
 
     Raises:
         InputError: a custom factor has another number of rounds.
     """
-    correlation, rounds = s.privacy.correlation, s.algorithm.rounds
-    if correlation is None or correlation.in_time is None:
+    rounds, factor = d.s.algorithm.rounds, d.time_correlation
+    if factor is None:
         return None
-    given = correlation.in_time
     # The rounds of several records together may be any.
-    held = sorted({int(n) for some in counts.values() for n in some if n})
-    gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    if given == "banded_square_root":
-        given = gap
-    if isinstance(given, int):
-        return banded_square_root(rounds, given, apart=gap)
-    if {rounds} != {len(given), *map(len, given)}:
-        raise InputError(f"{IN_TIME}: got {len(given)} lines, expected {rounds} lines of {rounds} numbers.")
-    reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
-    return factor_of(np.array(given), reads)
+    sizes = sorted({int(n) for some in counts.values() for n in some if n})
+    gap = d.stream.least_gap(np.array(sizes)) if d.unit.records == 1 else 1
+    if factor == "banded_square_root":
+        factor = gap
+    if isinstance(factor, int):
+        return banded_square_root(rounds, factor, apart=gap)
+    if {rounds} != {len(factor), *map(len, factor)}:
+        raise InputError(f"{IN_TIME}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
+    reads = np.vstack([d.stream.reads(n, rounds) for n in sizes]) if gap > 1 else None
+    return factor_of(np.array(factor), reads)
 
 
-def pair_noise_of(s: Scenario, network: Network) -> PairNoise | None:
-    """Return the noise that agents share; None if none is wanted, or without any.
+def pair_noise_of(d: Setup) -> PairNoise | None:
+    """Return the noise that neighbours share; None if all noise is independent between agents.
 
     Args:
-        s: the scenario, checked against the table of refusals.
-        network: what everybody knows of it.
+        d: the scenario, checked against the rows that need no record.
     """
-    correlation, colluders = s.privacy.correlation, s.privacy.colluders
-    if correlation is None or correlation.across is None or s.privacy.guarantee == "none":
+    across, ratio, network = d.pairs_correlation, d.pair_ratio, d.network
+    rounds, colluders = d.s.algorithm.rounds, d.privacy.colluders
+    if across is None:
         return None
-    if correlation.across == "optimised":
-        own, pair = best_scales(*_mixing_weights(network), s.algorithm.rounds, colluders)
+    if across == "optimised":
+        own, pair = best_scales(*_mixing_weights(network), rounds, colluders)
         # Three digits are enough, and are the same wherever they are computed.
         rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
         return PairNoise(rounded(pair.toarray() / own.min()), colluders, network, rounded(own / own.min()))
-    everybody, ratio = correlation.across == "zero_sum", correlation.ratio
     if ratio is None:
         mixed, links = _mixing_weights(network)
-        if everybody:
+        if across == "zero_sum":
             links = sp.csr_matrix(1.0 - np.eye(network.n_agents))
-        best = best_ratio(mixed, links, s.algorithm.rounds, min(colluders, _FEW_COLLUDERS))
+        best = best_ratio(mixed, links, rounds, min(colluders, _FEW_COLLUDERS))
         ratio = min(best, _LARGEST_RATIO)
-    return PairNoise(ratio, colluders, network, all_pairs=everybody)
+    return PairNoise(ratio, colluders, network, all_pairs=across == "zero_sum")
 
 
 def _mixing_weights(network: Network) -> tuple[Array, sp.csr_matrix]:
@@ -197,6 +193,7 @@ class Resolved(Setup):
         channels: channel → its releases.
         clip: bounds on every record's contribution.
         pairs: noise that neighbours share; None if noise is independent between agents.
+        factor: of noise that is correlated over rounds; None if it is fresh in every round.
         not_centred: why features are not centred although the scenario asks for it; "" if they are.
     """
 
@@ -207,6 +204,7 @@ class Resolved(Setup):
     channels: Mapping[str, Channel]
     clip: Clip
     pairs: PairNoise | None
+    factor: TimeFactor | None
     not_centred: str
 
     @property
@@ -237,8 +235,60 @@ def resolve_gossip(c: Components) -> Resolved:
         c: the names of the scenario, looked up.
 
     Raises:
-        InputError: a row of the table of refusals that needs no record, or an object that cannot be made.
+        InputError: an object cannot be made, a scenario has no proof, or a key would have no effect.
     """
+    d = _setup_of(c)
+    refuse(d, _BEFORE_RECORDS)
+    shards, elsewhere = deal(c, d.declared_topology.n_agents)
+    if d.pools:
+        note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
+        merged = shards.pool()
+        shards = replace(merged, notes=(*merged.notes, note))
+    problem = local_problem_of(c, shards)
+    pairs = pair_noise_of(d)
+    averaged = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
+    c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.stream)
+    s = c.scenario
+    norm = c.mechanism.norm or "l2"
+    declared = clip_of(s, norm)
+    problem = with_clip(problem, s, declared)
+    algorithm = cast(Algorithm, algorithm_of(c))
+    if isinstance(problem, PlannedTraining) and problem.p:
+        reach = 1.0 if pairs is None else pairs.reach()
+        public = (problem, shards, d.topology, averaged, reach, declared)
+        algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
+    p, q = problem.p, problem.q
+    matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
+    check_message(s.algorithm.kind, sum(matrices), p, q)
+    if d.unit != RECORD:
+        algorithm = algorithm.for_unit(d.unit)
+    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
+        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
+    clip = Clip(norm if d.is_private else "l2")
+    if s.privacy.guarantee == "certified":
+        clip = declared
+        for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
+            # Refuses bounds so small that float64 does not keep them.
+            clip.at(t)
+    r = Resolved(
+        **{**vars(d), "components": c},
+        shards=shards,
+        elsewhere=elsewhere,
+        problem=problem,
+        algorithm=algorithm,
+        channels=algorithm.releases(problem.p, problem.q),
+        clip=clip,
+        pairs=pairs,
+        factor=time_factor_of(d, {"train": shards.train_counts, "validation": shards.validation_counts}),
+        not_centred=not_centred,
+    )
+    check_levels(c, [term for channel in r.channels.values() for term in channel.terms])
+    refuse(r, _REFUSALS)
+    return r
+
+
+def _setup_of(c: Components) -> Setup:
+    """Make the parts of a gossip scenario that need no record."""
     s, full = c.scenario, c.topology.make()
     topology = full
     if c.algorithm.network == "pooled" or s.topology.pooled:
@@ -250,63 +300,15 @@ def resolve_gossip(c: Components) -> Resolved:
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
     if len(names) == topology.n_agents and not agent_names(topology.labels):
         topology = replace(topology, labels=names)
-    setup = Setup(
+    return Setup(
         components=c,
         declared_topology=full,
         topology=topology,
-        network=public_network(topology, s),
+        network=public_network(topology, s.public_seed),
         stream=stream_of(s),
         unit=unit_of(s.privacy.unit, s.privacy.neighbours),
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else c.mechanism,
     )
-    refuse(setup, _BEFORE_RECORDS)
-    shards, elsewhere = deal(c, full.n_agents)
-    if setup.pools:
-        note = f"One server, whom all {full.n_agents} agents trust with their records, has all of them."
-        merged = shards.pool()
-        shards = replace(merged, notes=(*merged.notes, note))
-    problem = local_problem_of(c, shards)
-    pairs = pair_noise_of(s, setup.network)
-    averaged = averaged_noises(topology) * (1.0 if pairs is None else pairs.gain_of_average())
-    c, not_centred = with_settings(c, problem, shards, topology, averaged, setup.stream)
-    s = c.scenario
-    norm = c.mechanism.norm or "l2"
-    declared = clip_of(s, norm)
-    problem = with_clip(problem, s, declared)
-    algorithm = cast(Algorithm, algorithm_of(c))
-    if isinstance(problem, PlannedTraining) and problem.p:
-        reach = 1.0 if pairs is None else pairs.reach()
-        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach, declared)
-    p, q = problem.p, problem.q
-    matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
-    check_message(s.algorithm.kind, sum(matrices), p, q)
-    if setup.unit != RECORD:
-        algorithm = algorithm.for_unit(setup.unit)
-    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
-        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
-    clip = Clip(norm if setup.is_private else "l2")
-    if s.privacy.guarantee == "certified":
-        clip = declared
-        for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
-            # Refuses bounds so small that float64 does not keep them.
-            clip.at(t)
-    return Resolved(
-        **{**vars(setup), "components": c},
-        shards=shards,
-        elsewhere=elsewhere,
-        problem=problem,
-        algorithm=algorithm,
-        channels=algorithm.releases(problem.p, problem.q),
-        clip=clip,
-        pairs=pairs,
-        not_centred=not_centred,
-    )
-
-
-def check_gossip(r: Resolved) -> None:
-    """Refuse a scenario that has no proof, or keys that it would not read. Raises InputError."""
-    check_levels(r.components, [term for channel in r.channels.values() for term in channel.terms])
-    refuse(r, _REFUSALS)
 
 
 def averaged_noises(topology: Topology) -> int:

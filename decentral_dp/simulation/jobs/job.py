@@ -398,10 +398,10 @@ class PlannedJob(Protocol):
         return {k: [self.records[k][a] for a in agents.tolist()] for k in self.records}
 
 
-def public_network(topology: Topology, s: Scenario) -> Network:
+def public_network(topology: Topology, seed: int) -> Network:
     """Return what everybody knows of the network."""
     over_time = topology.over_time
-    return Network(topology.mixing if over_time is None else over_time.links, s.public_seed, over_time)
+    return Network(topology.mixing if over_time is None else over_time.links, seed, over_time)
 
 
 # Weights of an agent from which on blocks are small, and weights of a block then: 4 MiB, which stay in cache and which
@@ -460,7 +460,7 @@ class GossipJob(PlannedJob):
     @property
     def public_network(self) -> Network:
         """What everybody knows of the network."""
-        return public_network(self.topology, self.scenario)
+        return public_network(self.topology, self.scenario.public_seed)
 
     @property
     def compression(self) -> Compression | None:
