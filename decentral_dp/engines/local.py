@@ -173,12 +173,13 @@ class _Coordinator:
         known: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
-        return Snapshot(t, known, known, known, self._divergence, lambda: SavedState(t, (self._save(),)), self._drain)
 
-    def _drain(self, ending: bool) -> list[ReleasedValues]:
-        # Nothing of a finished round is released again.
-        undrained, self._undrained = self._undrained, []
-        return undrained
+        def drain(ending: bool) -> list[ReleasedValues]:
+            # Nothing of a finished round is released again.
+            undrained, self._undrained = self._undrained, []
+            return undrained
+
+        return Snapshot(t, known, known, known, self._divergence, lambda: SavedState(t, (self._save(),)), drain)
 
     def _save(self) -> dict[str, Any]:
         # Records were handed over once; after a restart they are handed over again, which is no release.

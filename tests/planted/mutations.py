@@ -1174,8 +1174,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "records of a group that are priced as if each were read as far apart as one",
         "simulation/jobs/gossip_setup.py",
-        "if unit.records == 1 else 1",
-        "if unit.records else 1",
+        "if d.unit.records == 1 else 1",
+        "if d.unit.records else 1",
         (f"{_IN_TIME}::test_two_records_together_may_be_read_in_any_rounds",),
     ),
     Mutation(
@@ -1660,7 +1660,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "published from what agents keep",
         "engines/host.py",
-        "            published = self._recent.mean(self._round_of(self._index - 1))\n"
+        "            published = self._recent.mean((self._index - 1) // self._per_round)\n"
         "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
         "            parts = {c: getattr(self._state, c) for c in own}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"

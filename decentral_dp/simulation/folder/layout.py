@@ -209,17 +209,17 @@ def open_store(url: str) -> tuple[Any, str]:
     Raises:
         InputError: fsspec or the store's package is missing, it cannot be reached, or something is there.
     """
+    problem, system, path = "", None, ""
     try:
         system, path = importlib.import_module("fsspec").core.url_to_fs(url)
-        taken = bool(system.find(path))
+        if system.find(path):
+            problem = f"{url} is not empty, and nothing is written over. Fix: give a new place."
     except ImportError as error:
-        raise InputError(
-            f'--upload: {error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
-        ) from None
-    except Exception as error:  # every store has errors of its own
-        raise InputError(f"--upload: {url} cannot be reached ({error}). Fix: give another URL.") from error
-    if taken:
-        raise InputError(f"--upload: {url} is not empty, and nothing is written over. Fix: give a new place.")
+        problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
+    except Exception as error:  # noqa: BLE001 # every store has errors of its own
+        problem = f"{url} cannot be reached ({error}). Fix: give another URL."
+    if problem:
+        raise InputError(f"--upload: {problem}")
     return system, str(path).rstrip("/")
 
 

@@ -50,6 +50,7 @@ MOST_FOR_RATIO, _FEW_COLLUDERS, MOST_FOR_SCALES = 256, 3, (256, 40)
 # is published are releases, of which it would be most.
 _LARGEST_RATIO = 4.0
 IN_TIME = "privacy.correlation.in_time"
+_INDEPENDENT = CorrelationTable.model_construct()
 
 
 def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
@@ -62,7 +63,7 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     Raises:
         InputError: a custom factor has another number of rounds.
     """
-    rounds, factor = d.s.algorithm.rounds, d.time_correlation
+    rounds, factor = d.s.algorithm.rounds, d.correlation.in_time
     if factor is None:
         return None
     # The rounds of several records together may be any.
@@ -84,7 +85,7 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     Args:
         d: the scenario, checked against the rows that need no record.
     """
-    across, ratio, network = d.pairs_correlation, d.pair_ratio, d.network
+    across, ratio, network = d.correlation.across, d.correlation.ratio, d.network
     rounds, colluders = d.s.algorithm.rounds, d.privacy.colluders
     if across is None:
         return None
@@ -159,21 +160,9 @@ class Setup:
         return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
 
     @property
-    def correlation(self) -> CorrelationTable | None:
-        """Correlation of noise between agents or over rounds; None without noise."""
-        return self.privacy.correlation if self.is_private else None
-
-    @property
-    def pairs_correlation(self) -> str | None:
-        return None if self.correlation is None else self.correlation.across
-
-    @property
-    def pair_ratio(self) -> float | None:
-        return None if self.correlation is None else self.correlation.ratio
-
-    @property
-    def time_correlation(self) -> Any:
-        return None if self.correlation is None else self.correlation.in_time
+    def correlation(self) -> CorrelationTable:
+        """Correlation of noise between agents or over rounds; empty if noise is independent, or there is none."""
+        return (self.is_private and self.privacy.correlation) or _INDEPENDENT
 
     @property
     def unit_key(self) -> str:
@@ -347,7 +336,7 @@ def _not_in_papers(d: Setup) -> str:
             "privacy.epsilon": d.privacy.epsilon is not None,
             "privacy.clip": d.privacy.clip,
             d.unit_key: d.unit != RECORD,
-            "privacy.correlation": d.correlation,
+            "privacy.correlation": d.privacy.correlation,
             "algorithm.protocol": d.components.keys.get("protocol") == "private",
             "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
             "topology.compression": d.s.topology.compression,
@@ -369,7 +358,7 @@ def _unequal_noise(d: Setup) -> str:
 def _unlinked(d: Setup) -> str:
     """The first agent without a neighbour to share noise with."""
     unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
-    lonely = unlinked.size and (d.pairs_correlation != "zero_sum" or d.network.n_agents == 1)
+    lonely = unlinked.size and (d.correlation.across != "zero_sum" or d.network.n_agents == 1)
     return f"agent {unlinked[0]}" if lonely else ""
 
 
@@ -418,54 +407,54 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'set privacy.mechanism = "gaussian" and leave privacy.unit out, or take "all"',
     ),
     Refusal(
-        lambda d: d.stream.kind == "turns" and d.is_private and d.time_correlation is None,
+        lambda d: d.stream.kind == "turns" and d.is_private and d.correlation.in_time is None,
         "problem.stream",
         "turns are priced in noise that is correlated over rounds, or fresh by a band of 1",
         'give for example privacy.correlation = {{ in_time = 1 }}, or take "all"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
-        lambda d: d.correlation is not None and d.mechanism != GAUSSIAN,
+        lambda d: d.correlation is not _INDEPENDENT and d.mechanism != GAUSSIAN,
         "privacy.correlation",
         "sums of correlated noise are priced under Gaussian noise only",
         'leave it out, or take mechanism = "gaussian"',
     ),
     Refusal(
-        lambda d: d.time_correlation is not None and d.stream.kind not in ("all", "turns"),
+        lambda d: d.correlation.in_time is not None and d.stream.kind not in ("all", "turns"),
         "privacy.correlation.in_time",
         "noise that is correlated over rounds shows a secret sample in later rounds, and the price of a batch supposes "
         "public rounds (got problem.stream {of.stream.kind})",
         'leave it out, or take problem.stream.kind = "turns"',
     ),
     Refusal(
-        lambda d: d.pairs_correlation and d.time_correlation is not None and d.network.over_time,
+        lambda d: d.correlation.across and d.correlation.in_time is not None and d.network.over_time,
         "privacy.correlation",
         "shared noise changes its size with the links, and noise that is correlated over rounds is priced at one size",
         "leave it out, or take a network that stays",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and d.s.problem.manifest is not None,
+        lambda d: d.correlation.across and d.s.problem.manifest is not None,
         "privacy.correlation",
         "agents with records of their own add secrets to their noise that no neighbour has",
         "leave it out, or give all records to one scenario",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and _unlinked(d),
+        lambda d: d.correlation.across and _unlinked(d),
         "privacy.correlation",
         "{it} has no neighbour to share noise with, and the price of its own noise would set the scale of all",
         "leave it out, or link it",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and _unequal_noise(d),
+        lambda d: d.correlation.across and _unequal_noise(d),
         "privacy.{it}",
         "neighbours share noise of one scale, and here each agent has its own",
         "give one scale and one decay for all",
     ),
     Refusal(
         lambda d: (
-            d.pairs_correlation == "optimised"
+            d.correlation.across == "optimised"
             and (
-                d.pair_ratio
+                d.correlation.ratio
                 or (d.network.over_time is not None and d.network.over_time.kind != "fixed")
                 or d.privacy.colluders >= len(MOST_FOR_SCALES)
                 or d.network.n_agents > MOST_FOR_SCALES[d.privacy.colluders]
@@ -478,8 +467,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     Refusal(
         lambda d: (
-            d.pairs_correlation in ("pairwise", "zero_sum")
-            and d.pair_ratio is None
+            d.correlation.across in ("pairwise", "zero_sum")
+            and d.correlation.ratio is None
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
@@ -637,7 +626,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
-        lambda r: r.correlation is not None and not r.follows_from_releases and _kinds_with("memoryless"),
+        lambda r: r.correlation is not _INDEPENDENT and not r.follows_from_releases and _kinds_with("memoryless"),
         "privacy.correlation",
         "the price supposes that a query depends on releases only, and that is false or unknown of {of.kind} with "
         "{of.algorithm.protocol} states",
@@ -645,20 +634,20 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         # An absence is public before the round.
-        lambda r: r.pairs_correlation and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
+        lambda r: r.correlation.across and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
         "privacy.correlation",
         "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
         "leave it out, or take dp_dsgd",
     ),
     Refusal(
-        lambda r: r.correlation is not None and r.algorithm.subtracts_variance,
+        lambda r: r.correlation is not _INDEPENDENT and r.algorithm.subtracts_variance,
         "privacy.correlation",
         "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
         "leave it out, or take steps that are not adaptive",
     ),
     Refusal(
         lambda r: (
-            r.time_correlation is not None
+            r.correlation.in_time is not None
             and (
                 r.components.algorithm.custom
                 or r.algorithm.releases_per_round != 1
