@@ -58,13 +58,6 @@ def test_a_server_is_sent_every_answer() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_of_a_ring_in_halves_two_rows_travel() -> None:
-    sent = [
-        b.sent_rows.tolist() for b in boundaries(nodes(agent_blocks(build_topology("ring", 1000).mixing, [500, 500])))
-    ]
-    assert sent == [[0, 499], [0, 499]]
-
-
 # Rows that travel in an exchange, in the mean of 60 rounds, of 64 agents in four blocks; and rows of the blocks read.
 CHANGES: dict[str, tuple[OverTime, float, int]] = {
     "fixed": (fixed_weights(off_diagonal(build_topology("ring", 64).mixing)), 16.0, 128),

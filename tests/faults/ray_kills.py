@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -81,17 +80,6 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     return Tally(kills[0], runs, 0, wrong)
 
 
-def kill_drivers(times: int, seed: int, place: Path) -> Tally:
-    """Kill the command that drives a run on Ray at random moments, and give it again, until it is complete.
-
-    Args:
-        times: kills in all.
-        seed: of the moments.
-        place: an empty folder.
-    """
-    return _killed_commands(times, seed, place, [])
-
-
 def kill_clusters(times: int, seed: int, place: Path) -> Tally:
     """Kill the command, its Ray's head, its raylet or an actor at random moments, and give the command again.
 
@@ -100,11 +88,7 @@ def kill_clusters(times: int, seed: int, place: Path) -> Tally:
         seed: of the moments and of the processes.
         place: an empty folder.
     """
-    return _killed_commands(times, seed, place, ["/gcs_server", "/raylet", "ray::Actor"])
-
-
-def _killed_commands(times: int, seed: int, place: Path, others: Sequence[str]) -> Tally:
-    """others: parts of the names of programs that may be killed in the place of the command."""
+    others = ("/gcs_server", "/raylet", "ray::Actor")
     started_by_it = set[int]()
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 600

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,8 @@ import pytest
 from scipy.stats import norm
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.topology import build_topology
 from papers import printed_epsilon as printed
-from papers import printed_report as report
 from papers.printed_epsilon import (
     BATCH,
     BATCHES,
@@ -279,16 +276,3 @@ def test_nothing_shown_exceeds_what_is_certified(frame: pd.DataFrame) -> None:
         ("CorN-DSGD", "batches of a9a as drawn"),
         ("CorN-DSGD", "batches of MNIST as drawn"),
     }
-
-
-def test_table_picture_and_page(frame: pd.DataFrame, tmp_path: Path) -> None:
-    paths = report.write(frame, tmp_path / "study")
-    assert [path.name for path in paths] == list(report.FILES)
-    pd.testing.assert_frame_equal(pd.read_parquet(paths[0]), frame)
-    page = paths[2].read_text(encoding="utf-8")
-    assert page.count("<tr>") == len(frame) + 1
-    assert "http" not in page
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    with pytest.raises(InputError, match="nothing is written over"):
-        report.conduct(tmp_path / "other")

@@ -188,15 +188,6 @@ def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: 
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 
 
-def test_a_run_can_be_cut_off_again_and_again(small: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    _cut_off(small, folder, 2)
-    for t in (4, 6, 10):
-        with pytest.raises(Stopped):
-            decentral_dp.resume(folder, callbacks=[_cut_at(t)])
-    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
-
-
 def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     small: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -207,23 +198,6 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     spent = price(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
-
-
-@pytest.mark.parametrize(("kind", "status"), [(KeyboardInterrupt, "interrupted"), (RuntimeError, "failed")])
-def test_what_is_not_complete_says_so_beside_its_guarantee(
-    kind: type[BaseException], status: str, small: dict[str, Any], tmp_path: Path
-) -> None:
-    with pytest.raises((Stopped, kind)):
-        _end(small, tmp_path / "run", 6, kind)
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["status"] == status
-    assert result["incomplete"] == result["privacy"]["incomplete"]
-    assert f"rounds 1 to {result['rounds']}" in result["incomplete"]
-    assert next(iter(result["privacy"])) == "incomplete"
-    assert result["privacy"]["guarantee"] == "certified"
-    whole = decentral_dp.resume(tmp_path / "run")
-    assert whole.result.status == "ok"
-    assert "incomplete" not in whole.result.to_json()
 
 
 def test_no_value_is_released_before_it_is_on_record(
@@ -286,20 +260,6 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     assert len(rows) == len(done.metrics)
     assert not any(root.key.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
     assert not (folder / "in_progress").exists()
-
-
-def test_a_run_goes_on_by_its_class_and_takes_no_folder_of_another_kind(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, drawn = decentral_dp.run(small), list[Path]()
-    monkeypatch.setattr(page, "draw_run", drawn.append)
-    _cut_off(small, tmp_path / "run", 6)
-    done = decentral_dp.Run.resume(tmp_path / "run")
-    assert drawn == [done.folder] == [tmp_path / "run"]
-    assert all(np.array_equal(done.released[c], value) for c, value in whole.released.items())
-    (tmp_path / "study" / "cells").mkdir(parents=True)
-    with pytest.raises(InputError, match="study is no run folder"):
-        decentral_dp.Run.resume(tmp_path / "study")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -425,15 +385,6 @@ def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
             decentral_dp.run(small, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
-
-
-def test_a_run_without_its_scenario_keeps_its_noise_key(small: dict[str, Any], tmp_path: Path) -> None:
-    _cut_off(small, tmp_path / "lost", 6)
-    (tmp_path / "lost" / "scenario.toml").unlink()
-    assert run_in_progress.progress_in(tmp_path / "lost") == "under way"
-    with pytest.raises(InputError, match="is not the file that the run wrote"):
-        decentral_dp.resume(tmp_path / "lost")
-    assert (tmp_path / "lost" / "in_progress" / "noise_root.json").is_file()
 
 
 def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: Path) -> None:

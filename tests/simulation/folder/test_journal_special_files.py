@@ -66,27 +66,6 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: P
     assert decentral_dp.resume(folder).result.status == "ok"
 
 
-def test_a_device_of_that_name_is_refused_too(folder: Path) -> None:
-    journal = folder / "in_progress" / "journal.jsonl"
-    journal.unlink()
-    journal.symlink_to("/dev/zero")
-    with pytest.raises(InputError, match="leads out of its folder"):
-        decentral_dp.resume(folder)
-
-
-def test_a_disk_that_is_full_before_the_first_round_names_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as here:
-        here.setattr(run_in_progress.os, "fsync", full)
-        with pytest.raises(OSError, match=r"run could not be written .* Nothing was released"):
-            decentral_dp.run(_given(), out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be written is tried once more when the journal is closed."""
     write = run_in_progress.RunInProgress._write

@@ -140,11 +140,6 @@ def test_a_run_that_diverged_has_what_it_released(scenario: Make, tmp_path: Path
     assert int(table["release"].max()) == done.records.rounds
 
 
-def test_without_being_asked_nothing_is_kept(scenario: Make, tmp_path: Path) -> None:
-    decentral_dp.run(_given(scenario, keep_releases=False), out=tmp_path / "run")
-    assert not (tmp_path / "run" / kept_releases.NAME).exists()
-
-
 def _bytes(folder: Path) -> bytes:
     return (folder / kept_releases.NAME).read_bytes()
 

@@ -232,11 +232,6 @@ def test_records_in_a_folder_that_cannot_be_written(
     assert_same(again, undisturbed)
 
 
-def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), callbacks=[lambda at: None])
-    assert not (shards / STATES).exists()
-
-
 def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

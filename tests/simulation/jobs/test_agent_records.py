@@ -13,7 +13,6 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
@@ -64,11 +63,6 @@ def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     whole = build_job(load(*WHOLE)).with_root(root)
     assert same(played(ours), played(whole))
     assert not same(played(ours), played(whole.with_root(b"s" * 32)))
-
-
-def test_measures_that_are_no_sums_are_refused(shards: Path) -> None:
-    with pytest.raises(InputError, match=r"run\.measures: .test_auc. needs probabilities"):
-        sharded(shards, 'run.measures=["test_loss", "test_auc"]')
 
 
 def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
@@ -173,12 +167,6 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any, said: str
         command(load(shards / "scenario.toml"))
     assert str(refused.value).startswith(said)
     assert "problem.data whole" in str(refused.value)
-
-
-def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml"), out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"audit: it replaces or scores single records, and they are with"):
-        infer_membership(tmp_path / "run", runs=2)
 
 
 @pytest.mark.parametrize(
