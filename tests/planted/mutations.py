@@ -5,7 +5,7 @@ from __future__ import annotations
 from .planting import Mutation
 
 _FLIPS = "tests/simulation/folder/test_flipped_bits.py"
-_LINES = "tests/simulation/folder/test_journal_lines.py::test_other_lines_than_those_that_were_written_are_refused"
+_LINES = "tests/simulation/folder/test_journal.py::test_other_lines_than_those_that_were_written_are_refused"
 _MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
@@ -1368,7 +1368,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal_lines.py",
         "    linked = digest(chain.encode() + json.dumps(entry).encode())\n",
         "    linked = digest(json.dumps(entry).encode())\n",
-        ("tests/simulation/folder/test_journal_lines.py",),
+        ("tests/simulation/folder/test_journal.py",),
     ),
     Mutation(
         "a damaged last line of the journal taken for one that was cut off",

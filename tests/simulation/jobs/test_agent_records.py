@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,18 @@ import pytest
 import tomli_w
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
 from decentral_dp.data.agent_shards import read_shard_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob
+from tests.support.interruptions import interrupt
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
 FREE = ["privacy={guarantee='none'}"]
@@ -197,13 +198,7 @@ def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
 
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
-
-    def cut(at: Progress) -> None:
-        if at.done >= 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run", callbacks=[cut])
+    interrupt(load(moved / "scenario.toml"), tmp_path / "run", 3)
     shutil.copy(moved / "agent-1.npz", moved / "agent-0.npz")
     with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
         decentral_dp.resume(tmp_path / "run")
@@ -350,3 +345,45 @@ def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path)
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
+
+
+FEW = ["topology.agents=3", "algorithm.rounds=2"]
+
+
+def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "decentral_dp.cli", "run", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_written_files_run_and_a_changed_one_is_refused(tmp_path: Path) -> None:
+    write_shards("ring_breast_cancer", tmp_path / "shards", FEW)
+    names = {path.name for path in (tmp_path / "shards").iterdir()}
+    assert names == {"agent-0.npz", "agent-1.npz", "agent-2.npz", "manifest.toml", "scenario.toml"}
+    done = _run("shards/scenario.toml", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "are left out" in done.stdout
+    # From another folder, by the scenario in the run's own.
+    again = _run(str(tmp_path / "run" / "scenario.toml"), "--out", "again", "--quiet", cwd=tmp_path / "shards")
+    assert again.returncode == 0, again.stderr
+    one, other = (folder / "state.npz" for folder in (tmp_path / "run", tmp_path / "shards" / "again"))
+    assert one.read_bytes() == other.read_bytes()
+    with (tmp_path / "shards" / "agent-1.npz").open("ab") as file:
+        file.write(b"more")
+    refused = _run("shards/scenario.toml", "--out", "other", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Error: problem.data: agent 1: ")
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "other").exists()
+
+
+def test_two_writes_have_the_same_records_and_other_secrets(tmp_path: Path) -> None:
+    written = write_shards("ring_breast_cancer", tmp_path / "one", FEW)
+    write_shards(load("ring_breast_cancer", FEW).model_dump(exclude_unset=True), tmp_path / "other")
+    assert [path.name for path in written] == [*(f"agent-{k}.npz" for k in range(3)), "manifest.toml", "scenario.toml"]
+    for path in written[:3]:
+        with np.load(path) as mine, np.load(tmp_path / "other" / path.name) as theirs:
+            for name in ("X", "y", "split"):
+                np.testing.assert_array_equal(mine[name], theirs[name])
+            assert mine["secret"].tolist() != theirs["secret"].tolist()
+    with pytest.raises(InputError, match="exists already"):
+        write_shards("ring_breast_cancer", tmp_path / "one")
