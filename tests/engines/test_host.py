@@ -123,22 +123,3 @@ def test_who_goes_on_from_what_is_kept_has_the_same_bits(cut: int) -> None:
         elif newest > cut:
             after.append(value)
     np.testing.assert_array_equal(after.mean(VALUES)["y"], whole.mean(VALUES)["y"])
-
-
-def test_an_evaluation_reads_fewer_values_than_it_averages() -> None:
-    """In a run of T rounds that averages T/2 values, evaluations had cost more than the rounds."""
-    reads = 0
-
-    class Counted(dict[str, np.ndarray]):
-        def __getitem__(self, channel: str) -> np.ndarray:
-            nonlocal reads
-            reads += 1
-            return super().__getitem__(channel)
-
-    recent, evaluations = RecentValues(400), 0
-    for newest in range(801):
-        recent.append(Counted(y=np.ones((1, 1))))
-        if newest % 10 == 0 and newest >= 400:
-            evaluations += 1
-            assert recent.mean(newest)["y"] == 1.0
-    assert 0 < reads < evaluations * 400 / 4

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -178,17 +177,6 @@ def test_compose_file_is_valid() -> None:
         assert not service.keys() & {"ports", "network_mode"}
         # Older clients, such as Debian's, know no Dockerfile inside the file.
         assert set(service["build"]) == {"context", "args", "dockerfile"}
-    client = shutil.which("docker")
-    if client is None or subprocess.run([client, "compose", "version"], capture_output=True, check=False).returncode:
-        pytest.skip("no docker compose client here; the YAML was parsed all the same")
-    checked = subprocess.run(
-        [client, "compose", "-f", str(COMPOSE), "config", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)},
-    )
-    assert checked.returncode == 0, checked.stderr
 
 
 def test_the_image_has_what_the_package_is_built_from() -> None:

@@ -67,23 +67,6 @@ def test_actors_read_their_own_records_and_the_driver_none(
         decentral_dp.run(given)
 
 
-def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path) -> None:
-    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), tmp_path)
-    shared = ["algorithm.rounds=40", "run.evaluate_every=5"]
-    whole = decentral_dp.run(load(tmp_path / "scenario.toml", shared))
-    killed: list[int] = []
-
-    def kill(at: Progress) -> None:
-        if at.done >= 10 and not killed:
-            killed.append(ray_actors()[0])
-            os.kill(killed[0], signal.SIGKILL)
-
-    again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), callbacks=[kill])
-    assert killed
-    for channel, value in whole.released.items():
-        np.testing.assert_array_equal(again.released[channel], value, strict=True)
-
-
 def test_agents_of_a_coordinator_read_their_own_records(
     ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,17 +13,14 @@ from .damage import mutate
 from .files import damage_files
 from .kills import kill_local
 from .node_kills import kill_nodes
-from .ray_kills import kill_actors, kill_clusters, lose_machines
-from .tampering import tamper
+from .ray_kills import kill_actors, lose_machines
 
 KINDS = {
     "local": kill_local,
     "actor": kill_actors,
-    "cluster": kill_clusters,
     "machine": lose_machines,
     "nodes": kill_nodes,
     "mutated": mutate,
-    "tampered": tamper,
     "files": damage_files,
 }
 

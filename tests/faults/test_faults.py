@@ -14,10 +14,8 @@ ROOT = Path(__file__).parents[2]
 FAULTS = {
     "local": 4,
     "mutated": 40,
-    "tampered": 40,
     "files": 60,
     "actor": 2,
-    "cluster": 1,
     "machine": 1,
     "nodes": 1,
 }

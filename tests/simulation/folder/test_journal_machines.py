@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import decentral_dp
@@ -23,7 +19,6 @@ from decentral_dp.simulation.folder.journal_lines import next_line, read_lines
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import seal, text_of
 from tests.support.interruptions import interrupt, interrupt_at
-from tests.support.processor import narrow_environment, wide_features
 
 ROUNDS = 6
 RESUME = """
@@ -44,22 +39,6 @@ def undrawn_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def given(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
-
-
-@pytest.mark.skipif(not wide_features(), reason="numpy uses no AVX-512 here that could be switched off")
-def test_a_run_is_not_resumed_on_another_processor_and_nothing_is_lost(given: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    interrupt(given, folder, 3)
-    before = (folder / "in_progress" / "journal.jsonl").read_bytes()
-    done = subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=narrow_environment(), capture_output=True)
-    assert done.returncode == 1
-    assert b"InputError: resume: the run was begun with arithmetic" in done.stderr
-    assert (folder / "in_progress" / "journal.jsonl").read_bytes() == before
-    subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=dict(os.environ), check=True)
-    whole = decentral_dp.run(given)
-    with np.load(folder / "state.npz") as state:
-        for channel, value in whole.released.items():
-            np.testing.assert_array_equal(state[f"released_{channel}"], value)
 
 
 def test_where_a_run_was_resumed_counts_from_then_on(

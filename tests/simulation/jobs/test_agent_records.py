@@ -52,11 +52,6 @@ def same(one: Outcome, other: Outcome) -> bool:
     return mine.keys() == theirs.keys() and all(np.array_equal(mine[c], theirs[c]) for c in ("x", "y", "z"))
 
 
-def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None:
-    whole = build_job(load(WHOLE[0], [*WHOLE[1], *FREE]))
-    assert same(played(sharded(shards, *FREE)), played(whole))
-
-
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     root = b"r" * 32
@@ -187,13 +182,6 @@ def test_keys_that_do_not_go_with_shards_are_refused(shards: Path, override: str
     with pytest.raises(InputError) as refused:
         build_job(load(content, [override], folder=shards))
     assert str(refused.value).startswith(said)
-
-
-def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
-    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
-    del content["problem"]["manifest"]
-    with pytest.raises(InputError, match=r"problem\.manifest: missing\. Every agent has a file of its own"):
-        build_job(load(content, folder=shards))
 
 
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
@@ -374,16 +362,3 @@ def test_written_files_run_and_a_changed_one_is_refused(tmp_path: Path) -> None:
     assert refused.stderr.startswith("Error: problem.data: agent 1: ")
     assert len(refused.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "other").exists()
-
-
-def test_two_writes_have_the_same_records_and_other_secrets(tmp_path: Path) -> None:
-    written = write_shards("ring_breast_cancer", tmp_path / "one", FEW)
-    write_shards(load("ring_breast_cancer", FEW).model_dump(exclude_unset=True), tmp_path / "other")
-    assert [path.name for path in written] == [*(f"agent-{k}.npz" for k in range(3)), "manifest.toml", "scenario.toml"]
-    for path in written[:3]:
-        with np.load(path) as mine, np.load(tmp_path / "other" / path.name) as theirs:
-            for name in ("X", "y", "split"):
-                np.testing.assert_array_equal(mine[name], theirs[name])
-            assert mine["secret"].tolist() != theirs["secret"].tolist()
-    with pytest.raises(InputError, match="exists already"):
-        write_shards("ring_breast_cancer", tmp_path / "one")
