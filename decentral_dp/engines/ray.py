@@ -381,13 +381,12 @@ class RayEngine:
                     (node, boundary, rounds, part, control.keeps_releases, control.states)
                     for node, boundary, part in zip(nodes, cut, parts, strict=True)
                 ]
-                actors: list[Any] = []
                 try:
                     with _actors(Actor, places) as actors:
                         _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
                 except BlockLostError as loss:
-                    driver.retry_after_loss(loss, _lost_agents(loss, actors, nodes))
+                    driver.retry_after_loss(loss)
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -414,8 +413,7 @@ class RayEngine:
                             machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
-                        whose = _lost_agents(loss, actors, coordinator_node.client_blocks)
-                        driver.retry_after_loss(loss, whose, f"at the question {method!r} of the coordinator")
+                        driver.retry_after_loss(loss)
                         begun.clear()
                         for actor in actors:
                             ray.kill(actor)
@@ -467,16 +465,6 @@ def _fetch(answers: Sequence[Any]) -> list[Any]:
         raise cause from None
 
 
-def _lost_agents(loss: BlockLostError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
-    """What was lost, in words. blocks: of agents, in the order of their actors."""
-    lost = getattr(loss.__cause__, "actor_id", None)
-    for actor, block in zip(actors, blocks, strict=False):
-        if actor._actor_id.hex() == lost:
-            numbers = [int(agent) for agent in block.agents]
-            return f"The actor of agent {numbers[0]}" + f" and {len(numbers) - 1} others" * (len(numbers) > 1)
-    return "A message of an actor"
-
-
 @dataclass
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
@@ -498,14 +486,14 @@ class _Driver:
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
         self.undrained += released
 
-    def retry_after_loss(self, loss: BlockLostError, whose: str, at: str = "") -> None:
-        """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
+    def retry_after_loss(self, loss: BlockLostError) -> None:
+        """Allow another start, after a pause, or end the run."""
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
+            after = self.state.round if self.state else 0
             raise ActorLostError(
-                f"{whose} was lost, and actors ended {self.restarts} times "
-                f"{at or f'after round {self.state.round if self.state else 0}, without a round more done'}: {reason}"
+                f"run.engine: actors ended {self.restarts} times after round {after} without another round: {reason}"
             ) from loss
         time.sleep(self.recovery.wait(self.restarts))
 

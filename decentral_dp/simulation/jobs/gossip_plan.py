@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -122,9 +122,11 @@ def plan_releases(
         )
     # Of a problem of one level nobody has validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
+    # One row that is repeated where rounds do not differ.
+    when: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
     public = Public(
         rounds,
-        {k: _averaged_counts(stream, rounds, n) for k, n in sizes.items()},
+        {k: np.broadcast_to(stream.averaged_counts(when, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
         {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
@@ -163,13 +165,6 @@ def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
     column = {digests[k]: place for place, k in enumerate(columns)}
     group = np.array([column[digest] for digest in digests], dtype=np.int64)[c.group]
     return c.columns(np.array(columns), group)
-
-
-def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
-    """(T, g) records that each round averages; one row that is repeated where rounds do not differ."""
-    if stream.kind == "accumulate":
-        return stream.averaged_counts(np.arange(rounds)[:, None], counts).astype(np.float64)
-    return np.broadcast_to(stream.averaged_counts(0, counts).astype(np.float64), (rounds, counts.size))
 
 
 def _channel(

@@ -327,41 +327,6 @@ def _first(keys: Mapping[str, Any]) -> str:
     return next((key for key, value in keys.items() if value), "")
 
 
-def _not_in_papers(d: Setup) -> str:
-    """The first key that no paper's protocol has."""
-    if d.privacy.guarantee != "as_published":
-        return ""
-    return _first(
-        {
-            "privacy.epsilon": d.privacy.epsilon is not None,
-            "privacy.clip": d.privacy.clip,
-            d.unit_key: d.unit != RECORD,
-            "privacy.correlation": d.privacy.correlation,
-            "algorithm.protocol": d.components.keys.get("protocol") == "private",
-            "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
-            "topology.compression": d.s.topology.compression,
-        }
-    )
-
-
-def _unequal_noise(d: Setup) -> str:
-    """The first channel whose noise differs between agents."""
-    tables = {name: table for name in ("x", "y", "z") if (table := d.privacy.noise(name)) is not None}
-    return _first(
-        {
-            name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
-            for name, table in tables.items()
-        }
-    )
-
-
-def _unlinked(d: Setup) -> str:
-    """The first agent without a neighbour to share noise with."""
-    unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
-    lonely = unlinked.size and (d.correlation.across != "zero_sum" or d.network.n_agents == 1)
-    return f"agent {unlinked[0]}" if lonely else ""
-
-
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     # Privacy: papers as published.
@@ -372,7 +337,20 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'take "laplace", or guarantee = "certified"',
     ),
     Refusal(
-        _not_in_papers,
+        lambda d: (
+            d.privacy.guarantee == "as_published"
+            and _first(
+                {
+                    "privacy.epsilon": d.privacy.epsilon is not None,
+                    "privacy.clip": d.privacy.clip,
+                    d.unit_key: d.unit != RECORD,
+                    "privacy.correlation": d.privacy.correlation,
+                    "algorithm.protocol": d.components.keys.get("protocol") == "private",
+                    "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
+                    "topology.compression": d.s.topology.compression,
+                }
+            )
+        ),
         "{it}",
         'guarantee = "as_published" runs the protocol of the paper and its own noise, for one replaced record and a '
         "network that stays",
@@ -439,13 +417,27 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "leave it out, or give all records to one scenario",
     ),
     Refusal(
-        lambda d: d.correlation.across and _unlinked(d),
+        # The first agent without a neighbour to share noise with.
+        lambda d: (
+            d.correlation.across
+            and (d.correlation.across != "zero_sum" or d.network.n_agents == 1)
+            and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
+        ),
         "privacy.correlation",
         "{it} has no neighbour to share noise with, and the price of its own noise would set the scale of all",
         "leave it out, or link it",
     ),
     Refusal(
-        lambda d: d.correlation.across and _unequal_noise(d),
+        lambda d: (
+            d.correlation.across
+            and _first(
+                {
+                    name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
+                    for name in ("x", "y", "z")
+                    if (table := d.privacy.noise(name)) is not None
+                }
+            )
+        ),
         "privacy.{it}",
         "neighbours share noise of one scale, and here each agent has its own",
         "give one scale and one decay for all",
@@ -529,16 +521,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
 def _noise_tables(r: Resolved) -> dict[str, Any]:
     """Family → its noise table, of the families whose channels are charged."""
     return {} if r.mechanism == NO_NOISE else {f: r.privacy.noise(f) for f in dict.fromkeys(r.charged.values())}
-
-
-def _missized(r: Resolved) -> tuple[str, int] | None:
-    """The first noise schedule with another number of values than agents."""
-    for family, table in _noise_tables(r).items():
-        for key in ("scale", "decay"):
-            values = getattr(table, key, None)
-            if isinstance(values, list) and len(values) != r.topology.n_agents:
-                return f"{family}.{key}", len(values)
-    return None
 
 
 # Rows that need the problem or the algorithm.
@@ -689,7 +671,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "give privacy.epsilon, or a noise scale for every such channel",
     ),
     Refusal(
-        _missized,
+        lambda r: next(
+            (
+                (f"{family}.{key}", len(values))
+                for family, table in _noise_tables(r).items()
+                for key in ("scale", "decay")
+                if isinstance(values := getattr(table, key, None), list) and len(values) != r.topology.n_agents
+            ),
+            None,
+        ),
         "privacy.{it[0]}",
         "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
         "give one value for each agent, or one for all",

@@ -325,14 +325,6 @@ class PlannedJob(Protocol):
         return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
-    def states_are_elsewhere(self) -> bool:
-        """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
-
-        Whether they still have it shows only when they are asked, after prices were told.
-        """
-        return False
-
-    @property
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
@@ -452,10 +444,6 @@ class GossipJob(PlannedJob):
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
             return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
         return PlannedJob.sizes(self)
-
-    @property
-    def states_are_elsewhere(self) -> bool:
-        return self.shards.is_elsewhere
 
     @property
     def public_network(self) -> Network:
