@@ -192,38 +192,34 @@ def _offer_token() -> None:
 
 
 def _check_reachable(address: str) -> str:
-    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes."""
-    where = (user_address() or "auto") if address == "auto" else address
-    if where == "auto":
-        where = _current_cluster()
-    host, _, port = where.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise _unreachable(address, 'wanted "auto" or "host:port"')
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except (OSError, OverflowError) as error:
-        raise _unreachable(address, str(error)) from error
-    return where
+    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
 
-
-def _current_cluster() -> str:
-    """Return the address of the cluster that "ray start" has left a note of.
-
-    Ray itself would also look at the command lines of all processes. Other users can write either, and so name a host
-    that is to get the token.
+    The address of "auto" is in the note that "ray start" leaves. Ray itself would also read the command lines of all
+    processes. Other users can write either, and so name a host that receives the token.
     """
+    where = (user_address() or "auto") if address == "auto" else address
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
-    if note.is_file() and note.stat().st_uid in (os.geteuid(), _ROOT):
-        return note.read_text().strip()
-    problem = f"{note} is another user's" if note.is_file() else f"there is no {note}"
-    raise _unreachable("auto", f"{problem}; give host:port")
-
-
-def _unreachable(address: str | None, reason: str) -> InputError:
-    return InputError(
-        f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({reason}). "
-        'Fix: start one with "ray start --head", or leave the address out.'
-    )
+    problem = ""
+    if where == "auto" and not note.is_file():
+        problem = f"there is no {note}; give host:port"
+    elif where == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
+        problem = f"{note} is another user's; give host:port"
+    elif where == "auto":
+        where = note.read_text().strip()
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not problem and not (host and port.isdigit()):
+        problem = 'expected "auto" or "host:port"'
+    if not problem:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            problem = str(error)
+    if problem:
+        raise InputError(
+            f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). "
+            'Fix: start one with "ray start --head", or leave the address out.'
+        )
+    return where
 
 
 def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:

@@ -1566,8 +1566,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a note of a cluster that is followed whoever wrote it",
         "engines/ray.py",
-        "if note.is_file() and note.stat().st_uid in (os.geteuid(), _ROOT):",
-        "if note.is_file():",
+        "note.stat().st_uid not in (os.geteuid(), _ROOT)",
+        "not note.is_file()",
         ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
     ),
     Mutation(

@@ -172,7 +172,7 @@ def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: 
     )
     interrupt(given, tmp_path / "run", 4)
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
-    assert "define it at the top of its file" in journal
+    assert "define it at the top of the algorithm's file" in journal
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 
 

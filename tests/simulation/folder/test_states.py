@@ -322,14 +322,14 @@ def test_what_is_no_value_is_refused() -> None:
     for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
         with pytest.raises(TypeError, match="cannot be kept"):
             to_bytes(bad, OWN)
-    with pytest.raises(TypeError, match="define it where the algorithm is"):
+    with pytest.raises(TypeError, match="define it at the top"):
         to_bytes(Inner(1.0, 2.0), AuthorModule("another_module", {}))
 
     class Hidden(NamedTuple):
         a: Any
 
     # It is kept only where it would be found again.
-    with pytest.raises(TypeError, match="define it at the top of its file"):
+    with pytest.raises(TypeError, match="define it at the top"):
         to_bytes(Hidden(1.0), OWN)
 
 
