@@ -336,10 +336,6 @@ class ClientActor:
 _LOSS_ERRORS = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
 
 
-class ActorLostError(RuntimeError):
-    """An actor ended before its work did."""
-
-
 @dataclass(frozen=True)
 class RayEngine:
     """The Ray engine: one actor for each block of agents.
@@ -362,7 +358,7 @@ class RayEngine:
         released twice is one release.
 
         Raises:
-            ActorLostError: actors are lost again and again before a round more is done.
+            RuntimeError: actors are lost again and again before another round is done.
             InputError: a lost actor started again on a machine that rounds differently.
 
         Limits:
@@ -391,7 +387,7 @@ class RayEngine:
         again: its coins are keyed.
 
         Raises:
-            ActorLostError: actors are lost again and again at one question.
+            RuntimeError: actors are lost again and again at one question.
             InputError: as of `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
@@ -488,7 +484,7 @@ class _Driver:
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
             after = self.state.round if self.state else 0
-            raise ActorLostError(
+            raise RuntimeError(
                 f"run.engine: actors ended {self.restarts} times after round {after} without another round: {reason}"
             ) from loss
         time.sleep(self.recovery.wait(self.restarts))
