@@ -1544,8 +1544,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "secret noise that whoever has the root can draw",
         "simulation/jobs/job.py",
-        "    secret = s.seed is None\n",
-        "    secret = False\n",
+        "self.scenario.run.agent_scores, self.scenario.seed is None",
+        "self.scenario.run.agent_scores, False",
         ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
     # Files of a run under way ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
@@ -136,39 +136,6 @@ def as_numbers(labels: Any) -> Array:
     return np.asarray(labels, dtype=np.float64)
 
 
-def reading_node(
-    node: AgentNode,
-    records: RecordsElsewhere,
-    problem: Any,
-    s: Scenario,
-    dataset_of: Callable[..., LocalDataset],
-) -> AgentNode:
-    """A node whose agents read their own records, where it will live.
-
-    Where the noise is secret, it is drawn with the secrets that lie beside the records, so that whoever has the root
-    alone cannot draw it.
-
-    Args:
-        node: without data; its releaser is made of a mechanism, schedules, streams, and more.
-        records: where they are.
-        problem: of the job.
-        s: the scenario.
-        dataset_of: records → the data set of these agents.
-    """
-    secret = s.seed is None
-    make: Any = node.make_releaser
-    releaser = partial(_releaser, make, records.shards, node.agents) if secret else make
-    read = partial(
-        _read_records, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program
-    )
-    return node._replace(make_releaser=releaser, read_dataset=read)
-
-
-def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: str, receipts: Receipts) -> AgentStates:
-    first = int(agents[0])
-    return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", module_of(program), receipts)
-
-
 def read_shards(
     agents: NDArray[np.int64],
     shards: AgentShards,
@@ -190,47 +157,54 @@ def read_shards(
     return records, tests
 
 
-def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
-    mechanism, schedules, streams, *more = make.args
-    return make.func(mechanism, schedules, _with_secrets(streams, shards, agents), *more)
-
-
-def _with_secrets(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
-    return streams.with_agent_secrets([shards.secret(int(agent)) for agent in agents])
-
-
-def _read_records(
-    agents: NDArray[np.int64],
-    shards: AgentShards,
-    problem: Any,
-    dataset_of: Any,
-    scored: bool,
-    secret: bool,
-    program: Any,
-) -> Hosted:
-    """Read the records of agents, in the process that hosts them.
+@dataclass(frozen=True)
+class ShardReader:
+    """Reader of the records of a block of agents, in the process that hosts the block.
 
     Args:
-        agents: their numbers.
-        shards: where their files are.
+        agents: (b,) their numbers.
+        shards: the place of their files.
         problem: of the job.
+        program: of the agents.
         dataset_of: records → their data set, with the clip and the streams of minibatches.
-        scored: whether the records are scored, which nothing protects.
-        secret: whether minibatches are drawn with the secrets beside the records.
-        program: that they run.
-
-    Raises:
-        InputError: a file cannot be read, or is not what the manifest says.
+        scored: whether the agents send scores of their records, which nothing protects.
+        is_secret: whether noise is secret. It is then drawn with the secrets beside the records, so that the noise key
+            is not enough to draw it.
     """
-    norm: Norm = dataset_of.keywords["clip"].norm
-    records, tests = read_shards(agents, shards, problem, norm, scored=scored)
-    batches = dataset_of.keywords["batches"]
-    dataset = dataset_of(records=records, batches=_with_secrets(batches, shards, agents) if secret else batches)
-    states = partial(_states, agents, shards, program)
-    if not scored:
-        return Hosted(dataset, states=states)
-    records_of_agents = list(zip(records["train"], records["validation"], tests, strict=True))
-    return Hosted(dataset, AgentScorer(problem, records_of_agents, not shards.manifest.classes), states)
+
+    agents: NDArray[np.int64]
+    shards: AgentShards
+    problem: Any
+    program: Any
+    dataset_of: partial[LocalDataset]
+    scored: bool
+    is_secret: bool
+
+    def read(self) -> Hosted:
+        """Read the records. Raises InputError if a file cannot be read, or is not the manifest's."""
+        bound = self.dataset_of.keywords
+        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, scored=self.scored)
+        dataset = self.dataset_of(records=records, batches=self._with_secrets(bound["batches"]))
+        if not self.scored:
+            return Hosted(dataset, states=self._states)
+        records_of_agents = list(zip(records["train"], records["validation"], tests, strict=True))
+        return Hosted(
+            dataset, AgentScorer(self.problem, records_of_agents, not self.shards.manifest.classes), self._states
+        )
+
+    def make_releaser(self, mechanism: Mechanism, schedules: Any, streams: Streams, *rest: Any) -> ScheduledReleaser:
+        """Make the releaser of the block; arguments as of `ScheduledReleaser`."""
+        return ScheduledReleaser(mechanism, schedules, self._with_secrets(streams), *rest)
+
+    def _with_secrets(self, streams: Streams) -> Streams:
+        if not self.is_secret:
+            return streams
+        return streams.with_agent_secrets([self.shards.secret(int(agent)) for agent in self.agents])
+
+    def _states(self, run: str, receipts: Receipts) -> AgentStates:
+        first = int(self.agents[0])
+        folder = self.shards.path(first).parent / STATES
+        return AgentStates(folder, f"{run}-{first}", module_of(self.program), receipts)
 
 
 # Releases of a plan times its columns: each takes some 200 bytes while it is priced.
@@ -546,7 +520,6 @@ class GossipJob(PlannedJob):
         return recorded.same_releases(self.ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
-        privacy, average = self.scenario.privacy, self.scenario.tail_length
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -561,14 +534,23 @@ class GossipJob(PlannedJob):
             noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
-        per_round = self.algorithm.releases_per_round
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
-        shared = (pairs, self.factor)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, *shared)
-        node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
-        if isinstance(self.records, RecordsElsewhere):
-            return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
-        return node._replace(dataset=dataset_of(records=self._records_of(agents)))
+        noise = (self.mechanism, schedules, streams, self.algorithm.releases_per_round, pairs, self.factor)
+        node = AgentNode(
+            agents,
+            self.algorithm,
+            None,
+            partial(ScheduledReleaser, *noise),
+            neighbours,
+            mixing,
+            self.scenario.tail_length,
+            self.scenario.privacy.domain,
+        )
+        if not isinstance(self.records, RecordsElsewhere):
+            return node._replace(dataset=dataset_of(records=self._records_of(agents)))
+        scored, secret = self.scenario.run.agent_scores, self.scenario.seed is None
+        reader = ShardReader(agents, self.records.shards, self.problem, self.algorithm, dataset_of, scored, secret)
+        return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
 
 
 def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:
