@@ -104,23 +104,19 @@ class Interruption:
             return None
         t, content = self.saved_state
         try:
-            parts, problem = tuple(from_bytes(content, module_of(job.algorithm))), ""
+            parts = tuple(from_bytes(content, module_of(job.algorithm)))
         except UnreadableError as error:
-            parts, problem = (), str(error)
+            raise InputError(
+                f"resume: the state after round {t} cannot be read ({error}). Fix: resume with the versions of "
+                "decentral_dp and of the algorithm's file that the run was begun with."
+            ) from error
         # A coordinator's state is one.
         blocks = 1 if job.plans_ahead else len(job.sizes())
-        if problem:
-            problem = (
-                f"the state after round {t} cannot be read ({problem}). Fix: resume with the versions of "
-                "decentral_dp and of the algorithm's file that the run was begun with."
-            )
-        elif len(parts) != blocks:
-            problem = (
-                f"the agents are in other blocks (got {blocks}, expected {len(parts)}). Fix: put run.blocks, "
+        if len(parts) != blocks:
+            raise InputError(
+                f"resume: the agents are in other blocks (got {blocks}, expected {len(parts)}). Fix: put run.blocks, "
                 "run.engine and run.agents_per_actor back to what they were."
             )
-        if problem:
-            raise InputError(f"resume: {problem}")
         return SavedState(t, parts)
 
 
