@@ -31,7 +31,7 @@ from decentral_dp.formatting import (
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.setting import settled_parameters, statement_of
@@ -57,7 +57,6 @@ class Plan:
         data_notes: in what the records are others than those that were named.
         method: the algorithm's name, with every part that is on.
         settings_text: what the settings of training come to; "" of anything else.
-        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
@@ -83,7 +82,6 @@ class Plan:
     records: Ledger
     method: str = ""
     settings_text: str = ""
-    stability_text: str = ""
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -102,7 +100,6 @@ class Plan:
             data_notes=tuple(job.shards.notes),
             method=method_name(job),
             settings_text=job.settings_text,
-            stability_text=job.stability_text,
             settings=settled_parameters(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
@@ -160,7 +157,7 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(build_job(c.without_records()))
+    return Plan.from_job(plan_job(c.without_records()))
 
 
 # Above so many different lines a table lists only the most expensive agents.
@@ -191,7 +188,6 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
     items += [("Algorithm", f"{plan.method}.")] if plan.method else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
-    items += [("Step", plan.stability_text)] if plan.stability_text else []
     print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
     if privacy.is_noisy:
         out.print()

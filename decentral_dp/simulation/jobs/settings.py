@@ -1,4 +1,4 @@
-"""Settings of one-level training that follow from public numbers: the length of a step, and the clip.
+"""Default hyper-parameters of training, from public numbers only: the learning rate and the clip.
 
 T rounds of noised steps of length λ with a heavy ball β cover the time τ = T λ/(1 − β) of gradient flow. Under a target
 (ε, δ) of Gaussian price μ, N records of an agent and m agents, the noise of all rounds moves every weight of the
@@ -51,7 +51,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
@@ -306,8 +306,9 @@ def share_of_centre(features: int, noise: float) -> float:
 
 
 def with_centring(
-    s: Scenario,
     algorithm: Any,
+    privacy: PrivacyTable,
+    total_rounds: int,
     problem: Any,
     shards: Shards,
     topology: Topology,
@@ -322,14 +323,14 @@ def with_centring(
     rounds, noise = 2, 0.0
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
         rounds += math.ceil(math.log(10.0 * reach * math.sqrt(topology.n_agents)) / -math.log(topology.rho))
-    if s.privacy.guarantee == "certified" and s.privacy.epsilon is not None and s.privacy.delta:
-        fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
+    if privacy.guarantee == "certified" and privacy.epsilon is not None and privacy.delta:
+        fewest, share = int(shards.train_counts.min()), by_channel(privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
-        mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
-        change = clip.at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
+        mu = largest_mu(privacy.epsilon, privacy.delta) * math.sqrt(part)
+        change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
     # A server has the mean of all answers at once.
-    centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
+    centring = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
 
 
