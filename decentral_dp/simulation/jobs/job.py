@@ -217,8 +217,9 @@ class PlannedJob(Protocol):
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. settings_text: what the settings of training come to. of_classes: measures of
-    probabilities that are taken. root: of all draws; secret unseeded.
+    privacy.delta. settings_text: what the settings of training come to. stability_text: a warning of steps that
+    may be unstable on this graph; "" where there is none. of_classes: measures
+    of probabilities that are taken. root: of all draws; secret unseeded.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -251,6 +252,7 @@ class PlannedJob(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
+    stability_text: str = ""
     status: str = "ok"
     reason: str | None = None
     of_classes: tuple[str, ...] = ()
