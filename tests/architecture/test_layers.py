@@ -102,7 +102,7 @@ TOP_LEVEL = {
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks.py"],
+    "ray": ["engines/ray.py", "tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",
