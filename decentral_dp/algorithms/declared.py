@@ -26,7 +26,7 @@ from decentral_dp.algorithms.sensitivity_rules import Use, free_release, plan_re
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Response
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame

@@ -53,8 +53,8 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Answer, Ask, Bundle, Gossip, Reply, Value
-from decentral_dp.participants.agents import Batch, LocalDataset
-from decentral_dp.privacy.unit import Unit
+from decentral_dp.participants import Batch, LocalDataset
+from decentral_dp.privacy.clipping import Unit
 
 S = TypeVar("S")
 # What agents do in a round or a part of it: exchanges are yielded, S is what they end with.

@@ -47,9 +47,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
@@ -67,7 +67,7 @@ from decentral_dp.simulation.result import (
 )
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]

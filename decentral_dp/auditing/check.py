@@ -40,7 +40,7 @@ from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import nearest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job

@@ -33,7 +33,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.unit import RECORD
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Placed, Problem
 from decentral_dp.problems.records import concatenate, take
@@ -47,7 +47,7 @@ from decentral_dp.simulation.result import is_private, published_values, refuse_
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.tasks import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"
 

@@ -4,9 +4,9 @@ Of gossip on the lower level alone (`ldp_single_level`, `dp_dsgd`) with Gaussian
 
 - Exact where the whole of what an observer receives is a linear image of that noise: a problem whose per-record
   gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
-  `privacy.accounting.network` has the formulas, and the bound for float64.
+  `auditing.network_gossip` has the formulas, and the bound for float64.
 - Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
-  `privacy.accounting.neighbour_price`. Beside it stands the price of linear gossip, which is no bound for training.
+  `auditing.network_training`. Beside it stands the price of linear gossip, which is no bound for training.
 
 `ASSUMPTIONS` says what all rests on. Elsewhere refused.
 
@@ -44,15 +44,15 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.auditing import network_gossip as network
+from decentral_dp.auditing.network_training import Coupled, neighbour_mu, step_factor
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.clients import AnsweringBlock
+from decentral_dp.participants import AnsweringBlock
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax

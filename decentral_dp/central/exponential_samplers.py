@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.integer_samplers import IntArray, Weights
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights
 
 GRID_BITS = 20
 # Positions along each axis of a box: 2 to this power.

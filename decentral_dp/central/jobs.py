@@ -17,10 +17,10 @@ from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.programs import Coordinated
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax

@@ -27,13 +27,13 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.exponential_samplers import DEPTH, Box, Score, score_unit, units
-from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.integer_samplers import (
+from decentral_dp.central.integer_samplers import (
     bernoulli_exp,
     discrete_gaussian,
     draw_geometric,
     uniform_integer,
 )
+from decentral_dp.errors import InputError
 
 _POSITIONS = 1 << DEPTH
 

@@ -37,7 +37,7 @@ from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, l
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
-from decentral_dp.privacy.mechanisms.releasers import FREE
+from decentral_dp.privacy.releasers import FREE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, as_numbers, records_of, test_records

@@ -9,7 +9,7 @@ r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q 
     s + 2r + 4·inexact,
 
 which is the sensitivity stated here, and the price is that over the scale: pure ε, whether Φ is convex or not. Common
-shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mechanisms.integer_samplers`).
+shifts cancel, so that no factor ½ is lost. Integers alone decide (`central.integer_samplers`).
 
 At scale 0 the best leaves: no noise.
 
@@ -36,12 +36,12 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.context import Domain
 from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, score_unit
+from decentral_dp.central.integer_samplers import Weights
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.constants.problem_constants import round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
-from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 
 # (n, p) points → (n,); lower is better.
 Function = Callable[[Array], Array]

@@ -28,12 +28,12 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.reporting.progress import show_progress
 from decentral_dp.simulation.events import Callback, Reporter

@@ -30,8 +30,7 @@ from decentral_dp.studies.page import Findings, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.tasks.outcomes import CELLS, hold_folder, read_outcome
-from decentral_dp.tasks.parallel import Workers, cores
+from decentral_dp.tasks import CELLS, Workers, cores, hold_folder, read_outcome
 
 
 def conduct(

@@ -23,7 +23,7 @@ from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Axis, Cell, Study
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks import number
 
 
 def results(

@@ -45,6 +45,7 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
+        "integer_samplers",
         "programs sensitivities trajectories exponential_samplers",
         "problems log_concave_sampler certified_solver",
         "clients",
@@ -81,7 +82,7 @@ FORBIDDEN = {
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
-    "participants": ["decentral_dp.engines"],
+    "participants.py": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
     "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
 }
@@ -93,13 +94,15 @@ TOP_LEVEL = {
     "bounded",
     "user_code",
     "exchange",
+    "participants",
+    "tasks",
     "api",
     "callbacks",
     "resumption",
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "tasks/parallel.py"],
+    "ray": ["engines/ray.py", "tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",

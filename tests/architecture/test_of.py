@@ -11,8 +11,8 @@ from tests.of import PACKAGE, find_tests
     ("module", "path"),
     [
         # By its name, by what a package hands on, and by who imports it.
-        ("privacy/unit.py", "tests/privacy/test_unit.py"),
-        ("privacy/mechanisms/gaussian.py", "tests/privacy/mechanisms/test_gaussian_laplace.py"),
+        ("privacy/clipping.py", "tests/privacy/test_unit.py"),
+        ("privacy/mechanisms.py", "tests/privacy/test_mechanisms.py"),
         ("topology/weights.py", "tests/topology/test_topology.py"),
     ],
 )

@@ -17,7 +17,7 @@ from decentral_dp.auditing.audit import LowerBound, plan_audit, play_game, sente
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 from tests.support.commands import Command

@@ -26,7 +26,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
 )
 from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build_job as build
 

@@ -36,7 +36,7 @@ from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.selection import FiniteExponential
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data.streams import draw_batch
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit

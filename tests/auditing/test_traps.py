@@ -25,9 +25,9 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter

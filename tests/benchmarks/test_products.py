@@ -16,7 +16,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.mlp import mlp
-from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
+from decentral_dp.privacy.mechanisms import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from tests.benchmarks.timing import fastest, one_thread, report
 

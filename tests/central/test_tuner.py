@@ -26,8 +26,8 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from tests.support.release_cost_oracle import gaussian_mu, laplace_loss
 

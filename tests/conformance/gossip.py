@@ -15,7 +15,7 @@ import pytest
 
 from decentral_dp.algorithms.protocol import Planned
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.clipping import RECORD, Unit
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
 from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares

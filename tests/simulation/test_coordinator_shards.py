@@ -16,7 +16,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards

@@ -43,7 +43,7 @@ from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
-from decentral_dp.tasks.parallel import in_processes
+from decentral_dp.tasks import in_processes
 from tests.support.commands import Command
 from tests.support.published import scenario_file
 
@@ -685,7 +685,7 @@ def workers_in(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:  # It has ended meanwhile.
                 continue
-            if b"tasks.parallel" in command and str(folder).encode() in command:
+            if b"decentral_dp.tasks" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found
 

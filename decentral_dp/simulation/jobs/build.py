@@ -23,8 +23,8 @@ from decentral_dp.config.scenario_components import check_run_device, check_size
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying

@@ -17,17 +17,15 @@ from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
-from decentral_dp.privacy.mechanisms.gaussian import BITS
-from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity
+from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.gossip_setup import (
     IN_TIME,
@@ -215,7 +213,7 @@ def _check_in_time(
         return bool((sizes != sizes[:1]).any())
 
     index, rounds = planned.indices, factor.row_sums.size
-    sums_are_exact = factor.error * drawn * 2.0 ** (BITS + 1) <= 2.0**-10
+    sums_are_exact = factor.error * drawn * 2.0 ** (GAUSSIAN_BITS + 1) <= 2.0**-10
     size_changes = changes(scale) or any(map(changes, planned.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (

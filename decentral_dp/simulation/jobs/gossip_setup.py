@@ -30,12 +30,11 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
-from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
-from decentral_dp.privacy.unit import RECORD, Unit, unit_of
+from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.job import public_network

@@ -30,16 +30,15 @@ from decentral_dp.engines.protocol import (
     server_blocks,
 )
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import Budget
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, Unit, unit_of
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
-from decentral_dp.privacy.unit import Unit, unit_of
+from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Placed, Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate

@@ -57,11 +57,10 @@ from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.unit import unit_of
+from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 

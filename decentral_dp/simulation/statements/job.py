@@ -35,10 +35,10 @@ from decentral_dp.bounded import CHANNELS, SPLITS, Array
 from decentral_dp.formatting import delta_text, schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob

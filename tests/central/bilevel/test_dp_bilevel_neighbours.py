@@ -16,7 +16,7 @@ from decentral_dp.central.bilevel.dp_bilevel import DpBilevel
 from decentral_dp.central.context import CoordinatorContext
 from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, performed, scripted, with_noise

@@ -172,8 +172,8 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 @pytest.mark.parametrize("planted", ["half the noise", "a forgotten clip", "an uncharged release"])
 def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     from decentral_dp.central.bilevel.pp_ift import PpIft
-    from decentral_dp.participants.clients import ClientBlock
-    from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+    from decentral_dp.participants import ClientBlock
+    from decentral_dp.privacy.releasers import PlannedReleaser
 
     if planted == "half the noise":
         whole = PlannedReleaser.scale

@@ -150,7 +150,7 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
     def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
-    from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+    from decentral_dp.privacy.releasers import PlannedReleaser
 
     whole = PlannedReleaser.scale
     if planted == "accuracy":

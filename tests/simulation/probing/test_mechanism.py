@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
+from decentral_dp.privacy.custom_mechanism import register_outside
 from decentral_dp.simulation.probing.mechanism import complaint
 from decentral_dp.user_code import run_file
 
@@ -146,7 +146,7 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
 @pytest.mark.parametrize("planted", PLANTED)
 def test_planted_errors_are_found(page: type[Any], planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # `build` refuses the plainest of them already.
-    monkeypatch.setattr("decentral_dp.privacy.mechanisms.outside_mechanism._noise_faults", lambda mechanism: iter(()))
+    monkeypatch.setattr("decentral_dp.privacy.custom_mechanism._noise_faults", lambda mechanism: iter(()))
     change, told = PLANTED[planted]
     found = complaint(register_outside(change(page)()))
     assert told in found

@@ -1,28 +1,21 @@
-"""The records of a block of agents, which only bounded queries read.
-
-`LocalDataset.oracle` evaluates the five directions at given points. Every term that reads records comes back as a
-`Bounded` that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most
-2C/N when one record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain
-array.
+"""Participants: agents with records, which only clipped and bounded queries read.
 
 A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
-public points every query comes back as a `Bounded` whose sensitivity is 2Cκ/N, or as a plain array where it reads no
-record. At a private point (a `Bounded` argument) nothing is proven: its sensitivity is infinite.
+public points every query returns a `Bounded` that carries its sensitivity: a mean over N records of contributions of
+norm at most C moves by at most 2C/N when one record is replaced (N public), times the summation slack κ. A query that
+reads no record returns a plain array. At a private point (a `Bounded` argument) the sensitivity is infinite.
 
-With `times`, a public number or one for each agent, (b, 1), a query is that of the problem times this: every record's
-contribution is multiplied before it is clipped to C, so that it moves by 2Cκ/N as without. κ has room for two more
-roundings of a contribution, those of C/times and of the product. To clip gradients to a size that follows what was
-released, ask for `times = C/size`, and multiply what was released by size/C.
+A `ClientBlock` answers a coordinator with clipped sums, taken where the records are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,24 +35,149 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
-from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import (
+    CHANGE,
     CLIP_OF_TERM,
     MATRICES,
     TERMS,
+    Changed,
     Constrained,
     Problem,
     Started,
     Steepening,
     as_stacked,
+    in_closed_form,
     public_part,
+    split_read,
+    term_shapes,
 )
 from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
+
+Question = TypeVar("Question", contravariant=True)
+Records = Mapping[Split, Sequence[Any]]
+# About as many copies of numbers of a point as records are evaluated at once.
+_NUMBERS = 2**16
+
+
+class AnsweringBlock(Protocol[Question]):
+    """A block of agents that answer a coordinator's questions. agents: (b,) their numbers."""
+
+    agents: NDArray[np.int64]
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
+        """The sum (d,) of one agent's clipped contributions to each question, in any order."""
+        ...
+
+    def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
+        """Sum the agents' clipped contributions.
+
+        Args:
+            number: of this `Ask` in the run.
+            questions: by name.
+
+        Returns:
+            Question → (b, …), in the order of the agents. Overflow in a record's contribution is cut to zero by the
+            clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self.sums_of_agent(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock(AnsweringBlock[ClippedSum]):
+    """A block of agents.
+
+    Args:
+        agents: (b,) their numbers.
+        problem: whose terms are asked for.
+        records: kind → those of each agent.
+        clip: bounds of one record's contribution.
+        coins: for Poisson samples, keyed by agent.
+    """
+
+    agents: NDArray[np.int64]
+    problem: Problem
+    records: Records
+    clip: Clip
+    coins: Streams
+
+    def hand_over(self) -> list[tuple[Any, Any]]:
+        """Every agent's (train, validation) records."""
+        return list(zip(self.records["train"], self.records["validation"], strict=True))
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        batches: dict[tuple[Split, float], Any] = {}
+        for name, query in questions.items():
+            split = split_read(query.term, self.problem.reads_records)
+            if (split, query.rate) not in batches:
+                records = self.records[split][row]
+                if query.rate < 1.0:
+                    coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
+                    records = take(records, np.flatnonzero(coins < query.rate))
+                batches[split, query.rate] = records
+            yield name, self.clipped_sum(query, batches[split, query.rate])
+
+    def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
+        """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
+
+        Args:
+            query: the question; a rate below 1 says that the records are a Poisson sample.
+            batch: the records, of which there may be none.
+
+        Returns:
+            (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
+        """
+        # times · v, clipped to C, is times · (v clipped to C/times).
+        clip = self.clip.divide(query.times)
+        if query.rate == 1.0:
+            return query.times * self._contributions(query, batch, clip)
+        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
+        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        total = self._contributions(query, take(batch, slice(0)), clip)
+        for row in self._record_contributions(query, batch, clip):
+            total = total + row
+        return query.times * total
+
+    def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
+        """What each record adds, to the bit as if it were alone."""
+        at_once, n = in_closed_form(self.problem), len(batch[0])
+        if at_once is None or query.term in MATRICES or query.term == CHANGE:
+            yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
+            return
+        # As many agents with one record each.
+        z = np.zeros(self.problem.q) if query.along is None else query.along
+        step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
+        for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
+            alone = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
+            x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
+            yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
+
+    def _contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
+        problem, n = self.problem, len(batch[0])
+        if not n:
+            # A sample may be empty.
+            return np.zeros(term_shapes(problem.p, problem.q)[query.term])
+        if query.term in MATRICES:
+            return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
+        if query.term == CHANGE:
+            changed, earlier = cast(Changed, problem), cast(Array, query.along)
+            return n * changed.change(query.x, query.y, earlier, batch, clip)
+        z = np.zeros(problem.q) if query.along is None else query.along
+        none = take(batch, slice(0))
+        lower = query.term.startswith("lower_")
+        train, validation = (batch, none) if lower else (none, batch)
+        means = problem.terms(query.x, query.y, z, train, validation, clip, (query.term,))
+        mean = getattr(means, query.term)
+        return np.asarray(n * mean)
+
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -188,21 +306,17 @@ class LocalDataset:
         self._clip = clip
         self._batches = batches
         self._unit = unit
-        self._draw: DrawBatch = _drawn_afresh
+        self._draw: DrawBatch | None = None
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = as_stacked(problem)
-        self._public_grad_x = getattr(problem, "public_grad_x", None)
         self._steepening = problem if isinstance(problem, Steepening) else None
         self._reads = dict(problem.reads_records)
-        reading: dict[Split, list[str]] = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
-        self._terms_of = {k: terms for k, terms in reading.items() if terms}
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
         self._averaged_at = -1
         self._averaged: dict[Split, NDArray[np.int64]] = {}
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
-        self._spreads: tuple[Any, dict[str, dict[Split, Sensitivity]]] = None, {}
-        self._all_of_pool = dict.fromkeys(SPLITS, _frozen(np.ones(agents.size)))
+        self._sensitivities: dict[str, Sensitivity] = {}
         # Of turns: agent and kind → the public order of its records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
@@ -271,8 +385,6 @@ class LocalDataset:
             x: (b, p), public.
             y: (b, q), public.
         """
-        if isinstance(x, Bounded) or isinstance(y, Bounded):
-            raise TypeError("what depends on records is not projected; release it first")
         return self._problem.project(x, y) if isinstance(self._problem, Constrained) else (x, y)
 
     def reads_records(self, channel: str) -> bool:
@@ -348,13 +460,24 @@ class LocalDataset:
         used = self.averaged_counts(t)
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
-            return self._records_of_round(t, row, split, int(used[split][row]), draw)
+            records, n = self._records[split][row], int(used[split][row])
+            if self._picks:
+                picked = self._minibatch(t, row, split, n, draw)
+                return take(records, picked.index), picked.rate
+            if coins:
+                # Drawn by a key of its own, so that asking again gives the same.
+                tosses = self._batches.generator(row, t, tag(f"{split}/poisson/{draw}")).random(n)
+                rate = float(self._stream.rate(t, n))
+                return take(records, np.flatnonzero(tosses < rate)), rate
+            return take(records, slice(0, n)), 1.0
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
         drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone)
+        # What a record moves stays the same from round to round, as long as the clip and the counts do.
+        sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
+        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone, sensitivities)
 
     def feature_mean(self) -> Bounded:
         """The mean of the features, (b, p), of a problem that has one: of all train records, not of a round's.
@@ -382,69 +505,24 @@ class LocalDataset:
             z: (b, q).
 
         Sensitivity:
-            Released points give 2Cκ/N per term. At a private point the whole term counts as private, and nothing bounds
-            its sensitivity once the point has met a record.
+            Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
+            infinite unless no record has moved the point yet.
         """
-        if self._stream.kind == "poisson":
-            raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
-        points = (x, y, z)
-        hidden = [v for v in points if isinstance(v, Bounded)]
-        at: Sequence[Any] = [_plain_value(v) for v in points] if hidden else points
-        # As in `TERMS`: of the lower level, then of the upper one.
-        public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
-        regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
-        means, used, rates = self._means(t, *at)
-        sensitivities = {} if hidden else self._sensitivities(t, used, rates)
+        directions = self.batch(t).directions(x, y, z)
+        private = [v for v in (x, y, z) if isinstance(v, Bounded)]
+        if not private:
+            return directions
+        unmoved = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
+        used, clip = self.averaged_counts(t), self._clip.at(t)
         out: list[Value] = []
-        for term, public in zip(TERMS, regulariser, strict=True):
-            mean = means.get(term)
-            if hidden:
-                out.append(self._at_private(t, term, mean, public, used, hidden))
-                continue
-            if public is None:
-                public = shared_zeros((self.agents.size, self._width(term)))
-            out.append(public if mean is None else Bounded(public, mean, sensitivities[term], self._clip.norm))
-        return Directions(*out)
-
-    def _width(self, term: str) -> int:
-        """Coordinates of a term."""
-        return self.p if CLIP_OF_TERM[term] == "x" else self.q
-
-    def _means(
-        self, t: int, x: Array, y: Array, z: Array
-    ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
-        """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
-        means: dict[str, Array] = {}
-        used, fresh, clip = self.averaged_counts(t), self._stream.kind == "minibatch", self._clip.at(t)
-        rates = {k: np.ones(self.agents.size) for k in SPLITS} if fresh else self._all_of_pool
-        if self._stackable is not None:
-            for split, wanted in self._terms_of.items():
-                groups = self._groups(t, split)
-                if fresh:
-                    for rows, _, some in groups:
-                        rates[split][rows] = some
-                if len(groups) == 1:
-                    by_term = self._stackable.stacked_terms(x, y, z, groups[0].records, clip, wanted)
-                    for term in wanted:
-                        means[term] = getattr(by_term, term)
-                    continue
-                means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
-                for rows, stack, _ in groups:
-                    by_term = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, clip, wanted)
-                    for term in wanted:
-                        means[term][rows] = getattr(by_term, term)
-            return means, used, rates
-        means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
-        for row in range(self.agents.size):
-            records = {}
+        for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
+            sensitivities: dict[Split, Sensitivity] = {}
             for split in SPLITS:
-                records[split], rate = self._records_of_round(t, row, split, int(used[split][row]))
-                if fresh:
-                    rates[split][row] = rate
-            terms = self._problem.terms(x[row], y[row], z[row], records["train"], records["validation"], clip)
-            for term, out in means.items():
-                out[row] = getattr(terms, term)
-        return means, used, rates
+                moved = 2.0 * clip.bound(CLIP_OF_TERM[term]) / used[split] if self._reads.get(term) == split else 0.0
+                bound = np.where(unmoved[split], moved, np.inf)
+                sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
+            out.append(replace(direction, sensitivities=sensitivities))
+        return Directions(*out)
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """The records of this round, agents with equally many of them together."""
@@ -454,10 +532,16 @@ class LocalDataset:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
-        groups = [
-            Group(rows, *self._of_stack(t, rows, split, records, int(used[rows][0]), draw))
-            for rows, records in self._stacks[split]
-        ]
+        groups = []
+        for rows, records in self._stacks[split]:
+            members, n = np.arange(self.agents.size)[rows], int(used[rows][0])
+            if not self._picks:
+                groups.append(Group(rows, type(records)(*(a[:, :n] for a in records)), np.ones(members.size)))
+                continue
+            draws = [self._minibatch(t, int(row), split, n, draw) for row in members]
+            chosen, each = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
+            stack = type(records)(*(a[each, chosen] for a in records))
+            groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
         self._groups_of[split] = used, groups
         return groups
 
@@ -468,34 +552,12 @@ class LocalDataset:
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
             before = self._averaged
             if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
-                self._averaged = {k: _frozen(n) for k, n in counted.items()}
+                self._averaged, self._sensitivities = counted, {}
+                for counts in counted.values():
+                    # Handed out more than once.
+                    counts.flags.writeable = False
         self._averaged_at = t
         return self._averaged
-
-    def _of_stack(
-        self, t: int, rows: NDArray[np.int64] | slice, split: Split, records: Any, n: int, draw_number: int
-    ) -> tuple[Any, Array]:
-        """The records of a group that this round reads, (g, n, …), and the rates that what drew them states."""
-        members = np.arange(self.agents.size)[rows]
-        if not self._picks:
-            return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
-        draws = [self._minibatch(t, int(row), split, n, draw_number) for row in members]
-        chosen = np.stack([draw.index for draw in draws])
-        each = np.arange(members.size)[:, None]
-        return type(records)(*(a[each, chosen] for a in records)), np.array([draw.rate for draw in draws])
-
-    def _records_of_round(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
-        """The records of this round, and the rate that what drew them states."""
-        records = self._records[split][row]
-        if self._picks:
-            draw = self._minibatch(t, row, split, n, draw_number)
-            return take(records, draw.index), draw.rate
-        if self._stream.kind == "poisson":
-            # Drawn by a key of its own, so that asking again gives the same.
-            coins = self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}")).random(n)
-            rate = float(self._stream.rate(t, n))
-            return take(records, np.flatnonzero(coins < rate)), rate
-        return take(records, slice(0, n)), 1.0
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
         """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
@@ -510,6 +572,8 @@ class LocalDataset:
                 self._orders[key] = generator.permutation(size)
             return Draw(self._orders[key][(t * n + np.arange(n)) % size], 1.0)
         generator = self._batches.generator(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
+        if self._draw is None:
+            return draw_batch(int(self.counts[split][row]), n, generator)
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
@@ -517,53 +581,6 @@ class LocalDataset:
         other = copy(self)
         other._draw = draw
         return other
-
-    def _sensitivities(
-        self, t: int, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
-    ) -> dict[str, dict[Split, Sensitivity]]:
-        """Term → what one record does to its mean; the same as of the round before where nothing changed."""
-        fresh, (known, moved) = self._stream.kind == "minibatch", self._spreads
-        if fresh or self._clip.shares or known is not used:
-            drawn = t * _DRAWS if fresh else None
-            moved = {}
-            for term, split in ((term, self._reads[term]) for term in TERMS if term in self._reads):
-                clip = self._clip.at(t).bound(CLIP_OF_TERM[term])
-                spread = mean_sensitivity(clip, used[split], self._width(term), rates[split], drawn, self._unit)
-                moved[term] = {split: spread._replace(sensitivity=_frozen(spread.sensitivity))}
-            self._spreads = used, moved
-        return moved
-
-    def _at_private(
-        self,
-        t: int,
-        term: str,
-        mean: Array | None,
-        public: Array | None,
-        used: Mapping[Split, NDArray[np.int64]],
-        hidden: Sequence[Bounded],
-    ) -> Bounded:
-        """A term at points of which some are private: infinite, unless no record has moved them yet."""
-        private = np.zeros((self.agents.size, self._width(term)))
-        for part in (mean, public):
-            if part is not None:
-                private = private + part
-        sensitivities: dict[Split, Sensitivity] = {}
-        for split in SPLITS:
-            still = np.all([v.sensitivities[split].sensitivity == 0.0 for v in hidden], axis=0)
-            clip = self._clip.at(t).bound(CLIP_OF_TERM[term]) if self._reads.get(term) == split else 0.0
-            bound = np.where(still, 2.0 * clip / used[split], np.inf)
-            sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
-        return Bounded(np.zeros_like(private), private, sensitivities, self._clip.norm)
-
-
-def _frozen(array: Any) -> Any:
-    """The array, which nobody may change from now on, for it is handed out more than once."""
-    array.flags.writeable = False
-    return array
-
-
-def _drawn_afresh(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
-    return draw_batch(n, batch, generator)
 
 
 class Group(NamedTuple):
@@ -576,17 +593,23 @@ class Group(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Records per row and kind, and what drew them: answers for one clipped mean at a time.
+    """Records of each agent and split, which answer one clipped mean at a time.
 
-    Every query takes x (b, p), y (b, q) and, where it is directed, one more; each may be a `Bounded`, at which nothing
-    is proven. `times`, a number or (b, 1), multiplies every contribution before it is clipped, as the module says. What
-    comes back is a `Bounded` of norm `clip.norm` where records are read, and else a plain array.
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which
+    nothing is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
 
-    draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
-    used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it
-    lives on in a state, where sampling amplifies nothing. groups: kind → all rows, in groups of equally many records,
-    for a problem that is `Stacked`. alone: evaluates the records of a Poisson sample one by one; then `used` is the
-    pool, and a mean is a sum over the sample divided by qN.
+    Args:
+        _problem: evaluates the terms.
+        _clip: of the round.
+        _draw: (split, row) → records, and the sampling rate as the sampler states it.
+        _counts: split → (b,) how many records are averaged.
+        _draw_number: identifies a fresh batch; None without sampling, MIXED if it lives on in a state, where sampling
+            amplifies nothing.
+        _make_groups: split → all rows, in groups of equally many records, of a problem that is `Stacked`.
+        _unit: of privacy.
+        _client_block: evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and a mean is a
+            sum over the sample divided by qN.
+        _sensitivities: term → sensitivity, as far as computed.
     """
 
     _problem: Problem
@@ -597,6 +620,7 @@ class Batch:
     _make_groups: Callable[[Split], list[Group]] | None
     _unit: Unit
     _client_block: ClientBlock | None
+    _sensitivities: dict[str, Sensitivity]
     _records_by_split: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
     _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
 
@@ -604,144 +628,142 @@ class Batch:
     def _rows(self) -> int:
         return len(self._counts["train"])
 
-    def lower_grad_y(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
+    def lower_grad_y(self, x: Value, y: Value) -> Value:
         """∇_y g, (b, q)."""
-        return self._term("lower_grad_y", x, y, None, times)
+        return self._term("lower_grad_y", x, y, None)
 
-    def lower_hvp(self, x: Value, y: Value, along: Value, times: float | Array = 1.0) -> Value:
+    def lower_hvp(self, x: Value, y: Value, along: Value) -> Value:
         """∇²_yy g · along, (b, q)."""
-        return self._term("lower_hvp", x, y, along, times)
+        return self._term("lower_hvp", x, y, along)
 
-    def lower_jvp(self, x: Value, y: Value, along: Value, times: float | Array = 1.0) -> Value:
+    def lower_jvp(self, x: Value, y: Value, along: Value) -> Value:
         """∇²_xy g · along, (b, p)."""
-        return self._term("lower_jvp", x, y, along, times)
+        return self._term("lower_jvp", x, y, along)
 
-    def upper_grad_y(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
+    def upper_grad_y(self, x: Value, y: Value) -> Value:
         """∇_y f, (b, q)."""
-        return self._term("upper_grad_y", x, y, None, times)
+        return self._term("upper_grad_y", x, y, None)
 
-    def upper_grad_x(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
+    def upper_grad_x(self, x: Value, y: Value) -> Value:
         """∇_x f, (b, p)."""
-        return self._term("upper_grad_x", x, y, None, times)
+        return self._term("upper_grad_x", x, y, None)
 
-    def lower_hessian(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
+    def lower_hessian(self, x: Value, y: Value) -> Value:
         """∇²_yy g, (b, q·q), row by row."""
-        return self._matrix("lower_hessian", x, y, None, times)
+        return self._matrix("lower_hessian", x, y, None)
 
-    def lower_jacobian(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
+    def lower_jacobian(self, x: Value, y: Value) -> Value:
         """∇²_xy g, (b, p·q), row by row."""
-        return self._matrix("lower_jacobian", x, y, None, times)
+        return self._matrix("lower_jacobian", x, y, None)
 
-    def lower_hessian_product(self, x: Value, y: Value, matrix: Value, times: float | Array = 1.0) -> Value:
+    def lower_hessian_product(self, x: Value, y: Value, matrix: Value) -> Value:
         """∇²_yy g · Z for Z of shape (b, q·p), row by row."""
-        return self._matrix("lower_hessian_product", x, y, matrix, times)
+        return self._matrix("lower_hessian_product", x, y, matrix)
 
-    def _term(self, term: str, x: Value, y: Value, along: Value | None, times: float | Array) -> Value:
-        problem: Any = self._problem
-        if not isinstance(times, float):
-            self._check_times(times)
-        split: Split | None = problem.reads_records.get(term)
-        hidden = any(isinstance(v, Bounded) for v in (x, y, along))
-        at = [_plain_value(v) for v in (x, y)]
+    def directions(self, x: Value, y: Value, z: Value) -> Directions:
+        """All five terms at (x, y, z)."""
+        private = any(isinstance(v, Bounded) for v in (x, y, z))
+        points = [_plain_value(v) for v in (x, y, z)]
+        public = (*self._problem.regulariser(*points), None, public_part(self._problem, "upper_grad_x", *points))
+        means = self._means(TERMS, *points)
+        return Directions(
+            *(self._bounded(t, base, means.get(t), private, points) for t, base in zip(TERMS, public, strict=True))
+        )
+
+    def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
+        private = any(isinstance(v, Bounded) for v in (x, y, along))
         # Any vector will do where no product with one is wanted.
-        z = at[1] if along is None else _plain_value(along)
-        public = public_part(problem, term, at[0], at[1], z)
-        base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape) if public is None else public
-        groups = self._equally_clipped(split, times) if split is not None and self._make_groups is not None else []
-        # Of large weights even zeros take long.
-        single = len(groups) == 1 and isinstance(groups[0][0], slice)
-        mean = np.empty(base.shape) if single else np.zeros(base.shape)
-        if split is not None and self._client_block is not None:
-            for row, (records, rate) in enumerate(self._records(split)):
-                # What one record contributes must not depend on who else is drawn (docs/proofs/27).
-                block = replace(self._client_block, clip=self._clip.divide(_of_row(times, row)))
-                question = ClippedSum(term, at[0][row], at[1][row], z[row], rate)
-                mean[row] = block.clipped_sum(question, records) / (rate * self._counts[split][row])
-        elif groups:
-            for rows, stack, clip in groups:
-                some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
-                if single:
-                    mean = getattr(some, term)
-                else:
-                    mean[rows] = getattr(some, term)
-        elif split is not None:
-            for row, (records, _) in enumerate(self._records(split)):
-                # In the place of the other kind, of which nothing is wanted, the same.
-                clip = self._clip.divide(_of_row(times, row))
-                terms = problem.terms(at[0][row], at[1][row], z[row], records, records, clip, (term,))
-                mean[row] = getattr(terms, term)
-        return self._bounded(term, split, base, mean, hidden, times)
+        points = [_plain_value(v) for v in (x, y, y if along is None else along)]
+        public = public_part(self._problem, term, *points)
+        return self._bounded(term, public, self._means((term,), *points).get(term), private, points)
 
-    def _equally_clipped(self, split: Split, times: float | Array) -> list[tuple[NDArray[np.int64] | slice, Any, Clip]]:
-        """Groups of agents with equally many records, and with one factor: rows, records and their clip."""
-        if isinstance(times, float):
-            clip = self._clip if times == 1.0 else self._clip.divide(times)
-            return [(rows, stack, clip) for rows, stack, _ in self._groups(split)]
-        out: list[tuple[NDArray[np.int64] | slice, Any, Clip]] = []
-        for rows, stack, _ in self._groups(split):
-            each = np.broadcast_to(np.asarray(times, dtype=np.float64).reshape(-1), (self._rows,))[rows]
-            numbers = np.arange(self._rows)[rows]
-            for factor in np.unique(each):
-                chosen = np.flatnonzero(each == factor)
-                some = type(stack)(*(column[chosen] for column in stack))
-                out.append((numbers[chosen], some, self._clip.divide(float(factor))))
-        return out
+    def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
+        """Clipped means over records: term → (b, ·), of those that read any."""
+        problem: Any = self._problem
+        means: dict[str, Array] = {}
+        for split in SPLITS:
+            wanted = tuple(term for term in terms if problem.reads_records.get(term) == split)
+            if not wanted:
+                continue
+            groups = [] if self._make_groups is None else self._groups(split)
+            if len(groups) == 1 and isinstance(groups[0].rows, slice):
+                # Of large weights even zeros take long.
+                every = problem.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
+                means |= {term: getattr(every, term) for term in wanted}
+                continue
+            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in wanted}
+            for rows, stack, _ in groups:
+                some = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                for term in wanted:
+                    means[term][rows] = getattr(some, term)
+            for row, (records, rate) in enumerate([] if groups else self._records(split)):
+                for term, mean in self._row_means(wanted, (x[row], y[row], z[row]), records, rate, row):
+                    means[term][row] = mean
+        return means
 
-    def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None, times: float | Array) -> Value:
-        if not isinstance(times, float):
-            self._check_times(times)
+    def _row_means(
+        self, terms: tuple[str, ...], point: tuple[Array, Array, Array], records: Any, rate: float, row: int
+    ) -> Iterator[tuple[str, Array]]:
+        if self._client_block is None:
+            # In the place of the other split, of which nothing is wanted, the same.
+            every = self._problem.terms(*point, records, records, self._clip, terms)
+            yield from ((term, getattr(every, term)) for term in terms)
+            return
+        for term in terms:
+            # What one record contributes must not depend on who else is drawn (docs/proofs/27).
+            total = self._client_block.clipped_sum(ClippedSum(term, *point, rate), records)
+            yield term, total / (rate * self._counts[self._problem.reads_records[term]][row])
+
+    def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
         if self._client_block is not None:
             raise ValueError("no matrix is taken over a Poisson sample")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
-        hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
-        at = [_plain_value(v) for v in (x, y)]
+        private = any(isinstance(v, Bounded) for v in (x, y, matrix))
+        points = [_plain_value(v) for v in (x, y)]
         z = None if matrix is None else _plain_value(matrix).reshape(self._rows, problem.q, problem.p)
         exact = getattr(
-            regulariser_matrices(problem, at[0], at[1], z), name.removeprefix("lower_hessian_").removeprefix("lower_")
+            regulariser_matrices(problem, points[0], points[1], z),
+            name.removeprefix("lower_hessian_").removeprefix("lower_"),
         )
-        mean = np.zeros_like(exact)
-        if split is not None:
+        mean = None if split is None else np.zeros_like(exact).reshape(self._rows, -1)
+        if split is not None and mean is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 along = None if z is None else z[row]
-                clip = self._clip.divide(_of_row(times, row))
-                mean[row] = problem.matrices(at[0][row], at[1][row], along, records, clip, (name,))[name]
-        flat = (self._rows, -1)
-        return self._bounded(name, split, exact.reshape(flat), mean.reshape(flat), hidden, times)
+                every = problem.matrices(points[0][row], points[1][row], along, records, self._clip, (name,))
+                mean[row] = every[name].reshape(-1)
+        return self._bounded(name, exact.reshape(self._rows, -1), mean, private, points)
 
     def _bounded(
-        self, term: str, split: Split | None, base: Array, mean: Array, hidden: bool, times: float | Array
+        self, term: str, public: Array | None, mean: Array | None, private: bool, points: Sequence[Array]
     ) -> Value:
-        if not isinstance(times, float) or times != 1.0:
-            base, mean = times * base, times * mean
-        if hidden:
-            nothing_proven = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
-            private = base + mean
-            return Bounded(np.zeros_like(private), private, dict.fromkeys(SPLITS, nothing_proven), self._clip.norm)
-        if split is None:
-            return base
-        rates = np.ones(self._rows)
-        if self._draw_number is not None and self._draw_number != MIXED:
-            # As the sampler of the records states them.
-            if self._make_groups is None:
-                rates = np.array([rate for _, rate in self._records(split)])
-            else:
-                for rows, _, some in self._groups(split):
-                    rates[rows] = some
-        clip = self._clip.bound(CLIP_OF_TERM[term])
-        if self._client_block is not None:
-            drawing = np.array([rate for _, rate in self._records(split)])
-            moved = self._unit.sampled_sensitivity(clip, self._counts[split], base.shape[1], drawing)
-            sampled = Sensitivity(moved, rates, self._draw_number, self._unit.sampling)
-            return Bounded(base, mean, {split: sampled}, self._clip.norm)
-        sensitivity = mean_sensitivity(clip, self._counts[split], base.shape[1], rates, self._draw_number, self._unit)
-        return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
+        """A public part and a mean over records, with the sensitivity of the mean."""
+        if public is None:
+            public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
+        if private:
+            unbounded = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
+            value = public if mean is None else public + mean
+            return Bounded(np.zeros_like(value), value, dict.fromkeys(SPLITS, unbounded), self._clip.norm)
+        if mean is None:
+            return public
+        split = self._problem.reads_records[MATRICES.get(term, term)]
+        if term not in self._sensitivities:
+            self._sensitivities[term] = self._sensitivity(term, split, mean.shape[1])
+        return Bounded(public, mean, {split: self._sensitivities[term]}, self._clip.norm)
 
-    def _check_times(self, times: Any) -> None:
-        """Refuse a factor that is not public, or not one for each agent."""
-        if isinstance(times, Bounded):
-            raise TypeError("times depends on records; a factor of every contribution is public")
-        if np.shape(times) not in ((), (self._rows, 1)):
-            raise ValueError(f"times has the shape {np.shape(times)}, wanted one number or one each, ({self._rows}, 1)")
+    def _sensitivity(self, term: str, split: Split, width: int) -> Sensitivity:
+        clip, counts = self._clip.bound(CLIP_OF_TERM[term]), self._counts[split]
+        rates = np.ones(self._rows)
+        if self._draw_number is not None and self._make_groups is not None:
+            # As the sampler of the records states them.
+            for group in self._groups(split):
+                rates[group.rows] = group.rates
+        elif self._draw_number is not None:
+            rates = np.array([rate for _, rate in self._records(split)])
+        amplified = np.ones(self._rows) if self._draw_number == MIXED else rates
+        if self._client_block is not None:
+            moved = self._unit.sampled_sensitivity(clip, counts, width, rates)
+            return Sensitivity(moved, amplified, self._draw_number, self._unit.sampling)
+        return mean_sensitivity(clip, counts, width, amplified, self._draw_number, self._unit)
 
     def _groups(self, split: Split) -> list[Group]:
         """All rows, drawn once."""
@@ -770,10 +792,6 @@ def mean_sensitivity(
         unit: what two data sets differ in.
     """
     return Sensitivity(unit.sensitivity(bound, used, width), unit.rate(rates), drawn)
-
-
-def _of_row(times: float | Array, row: int) -> float:
-    return times if isinstance(times, float) else float(np.asarray(times).reshape(-1)[row if np.size(times) > 1 else 0])
 
 
 def _plain_value(value: Value) -> Array:

@@ -33,7 +33,7 @@ semi-definite (Joseph's form). Read backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is
 μ² for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
 
 All this is in real arithmetic. What float64 adds is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) +
-rint(N s/g)), on the grid g of `mechanisms.gaussian`. With z the same but for the last rounding,
+rint(N s/g)), on the grid g of `mechanisms`. With z the same but for the last rounding,
 z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rounded to the grid, and what an observer O sees is a function of
 the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs from what real
 arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:

@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
-from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
-from decentral_dp.privacy.mechanisms.time_factors import (
+from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, Unnoised, Workspace, add_public, mechanism_of, noise_of
+from decentral_dp.privacy.pair_noise import PairDraws
+from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
+from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.schedules import Points, factor_at
+from decentral_dp.privacy.time_factors import (
     Past,
     TimeFactor,
     carried_noise,
@@ -37,10 +39,6 @@ from decentral_dp.privacy.mechanisms.time_factors import (
     empty_past,
     next_past,
 )
-from decentral_dp.privacy.pair_noise import PairDraws
-from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
-from decentral_dp.privacy.recorder import Recorder, assemble
-from decentral_dp.privacy.schedules import Points, factor_at
 from decentral_dp.user_code import UserCodeError
 
 # Why a plain array costs nothing, whatever was computed on the way to it.

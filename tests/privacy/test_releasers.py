@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.support.release_cost_oracle import grid
 
 ROOT = seeded_root(5, b"test")
@@ -152,33 +152,3 @@ def test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid() -> None:
     for agent in range(agents):
         alone = released(0.25, 0.25, [agent])
         assert all(np.array_equal(alone[c][0], some[c][agent]) for c in "yz")
-
-
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_public_part_is_added_after_the_noise(kind: str) -> None:
-    """With |public| = 1e10, rounding the sum would coarsen the noise to 2^-19; the integers drawn must not change."""
-    query = np.random.default_rng(4).normal(size=(3, 50))
-    near = mechanism(kind, 3, scale=1e-3).release(1, {"y": bounded(query, kind)})["y"]
-    far = mechanism(kind, 3, scale=1e-3).release(1, {"y": bounded(query, kind, np.full((3, 50), 1e10))})["y"]
-    assert np.array_equal(far, near + 1e10)
-
-
-@pytest.mark.parametrize("alike", [True, False])
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_rounds_that_are_prepared_together_release_what_each_does_alone(kind: str, alike: bool) -> None:
-    """Scales and grids of many rounds are formed at once: beyond their last, back again, and at a wide release, too."""
-    agents, widths = 3, {"x": 2, "y": 5000, "z": 7}
-    uneven = np.ones(agents) if alike else np.array([1.0, 3.0, 0.1])
-
-    def fresh() -> ScheduledReleaser:
-        schedules = {c: NoiseSchedule(k * uneven, 0.1 * k * uneven) for k, c in enumerate(widths, 1)}
-        return ScheduledReleaser(kind, schedules, Streams(ROOT, "noise", np.arange(agents)), releases_per_round=2)
-
-    draw, kept = np.random.default_rng(1), fresh()
-    for index in [*range(1, 12), 126, 127, 128, 129, 260, 5]:
-        channels = ["x", "z"] if index % 2 else ["x", "y"]
-        values = {c: bounded(draw.normal(size=(agents, widths[c])), kind) for c in channels}
-        together, alone = kept.release(index, values), fresh().release(index, values)
-        for channel in channels:
-            np.testing.assert_array_equal(together[channel], alone[channel])
-        np.testing.assert_array_equal(together.concatenate(), np.concatenate(list(alone.values()), axis=1))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from decentral_dp import topology
+from decentral_dp.auditing.network_gossip import Messages, NetworkBudget, certified_epsilon, pairwise, rounding
 from decentral_dp.auditing.network_view import prepare
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.network import Messages, NetworkBudget, certified_epsilon, pairwise, rounding
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.release_cost_oracle import grid

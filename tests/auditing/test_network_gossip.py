@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import topology
+from decentral_dp.auditing.network_gossip import pairwise
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.network import pairwise
 from tests.support.network_pairs_oracle import Case, worst_written_out, written_out
 
 GRAPHS: dict[str, tuple[str, int, dict[str, Any], Any]] = {
@@ -170,45 +170,6 @@ def test_planted_bugs_are_seen_by_the_comparison() -> None:
     assert max(abs(a / u - 1.0) for a, u in zip(aware, unaware, strict=True)) > 0.01
 
 
-def test_a_step_before_gossip_is_another_linear_system() -> None:
-    """A_t = diag(k_t)(I + W), against three rounds written out in blocks."""
-    case, rounds = draw("barbell-like", 2), 3
-    m = len(case.mixing)
-    share = np.random.default_rng(3).uniform(0.2, 1.0, (rounds, m))
-    parts = [part[:rounds] for part in case[1:4]]
-    found = pairwise(case.mixing, 0.0 * parts[0], *parts[1:], [[0], [1, 5]], share=share)
-    for row, members in enumerate(found.observers):
-        out = [i for i in range(m) if i not in members]
-        seen = [j for j in out if any(case.mixing[i, j] != 0.0 for i in members)]
-        steps = [share[t][:, None] * (np.eye(m) + case.mixing) for t in range(rounds)]
-        for victim in out:
-            push = np.eye(m)[victim]
-            one, two, three = (push * parts[1][t, victim] for t in range(rounds))
-            sensitivity = np.concatenate([one, steps[1] @ one + two, steps[2] @ (steps[1] @ one + two) + three])
-            noise = [np.diag(parts[2][t] ** 2 * np.isin(range(m), out)) for t in range(rounds)]
-            zero, big = np.zeros((m, m)), np.eye(3 * m)
-            first = np.block(
-                [[np.eye(m), zero, zero], [steps[1], np.eye(m), zero], [steps[2] @ steps[1], steps[2], np.eye(m)]]
-            )
-            spread = (
-                first @ np.block([[noise[0], zero, zero], [zero, noise[1], zero], [zero, zero, noise[2]]]) @ first.T
-            )
-            rows = big[[t * m + j for t in range(rounds) for j in seen]]
-            gap = rows @ sensitivity
-            wanted = np.sqrt(gap @ np.linalg.solve(rows @ spread @ rows.T, gap))
-            assert found.mu[row, victim] == pytest.approx(wanted, rel=1e-9)
-
-
-def test_sparse_mixing_and_one_number_a_round_are_the_same() -> None:
-    built = topology.build_topology("ring", 6)
-    rounds = np.array([0.1, 0.2, 0.3])
-    ones = np.ones((3, 6))
-    sparse = pairwise(built.mixing, rounds, ones, ones)
-    dense = pairwise(built.mixing.toarray(), rounds[:, None] * ones, ones, ones)
-    np.testing.assert_array_equal(sparse.mu, dense.mu)
-    assert sparse.observers == tuple((i,) for i in range(6))
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -239,10 +200,3 @@ def test_noise_that_spans_more_than_float64_is_refused() -> None:
         pairwise(path, np.zeros(3), np.ones((3, 3)), noise, [[0]])
     noise[:2, 2] = 1e4
     assert np.isfinite(pairwise(path, np.zeros(3), np.ones((3, 3)), noise, [[0]]).mu[0, 1:]).all()
-
-
-def test_too_many_observers_are_refused_and_one_is_priced() -> None:
-    built, ones = topology.build_topology("ring", 400), np.ones((200, 400))
-    with pytest.raises(InputError, match=r"400 observers among 400 agents over 200 rounds .* name fewer observers"):
-        pairwise(built.mixing, np.zeros(200), ones, ones)
-    assert pairwise(built.mixing, np.zeros(3), ones[:3], ones[:3], [[0]]).mu.shape == (1, 400)

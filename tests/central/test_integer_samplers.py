@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from decentral_dp.privacy.mechanisms import integer_samplers
-from decentral_dp.privacy.mechanisms.integer_samplers import Weights
+from decentral_dp.central import integer_samplers
+from decentral_dp.central.integer_samplers import Weights
 from tests.support.exact_laws import exponential, rejected
 
 RATES = st.fractions(min_value=0, max_value=200, max_denominator=10**12)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import toeplitz
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.time_factors import (
+from decentral_dp.privacy.time_factors import (
     TimeFactor,
     banded_square_root,
     carried_noise,
@@ -34,15 +33,6 @@ def inverse_of(factor: TimeFactor, rounds: int) -> Any:
     return np.array(rows)
 
 
-def test_row_sums_are_those_of_the_inverse_of_the_recursion() -> None:
-    factor = banded_square_root(T, 6)
-    matrix = np.linalg.inv(inverse_of(factor, T))
-    assert matrix == pytest.approx(np.tril(toeplitz(matrix[:, 0])), abs=1e-12)
-    exact = np.abs(matrix).sum(axis=1)
-    assert factor.row_sums == pytest.approx(exact, rel=1e-12)
-    assert (factor.row_sums >= exact * (1.0 - 1e-13)).all()
-
-
 def test_square_roots_have_their_published_coefficients() -> None:
     """Kalinin & Lampert 2024: binom(2k, k)/4^k; two of them are the running sums."""
     coefficients = np.array([comb(2 * k, k) / 4.0**k for k in range(T)])
@@ -58,15 +48,6 @@ def error(factor: TimeFactor, rounds: int) -> float:
     inverse = inverse_of(factor, rounds)
     added = np.sqrt(np.square(np.tril(np.ones((rounds, rounds))) @ inverse).sum() / rounds)
     return float(added * np.linalg.norm(np.linalg.inv(inverse)[:, 0]))
-
-
-def test_a_square_root_beats_fresh_noise_for_records_read_once() -> None:
-    rounds = 128
-    fresh = error(banded_square_root(rounds, 1), rounds)
-    assert fresh == pytest.approx(np.sqrt((rounds + 1) / 2), rel=1e-12)
-    root = error(banded_square_root(rounds, rounds), rounds)
-    assert root < error(banded_square_root(rounds, 16), rounds) < 0.6 * fresh
-    assert root < 0.35 * fresh
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3, 5, 12])
@@ -121,11 +102,6 @@ def test_rounds_that_are_known_are_charged_what_their_reads_show(signed: bool, f
             assert largest == pytest.approx(spent, rel=1e-9)
 
 
-def test_the_past_is_short() -> None:
-    past = empty_past(banded_square_root(1000, 6), (3, 2))
-    assert len(past.draws) + len(past.noises) <= 6
-
-
 @pytest.mark.parametrize("inverse", [np.ones((2, 3)), np.ones((2, 2)), 2.0 * np.eye(2)])
 def test_inverses_that_are_not_causal_are_refused(inverse: Any) -> None:
     with pytest.raises(InputError, match="ones on its diagonal"):
@@ -177,15 +153,3 @@ def test_batches_that_take_turns_gain_nothing_by_factors(case: str) -> None:
         near = minimize(over, start, method="Nelder-Mead", options={"maxfev": 4000, "adaptive": True}).x
         found = min(found, float(np.exp(minimize(over, near, method="Powell", options={"maxiter": 40}).fun)))
     assert least * (1.0 - 1e-9) <= found <= most
-
-
-@pytest.mark.parametrize(("apart", "wanted"), [(2, 1.13), (5, 1.42), (10, 1.83)])
-def test_a_band_that_reads_in_turn_errs_more_than_fresh_noise_of_all(apart: int, wanted: float) -> None:
-    """Mean square of all running sums at one price, over that of all records in every round."""
-    rounds = 100
-    errors = []
-    for band in (2, 4, 8, 16, apart, 2 * apart):
-        factor = banded_square_root(rounds, band, apart=apart)
-        left = np.cumsum(inverse_of(factor, rounds), axis=0)
-        errors.append(apart**2 * np.square(factor.row_sums).sum() * np.square(left).sum() / rounds)
-    assert min(errors) / (rounds * (rounds + 1) / 2.0) == pytest.approx(wanted, abs=0.01)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from decentral_dp.privacy.accounting import neighbour_price
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, step_factor
-from decentral_dp.privacy.accounting.network import pairwise
+from decentral_dp.auditing import network_training
+from decentral_dp.auditing.network_gossip import pairwise
+from decentral_dp.auditing.network_training import Coupled, step_factor
 
 
 def neighbour_mu(coupled: Coupled, victim: int, moved: Any) -> float:
     """One victim's."""
     everybody = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
-    return float(neighbour_price.neighbour_mu(coupled, [victim], everybody)[0])
+    return float(network_training.neighbour_mu(coupled, [victim], everybody)[0])
 
 
 def metropolis(graph: nx.Graph) -> Any:
@@ -74,19 +74,6 @@ def test_numbers_of_paths_stars_and_rings(case: str) -> None:
     mixed, observer, victim, moved, wanted, linear = CASES[case]
     assert neighbour_mu(watched(mixed, observer, len(moved)), victim, moved) == pytest.approx(wanted, abs=6e-7)
     assert linear_mu(mixed, observer, victim, moved) == pytest.approx(linear, abs=6e-7)
-
-
-@pytest.mark.parametrize(
-    ("step", "factor", "wanted"),
-    [
-        *((None, factor, wanted) for factor, wanted in ((1.05, 3.822), (1.1, 4.898), (1.5, 7.612), (2.0, 8.944))),
-        *((step, None, wanted) for step, wanted in ((0.01, 1.824), (0.05, 2.048), (0.1, 2.348), (0.5, 4.310))),
-    ],
-)
-def test_a_factor_above_one_costs_with_the_distance(step: float | None, factor: float | None, wanted: float) -> None:
-    """Of any smooth loss, and of convex ones that are clipped."""
-    found = float(step_factor(1.0, step, 1.0, 0.0, scalar=False)) if step is not None else factor
-    assert neighbour_mu(watched(RING, 0, 100, float(found or 0.0)), 8, always(100)) == pytest.approx(wanted, abs=6e-4)
 
 
 def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
@@ -331,15 +318,6 @@ def test_no_jacobian_exceeds_the_factor_and_some_reach_it(moved: float, known: f
     assert np.linalg.norm(jacobian, 2, axis=(1, 2)).max() == pytest.approx(float(bound), rel=1e-6)
     # One plus the step is what holds of any loss; it is far above.
     assert float(bound) < 1.0 + moved
-
-
-def test_a_scalar_gradient_keeps_steps_from_pulling_apart() -> None:
-    assert step_factor(1.0, 2.0, 1.0, 0.0, scalar=True) == pytest.approx(1.0)
-    assert step_factor(1.0, 3.0, 1.0, 0.0, scalar=True) == pytest.approx(2.0)
-    assert step_factor(1.0, 1.0, 1.0, 0.25, scalar=True) == pytest.approx(0.75)
-    assert step_factor(np.array([0.5, 1.0]), 1.0, 1.0, 0.0, scalar=True).tolist() == pytest.approx([0.5, 1.0])
-    # A batch three times as large as what it is divided by, at ηL = 2.
-    assert step_factor(1.0, 6.0, 1.0, 0.0, scalar=True) == pytest.approx(5.0)
 
 
 def test_what_float64_adds_is_added() -> None:

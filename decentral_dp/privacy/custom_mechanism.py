@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import accumulate
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,16 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.privacy.mechanisms import MECHANISMS
-from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import CostUnit, DominatingPair, Sampling, Unnoised
+from decentral_dp.privacy.mechanisms import (
+    MECHANISMS,
+    CostUnit,
+    DominatingPair,
+    NoiseMechanism,
+    Unnoised,
+    broadcast,
+    power_of_two_grid,
+    price_limits,
+)
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -39,7 +45,7 @@ _TRIED_AGENTS, _TRIED_KEYS, _TRIED_WIDTH = 20, ((1, 0), (2, 0), (1, 1)), 64
 
 
 @dataclass(frozen=True)
-class OutsideMechanism:
+class OutsideMechanism(NoiseMechanism):
     """A user's mechanism among the others. Make one by `register_outside`.
 
     definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
@@ -50,37 +56,21 @@ class OutsideMechanism:
     description: str
     norm: Norm
     unit: CostUnit
+    pure: bool
+    dominating_pair: DominatingPair
     deviation: float
     options: str
     source: str = field(default="", compare=False)
     # Not compared: a class that came back from another process is another class.
     definition: Any = field(default=None, compare=False, repr=False)
 
-    charged = adds_noise = proven = True
-    columns_at_a_time = None
-
-    @property
-    def pure(self) -> bool:
-        return self.unit == "ε"
-
-    @property
-    def dominating_pair(self) -> DominatingPair:
-        return _UNITS[self.unit]
-
-    @property
-    def amplified_by(self) -> tuple[Sampling, ...]:
-        return ()
-
-    def scale_of(self, deviation: Array) -> Array:
-        return np.asarray(deviation / self.deviation)
+    charged = proven = True
+    amplified_by = ()
 
     def grid(self, scale: Array | float, width: int) -> Array:
         if not hasattr(self.definition, "grid"):
             return power_of_two_grid(scale, _BITS)
         return _numbers(self.definition, "grid", np.asarray(scale, dtype=np.float64), width)
-
-    def rounds_at_random(self, width: int) -> bool:
-        return False
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
         """The author's price; the ends are the package's: 0 where nothing moves, +inf where nothing hides it.
@@ -98,23 +88,20 @@ class OutsideMechanism:
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         if not hasattr(self.definition, "float_slack"):
-            return no_slack(loss)
-        try:
-            epsilon, delta = self.definition.float_slack(loss, width)
-        except USER_ERRORS as error:
-            raise _refusal(self.definition, "float_slack", f"fails with {blame(error)}") from error
-        added = []
-        for part in (epsilon, delta):
-            numbers = np.asarray(part, dtype=np.float64)
-            # Written so that what is not a number fails, too.
-            if not (numbers >= 0.0).all() or numbers.shape not in ((), loss.shape):
-                wanted = "an ε and a δ of at least 0 for each price"
-                raise _refusal(self.definition, "float_slack", f"gave {_value_text(numbers)}, wanted {wanted}")
-            added.append(np.broadcast_to(numbers, loss.shape))
-        return added[0], added[1]
+            return np.zeros_like(loss), np.zeros_like(loss)
+        slack = _numbers(self.definition, "float_slack", loss, width)
+        # Written so that what is not a number fails, too.
+        if slack.shape != (2, *loss.shape) or not (slack >= 0.0).all():
+            wanted = "an ε and a δ of at least 0 for each price"
+            raise _refusal(self.definition, "float_slack", f"gave {_value_text(slack)}, wanted {wanted}")
+        return slack[0], slack[1]
 
     def sample(self, request: Unnoised) -> Array:
-        """(b, d) noised values in units of the grid. Raises UserCodeError where the sampler is not as it was tried."""
+        """Draw noised values in units of the grid, (b, d).
+
+        Raises:
+            UserCodeError: the sampler is not as it was tried.
+        """
         draws, query, grid, scale, widths = request[:5]
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
@@ -124,8 +111,8 @@ class OutsideMechanism:
             for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])
-                # Exact: the grid is a power of two.
                 try:
+                    # Exact: the grid is a power of two.
                     row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
@@ -148,7 +135,11 @@ class OutsideMechanism:
 
 # Attribute of a class, whether a value of it is one (None if there is none), and what it is.
 _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("name", lambda value: isinstance(value, str) and value.isidentifier(), 'a name such as "staircase"'),
+    (
+        "name",
+        lambda value: isinstance(value, str) and value.isidentifier() and value not in MECHANISMS,
+        'a name such as "staircase", none of the package\'s own',
+    ),
     ("norm", lambda value: value in ("l1", "l2"), 'norm = "l1" or "l2", in which its sensitivity is measured'),
     ("unit", lambda value: value in (None, *_UNITS), 'unit = "ε" (pure) or "μ" (a Gaussian pair)'),
     (
@@ -168,24 +159,19 @@ def register_outside(author: Any) -> OutsideMechanism:
 
     Raises InputError: for what the class lacks, and for a price that cannot be one.
     """
-    if isinstance(author, FunctionType):
-        wanted = "a frozen dataclass with cost and sample"
-        raise InputError(f"privacy.mechanism: {author.__name__} is a function; wanted {wanted}. Name one.")
-    name = getattr(author, "name", None)
-    if name in MECHANISMS:
-        raise InputError(
-            f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}. Take another."
-        )
     for attribute, is_one, what in _ATTRIBUTES:
         if not is_one(getattr(author, attribute, None)):
             got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
             raise InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}. Add it to the class.")
+    unit: CostUnit = getattr(author, "unit", None) or "ε"
     options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
     mechanism = OutsideMechanism(
         author.name,
-        str(getattr(author, "description", f"{name} noise")),
+        str(getattr(author, "description", f"{author.name} noise")),
         author.norm,
-        getattr(author, "unit", "ε"),
+        unit,
+        unit == "ε",
+        _UNITS[unit],
         float(author.deviation),
         ", ".join(options),
         digest_of(author),
@@ -259,10 +245,7 @@ def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
 def _numbers(author: Any, method: str, *args: Any) -> Array:
     try:
         with np.errstate(all="ignore"):
-            numbers = np.asarray(getattr(author, method)(*args))
-            if np.iscomplexobj(numbers):
-                raise TypeError("complex numbers, where real ones are wanted")
-            return numbers.astype(np.float64)
+            return np.asarray(getattr(author, method)(*args)).astype(np.float64, casting="same_kind")
     except InputError:
         raise
     except USER_ERRORS as error:
