@@ -27,8 +27,7 @@ from decentral_dp.central.sensitivities import (
     minimiser_sensitivity,
     score_oscillation,
 )
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import ProblemConstants, box_width
+from decentral_dp.constants import Family, ProblemConstants, box_width
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import Placed, Problem, Terms
@@ -478,7 +477,7 @@ def search(
         InputError: there is no such target.
 
     Example:
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(2), radius=1.0)
         >>> space = SearchSpace(family, n_features=2, radius=1.0, low=-np.ones(2), high=np.ones(2))

@@ -1,10 +1,10 @@
-"""What is known of an algorithm beside its code: the entry at the end of its module, from which the registry is built.
+"""The entry of an algorithm, at the end of its module: its name, whom to cite, and what no field of its class can say.
 
-Keys, types, defaults and descriptions are those of the fields (`options`); the entry says what no field can.
+Keys, types, defaults and descriptions are those of the fields (`options`).
 
-The entry of a class from outside the package is worked out from what it implements. A gossip algorithm has `channels`;
-a coordinator's has `QUERIES`, or `queries`; it is for minimax problems where it says `solves = "minimax"`, or asks for
-terms that only those have. Each states what it releases (`declared`), or plans it itself (`protocol`).
+The entry of a custom class is derived from what it implements. A gossip algorithm has `channels`; a coordinator's has
+`QUERIES`, or `queries`; it is for minimax problems if it has `solves = "minimax"`, or asks for terms that only those
+have. Each states what it releases, or plans it itself (`plans`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,110 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import declared
+from decentral_dp.algorithms import plans
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import AnyAlgorithm
-from decentral_dp.algorithms.references import Citation
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import reason
+
+# Letters of names that BibTeX writes otherwise.
+_ACCENTS = {"á": "\\'a", "é": "\\'e", "í": "\\'i", "ó": "\\'o", "ú": "\\'u", "ö": '\\"o', "ü": '\\"u'}
+
+
+class Work(NamedTuple):
+    """A publication.
+
+    key: of BibTeX. authors: as in BibTeX, "Chen, Ziqin and Wang, Yongqiang". venue: as a sentence names it, with its
+    year, "ICML 2024, PMLR 235"; of a preprint its number, if known. booktitle: of proceedings, and other fields.
+    """
+
+    key: str
+    authors: str
+    title: str
+    year: int
+    venue: str = ""
+    booktitle: str = ""
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def text(self) -> str:
+        """One line: who, what, where and when."""
+        *before, last = [_initials(name) for name in self.authors.split(" and ")]
+        et_al = last == "others"
+        names = f"{', '.join(before)} et al." if et_al else f"{', '.join(before)} and {last}" if before else last
+        where = [self.venue] if self.venue else []
+        when = [] if str(self.year) in self.venue else [str(self.year)]
+        return f"{', '.join([names, self.title, *where, *when])}."
+
+    @property
+    def bibtex(self) -> str:
+        """The same for BibTeX."""
+        kind = "inproceedings" if self.booktitle else "misc"
+        fields = {"title": self.title, "author": "".join(_ACCENTS.get(letter, letter) for letter in self.authors)}
+        fields |= {"booktitle": self.booktitle} if self.booktitle else {"note": self.venue} if self.venue else {}
+        fields |= {**self.fields, "year": str(self.year)}
+        width = max(len(name) for name in fields)
+        lines = (f"  {name:{width}} = {{{value}}}" for name, value in fields.items())
+        wrapped = (textwrap.fill(line, 110, subsequent_indent=" " * (width + 6)) for line in lines)
+        return f"@{kind}{{" + ",\n".join([self.key, *wrapped]) + "\n}"
+
+
+class Citation(NamedTuple):
+    """What an algorithm owes to a work.
+
+    Args:
+        part: of the work, as it is listed, "Algorithm 3, corrected".
+        key: of the publication in works.toml.
+    """
+
+    part: str
+    key: str
+
+    @property
+    def work(self) -> Work:
+        """The publication."""
+        return works()[self.key]
+
+
+@cache
+def works() -> Mapping[str, Work]:
+    """Key of BibTeX → the publication, of works.toml.
+
+    Example:
+        >>> works()["abadi2016deep"].year
+        2016
+    """
+    tables = tomllib.loads(Path(__file__).with_name("works.toml").read_text(encoding="utf-8"))
+    known = {key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()}
+    return {key: Work(key, **known[key], fields=further) for key, further in tables.items()}
+
+
+def _initials(name: str) -> str:
+    """ "Bai, Er-Wei" → "E.-W. Bai"."""
+    last, _, first = name.partition(", ")
+    each = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
+    return " ".join([*each, last])
+
+
+NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
+# Minimax problems in a scenario, for the examples of `show`.
+AUC = {
+    "problem": '"auc_maximisation"',
+    "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
+    "clip": "clip.x = 1.0",
+}
+
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 
@@ -47,7 +138,7 @@ class Rules(NamedTuple):
     trust: str = "gossip or a server, agents trust nobody"
     graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
-    complete: Callable[..., AnyAlgorithm] = declared.DeclaredGossip
+    complete: Callable[..., AnyAlgorithm] = plans.DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
     unscored_note: str = ""
@@ -195,7 +286,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         raise InputError(f"algorithm.kind: {fault}")
     setting: Setting = "gossip"
     if trusted:
-        terms = declared.stated_terms(algorithm)
+        terms = plans.stated_terms(algorithm)
         solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
         is_minimax = getattr(algorithm, "solves", solved) == "minimax"
         setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
@@ -220,7 +311,7 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
         return f"{kind} lacks {missing}. Fix: add it."
     if plans:
         return ""
-    if term := declared.unknown_term(algorithm):
+    if term := plans.unknown_term(algorithm):
         known = ", ".join((*TERMS, *MINIMAX_TERMS))
         return f"{kind} states the term {term!r}, and no problem has it. Fix: take one of {known}."
     if not trusted and not {"x", "y"} <= set(algorithm.channels):

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from decentral_dp.algorithms.declared import Derived
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.entry import (
+    AUC,
+    NOISED,
+    Citation,
+    Entry,
+)
 from decentral_dp.algorithms.options import (
     internal,
     inverse_iterations,
@@ -18,20 +22,8 @@ from decentral_dp.algorithms.options import (
     neumann_terms,
     option,
 )
-from decentral_dp.algorithms.protocol import (
-    Algorithm,
-    Channel,
-    Planned,
-    Public,
-    StepSize,
-    check_message,
-)
-from decentral_dp.algorithms.references import (
-    AUC,
-    NOISED,
-    Citation,
-)
-from decentral_dp.algorithms.sensitivity_rules import (
+from decentral_dp.algorithms.plans import (
+    Derived,
     Use,
     fading,
     free_release,
@@ -42,6 +34,14 @@ from decentral_dp.algorithms.sensitivity_rules import (
     plan_release,
     plan_tracker,
     reads,
+)
+from decentral_dp.algorithms.protocol import (
+    Algorithm,
+    Channel,
+    Planned,
+    Public,
+    StepSize,
+    check_message,
 )
 from decentral_dp.bounded import (
     CHANNELS,

@@ -54,8 +54,7 @@ from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_m
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names

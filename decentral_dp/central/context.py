@@ -12,8 +12,7 @@ import numpy as np
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip, clip_factors

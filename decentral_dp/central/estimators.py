@@ -19,7 +19,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.shared import (
+from decentral_dp.estimators import (
     NAMES,
     SIMULATED,
     FitCost,

@@ -38,7 +38,7 @@ from decentral_dp.central.context import Domain
 from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, score_unit
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.problem_constants import round_up
+from decentral_dp.constants import round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights

@@ -22,7 +22,7 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most

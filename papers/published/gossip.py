@@ -14,9 +14,9 @@ from decentral_dp.algorithms.gossip import (
     bsa,
     dsbo_jhip,
     gbdsbo,
+    inner_loops,
     ldp_dsbo,
     ma_dsbo,
-    neumann,
     single_level,
     spdb,
     vrdsbo,
@@ -244,7 +244,7 @@ class PublishedLdpDsbo(dp.Algorithm):
 
 
 # Whatever private states meet sooner or later.
-_TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
+_TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 
 
 @final

@@ -17,7 +17,7 @@ FILE = '''"""Nothing yet."""
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.references import Citation
+from decentral_dp.algorithms.entry import Citation
 
 
 class Mine(LdpDsbo):

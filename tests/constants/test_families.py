@@ -18,23 +18,29 @@ from decentral_dp.central.sensitivities import (
     penalty_smoothness,
     smoothness,
 )
-from decentral_dp.constants.families import Family, family_of, worst_case
-from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import (
+    Family,
+    ProblemConstants,
+    SquaredLoss,
+    family_of,
+    logistic_loss,
+    softmax_loss,
+    worst_case,
+)
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
 from tests.support.hypergradients import true_hypergradient
 from tests.support.paper_bounds import penalty_distance
 

@@ -13,19 +13,18 @@ from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, family_of
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from papers.counterexamples import TARGETS, NeighbourPair, SearchSpace, minimiser, search
 from papers.published.bilevel import published_lipschitz
 from tests.support.constant_search import search_all, search_constants

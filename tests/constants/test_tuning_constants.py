@@ -17,9 +17,8 @@ from scipy.optimize import minimize
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, plan_program, project, release_plan
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.constants import family_of, logistic_loss
+from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
 from tests.support import tuner_oracle as oracle
 
 LOSSES = ("logistic", "squared")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.algorithms.sensitivity_rules import fading
+from decentral_dp.algorithms.plans import fading
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.schedules import StepSize
 from papers.published.lipschitz import LipschitzConstants

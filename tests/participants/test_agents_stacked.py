@@ -15,10 +15,12 @@ from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
+    biased_regularisation,
+)
 from decentral_dp.problems.protocol import TERMS, Placed, Stacked, as_stacked
 from decentral_dp.problems.records import take
 

@@ -28,13 +28,12 @@ _NOISE = "tests/simulation/test_common_noise.py"
 _MACHINES = "tests/simulation/folder/test_journal_machines.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
 _LOSSES = "tests/engines/test_ray_losses.py"
-_TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
+_TRAINING = "tests/problems/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _APART = (
-    "tests/problems/training/test_problem.py::"
-    "test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
+    "tests/problems/test_training.py::test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
 )
-_CENTRED = "tests/problems/training/test_problem.py::test_one_replaced_record_moves"
+_CENTRED = "tests/problems/test_training.py::test_one_replaced_record_moves"
 _ADAPTIVELY = "tests/algorithms/gossip/test_single_level.py::TestDpDsgdAdaptively"
 _CENTRING = "tests/algorithms/gossip/test_centring.py"
 
@@ -125,7 +124,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Attributes, files and texts --------------------------------------------------------------------------------------
     Mutation(
         "class shares among the attributes of a classifier",
-        "estimators/decentralised.py",
+        "estimators.py",
         '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n',
         '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n'
         "        self.class_prior_ = np.bincount(codes) / len(codes)\n",
@@ -164,7 +163,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "choco that continues from its noiseless value",
-        "algorithms/gossip/choco.py",
+        "algorithms/gossip/single_level.py",
         "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
         "combined = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
         (_NETWORK_ROWS,),
@@ -178,7 +177,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of features over the records that are not 0",
-        "problems/training/problem.py",
+        "problems/training.py",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
@@ -781,7 +780,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a plan that amplifies what is kept",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)",
         "rate[split] = np.broadcast_to(drawn, shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
@@ -869,14 +868,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the dearest use of a release for their sum",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "            bound += step\n",
         "            bound = np.maximum(bound, step)\n",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
         "a memory that fades too fast",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound",
         "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * now) + bound",
         (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
@@ -1082,7 +1081,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "groups whose weighed slopes differ by one bound, not two",
-        "constants/families.py",
+        "constants.py",
         "d_hxy=2.0 * slope * g",
         "d_hxy=slope * g",
         ("tests/constants/test_refute.py::test_no_constant_is_broken_and_many_are_reached[groups]",),
@@ -1798,10 +1797,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "probabilities that ignore the clip",
-        "problems/training/problem.py",
+        "problems/training.py",
         "np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))",
         "np.log(np.clip(share, 1.0, 1.0))",
-        ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
+        ("tests/problems/test_training.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
         "a norm of a network's gradient without its first parameters",
@@ -1833,17 +1832,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of features that are not clipped",
-        "problems/training/problem.py",
+        "problems/training.py",
         "clipped_row_sums(records.features, clip.x, clip.norm)",
         "clipped_row_sums(records.features, np.inf, clip.norm)",
         (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
     ),
     Mutation(
         "a centre that is taken off gradients after they were clipped",
-        "problems/training/problem.py",
+        "problems/training.py",
         "0.0, x if self.p else None",
         "0.0, None",
-        ("tests/problems/training/test_problem.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
+        ("tests/problems/test_training.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
     ),
     Mutation(
         "half the price of a mean of features",
@@ -1906,9 +1905,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "mixtures of a value before noise",
-        "algorithms/gossip/choco.py",
-        "(1.0 - dataset.neighbour_weight) * released.y",
-        "(1.0 - dataset.neighbour_weight) * s.y",
+        "algorithms/gossip/single_level.py",
+        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y",
         (f"{_WHOLE}::test_no_neighbour_in_a_network_exceeds_the_plan_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1934,7 +1933,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "every round planned with the clip of the first one",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "public.clip.bounds(CLIP_OF_TERM[use.term], use.t)",
         "public.clip.bounds(CLIP_OF_TERM[use.term], 0 * use.t)",
         (
@@ -2146,7 +2145,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an error of scikit-learn with rows of X",
-        "estimators/shared.py",
+        "estimators.py",
         """    line = text.partition("\\n")[0]
 """,
         """    line = text

@@ -21,7 +21,7 @@ from typing import Annotated
 from typing_extensions import Doc
 from decentral_dp.files.tables import Positive
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.bilevel.linear import Ridge
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 
 

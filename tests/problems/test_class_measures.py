@@ -14,13 +14,11 @@ import decentral_dp
 from decentral_dp.bounded import Array
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, SoftmaxHyperparameter
 from decentral_dp.problems.bilevel.meta_learning import MetaLearning, Tasks
 from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES, measure_classes
-from decentral_dp.problems.training.losses import CrossEntropy, Logistic
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Logistic, Training
 
 RNG = np.random.default_rng(3)
 ROWS, D = 3, 4

@@ -7,10 +7,12 @@ from scipy.optimize import root
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import lower_level
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
+    biased_regularisation,
+)
 from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, join_alike, mean_losses, mean_term, solve_lower
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.problems.bilevel.means import MeanRecords
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.lower_level import join_alike
 from decentral_dp.problems.protocol import MATRICES
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate, count_records, stacked_by_count

@@ -7,9 +7,7 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.models.linear_terms import clip_coefficients, clip_columns, feature_norms
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 
 D = 3

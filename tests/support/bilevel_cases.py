@@ -12,19 +12,19 @@ from decentral_dp.bounded import Array
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import BILEVEL, ProblemFacts
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.losses import from_losses
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.recordwise import recordwise
 from decentral_dp.problems.protocol import Placed
 
 CLASSES, SIGNS = (0.0, 1.0, 2.0), (-1.0, 1.0)

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series
 
 
 class BsaState(NamedTuple):

@@ -58,7 +58,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
+from decentral_dp.algorithms.gossip.inner_loops import NestedLoops
 from decentral_dp.bounded import transpose, unproven
 
 

@@ -43,8 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.gossip.neumann import U_TERMS
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, NestedLoops
 
 D_TERMS = ("upper_grad_y", "lower_hvp")
 

@@ -28,6 +28,17 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     that an agent holds is protected (privacy.unit = "agent") they are taken without noise from c to y_K, and
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}) is the release of the round, as in DP-FedAvg.
 
+`choco` (CHOCO-SGD: gossip on replicas ŷ_i of agent i that compressed differences move)
+    q_i = Q(ỹ_{i,t} − ŷ_i) is sent,     ŷ_i ← ŷ_i + q_i
+    c_{i,t} = ỹ_{i,t} + γ Σ_j w_ij (ŷ_j − ŷ_i),     y_{i,t+1} = c_{i,t} − λ_t ∇_y g_i(x, c_{i,t})
+    with Q the quantiser and γ the consensus step of `topology.compression`. The first line and c are the exchange
+    itself: any algorithm mixes to this c where messages are compressed. Noise comes first, then compression: q, ŷ and c
+    are functions of released values, and cost nothing. Without noise it converges as decentralised SGD does, if γ is
+    small enough for Q. With noise the differences are mostly noise, of which each keeps a part for later rounds.
+`alone`, `central` (DP-SGD without a network: what collaboration and trust are worth)
+    `dp_dsgd` of agents without edges, and of one agent, a server that all agents trust, that has all records. A record
+    moves a release of `central` by λ_t·2C/N_t with N_t the records of all agents. Both account every step.
+
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
 
@@ -36,7 +47,9 @@ differ. One agent runs gradient descent.
 
 References: Chen & Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed
 Convergence Accuracy", ICML 2024, Appendix G.3; X. Lian et al., "Can Decentralized Algorithms Outperform Centralized
-Algorithms?", NeurIPS 2017 (decentralised SGD); Q. Tang, F. Shpilevskiy, M. Lécuyer, "DP-AdamBC: Your DP-Adam Is
+Algorithms?", NeurIPS 2017 (decentralised SGD); A. Koloskova, S. Stich, M. Jaggi, "Decentralized Stochastic Optimization
+and Gossip Algorithms with Compressed Communication", ICML 2019, Algorithm 2; M. Abadi et al., "Deep Learning with
+Differential Privacy", CCS 2016 (DP-SGD); Q. Tang, F. Shpilevskiy, M. Lécuyer, "DP-AdamBC: Your DP-Adam Is
 Actually DP-SGD (Unless You Apply Bias Correction)", AAAI 2024; X. Chen, B. Karimi, W. Zhao, P. Li, "On the Convergence
 of Decentralized Adaptive Gradient Methods", ACML 2022 (second moments of each agent's own, and where they settle).
 """
@@ -86,6 +99,15 @@ class LdpSingleLevel(OneLevel):
         y = self.own_value(released.y, s.y)
         mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
+
+
+class Choco(OneLevel):
+    """Decentralised SGD on compressed differences with error feedback (CHOCO-SGD; Koloskova, Stich & Jaggi, 2019)."""
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
+        released, neighbour_sum = yield dp.Gossip(y=s.y)
+        combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
+        return OneLevelState(s.x, combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
 
 class DpDsgdState(NamedTuple):
@@ -262,11 +284,23 @@ class DpDsgd(OneLevel):
         return (1.0 - share) * step, second
 
 
+class Alone(DpDsgd):
+    """Every agent by itself, without messages: DP-SGD on its own records."""
+
+
+class Central(DpDsgd):
+    """A server that all agents trust with their records: DP-SGD on the pooled records, noise once."""
+
+
+_DP_SGD = (dp.Citation("DP-SGD", "abadi2016deep"),)
 ENTRIES = (
     dp.Entry(
         "ldp_single_level",
         LdpSingleLevel,
         (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", "chen2024locally"),),
     ),
+    dp.Entry("choco", Choco, (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),)),
     dp.Entry("dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),)),
+    dp.Entry("alone", Alone, _DP_SGD, network="isolated"),
+    dp.Entry("central", Central, _DP_SGD, network="pooled"),
 )

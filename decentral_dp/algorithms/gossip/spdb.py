@@ -3,7 +3,7 @@
     min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
 
 The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
-neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.gossip.neumann`),
+neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`gossip.inner_loops`),
 round t of agent i runs
 
     λ_i <- λ_i + ρ'_t Σ_j w_ij (x_i − x_j)                                             λ_i = 0 at the start
@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class SpdbState(NamedTuple):

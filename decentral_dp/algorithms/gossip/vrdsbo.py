@@ -1,7 +1,7 @@
 """VRDSBO (also VRDBO): variance-reduced estimates of local hypergradients, and gradient tracking of both levels.
 
 With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, G_i(x, y; B) agent i's own
-hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.gossip.neumann`) of b terms, and
+hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.gossip.inner_loops`) of b terms, and
 κ_t = max(0, 1 − α η_t²), κ_0 = 0, round t of agent i runs, with one fresh batch B_t for everything,
 
     U_t = κ_t (U_{t−1} − G_i(x_{t−1}, y_{t−1}; B_t)) + G_i(x_t, y_t; B_t)              U_{−1} = 0
@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class VrdsboState(NamedTuple):

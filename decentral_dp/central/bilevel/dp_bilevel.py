@@ -43,8 +43,7 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import lower_solvers
 from decentral_dp.central.sensitivities import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import Family, worst_case
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, worst_case
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CHANGE, Changed
 

@@ -46,7 +46,7 @@ from decentral_dp.models.devices import check_device, is_of_device, shared, tens
 from decentral_dp.models.linear_terms import as_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
-from decentral_dp.problems.bilevel.softmax import class_shares
+from decentral_dp.problems.bilevel.linear import class_shares
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, term_shapes
 from decentral_dp.user_code import USER_ERRORS
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.topology import Topology

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
+from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob as Job

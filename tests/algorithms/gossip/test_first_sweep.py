@@ -11,14 +11,14 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Steepening
 
 MAIN = "ring_breast_cancer"

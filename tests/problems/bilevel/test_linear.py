@@ -7,9 +7,7 @@ import pytest
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 
 D = 4
 PROBLEMS = {

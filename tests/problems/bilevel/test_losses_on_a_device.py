@@ -263,7 +263,7 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
 
 AUTHORS = """
 from dataclasses import dataclass
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 
 @dataclass(frozen=True)
 class There(Quadratic):

@@ -3,11 +3,14 @@
 import numpy as np
 
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Pull
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Pull,
+    Quadratic,
+    SoftmaxHyperparameter,
+    biased_regularisation,
+    ridge_hyperparameter,
+)
 from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient

@@ -12,8 +12,7 @@ import pytest
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Squared, TrainingLoss
-from decentral_dp.problems.training.problem import Examples, Training
+from decentral_dp.problems.training import CrossEntropy, Examples, Huber, Logistic, Squared, Training, TrainingLoss
 
 # Records have features times the gain of a model.
 D, N, AGENTS, BOUND, GAIN = 5, 9, 4, 0.3, 0.5
