@@ -25,7 +25,8 @@ def _entries(setting: Setting) -> Iterator[Entry]:
 
 
 def _algorithms() -> dict[str, Entry]:
-    return {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
+    by_kind = [sorted(_entries(setting), key=lambda entry: entry.kind) for setting in get_args(Setting)]
+    return {entry.kind: entry for entries in by_kind for entry in entries}
 
 
 ALGORITHMS = annexes.Registry(_algorithms)

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import plans
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
+from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_term
 from decentral_dp.algorithms.protocol import AnyAlgorithm
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
@@ -138,7 +138,7 @@ class Rules(NamedTuple):
     trust: str = "gossip or a server, agents trust nobody"
     graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
-    complete: Callable[..., AnyAlgorithm] = plans.DeclaredGossip
+    complete: Callable[..., AnyAlgorithm] = DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
     unscored_note: str = ""
@@ -286,7 +286,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         raise InputError(f"algorithm.kind: {fault}")
     setting: Setting = "gossip"
     if trusted:
-        terms = plans.stated_terms(algorithm)
+        terms = stated_terms(algorithm)
         solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
         is_minimax = getattr(algorithm, "solves", solved) == "minimax"
         setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
@@ -311,7 +311,7 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
         return f"{kind} lacks {missing}. Fix: add it."
     if plans:
         return ""
-    if term := plans.unknown_term(algorithm):
+    if term := unknown_term(algorithm):
         known = ", ".join((*TERMS, *MINIMAX_TERMS))
         return f"{kind} states the term {term!r}, and no problem has it. Fix: take one of {known}."
     if not trusted and not {"x", "y"} <= set(algorithm.channels):

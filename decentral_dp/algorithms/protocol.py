@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,19 +139,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     def one_mean(self) -> bool:
         """Whether each release reads one sample, in one clipped mean: Poisson samples have a price."""
         return False
-
-    @property
-    def subtracts_variance(self) -> bool:
-        """Whether it subtracts `LocalDataset.noise_variance`, which is of noise that is fresh and an agent's own."""
-        return False
-
-    def for_unit(self, unit: Unit) -> Self:
-        """Return what runs where ε is for this unit: the algorithm itself, unless its rounds depend on it.
-
-        Args:
-            unit: what two data sets differ in.
-        """
-        return self
 
     def senders(self, network: Network) -> Iterator[Any] | None:
         """Who sends in round 0, 1, …, T, one round after the other; None where everybody always does.

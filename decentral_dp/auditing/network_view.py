@@ -591,7 +591,6 @@ def _underived(job: Any) -> tuple[str, str] | None:
         for key, is_there, what in (
             ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
             ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
-            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "late messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),

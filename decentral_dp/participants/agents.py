@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +39,9 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import (
@@ -173,9 +170,8 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
-        noise: Mapping[str, NoiseSchedule] | None = MappingProxyType({}),
     ) -> None:
-        self.agents, self._noise = agents, noise
+        self.agents = agents
         # Of agents that stand alone: nobody is their neighbour.
         self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
@@ -235,25 +231,6 @@ class LocalDataset:
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
         weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
         return start if weights is None else start + weights
-
-    def noise_variance(self, channel: str, t: int) -> Array:
-        """(m,) variance, which is public, of the noise on every coordinate of what each of all agents releases; or 0.
-
-        Args:
-            channel: of the releases.
-            t: their round.
-
-        Raises:
-            InputError: neighbours share noise, or it goes on from that of earlier rounds.
-        """
-        if self._noise is None:
-            raise InputError(
-                "privacy.correlation: noise_variance is of noise that is an agent's own and fresh, and here neighbours "
-                "share some, or it goes on in time. Leave it out, or take steps that need no variance."
-            )
-        schedule = self._noise.get(channel)
-        deviations = 0.0 if schedule is None else schedule.deviations(t)
-        return np.broadcast_to(np.square(deviations), (self.network.n_agents,))
 
     def within_steps(self, x: Value, step: float) -> Value:
         """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.

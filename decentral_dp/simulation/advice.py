@@ -45,7 +45,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         # What is clipped is all steps of an agent together, and no record.
         return {}
     values = outcome.last_snapshot.published

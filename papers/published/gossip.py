@@ -435,11 +435,10 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     heavy_ball: float = 0.0
     local_steps: int | None = None
-    adaptive: float = 0.0
     centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("heavy_ball", "local_steps", "adaptive", "centring"):
+        for key in ("heavy_ball", "local_steps", "centring"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 

@@ -298,25 +298,3 @@ def test_steps_without_noise_between_two_releases_protect_agents() -> None:
     assert plain[0]["scale"].equals(plain[1]["scale"])
     with pytest.raises(InputError, match="the sensitivity of channel 'y' is unbounded"):
         decentral_dp.build(content(epsilon=4.0), algorithm=Averaging(StepSize(0.5)))
-
-
-class Weighed(Sgd):
-    """Divides its steps by the variance of noise."""
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        after = yield from super().step(t, dataset, s)
-        variance = dataset.noise_variance("y", t)[dataset.agents, None]
-        return after._replace(y=s.y + (after.y - s.y) / (1.0 + variance))
-
-
-def test_a_variance_of_noise_that_neighbours_share_is_refused() -> None:
-    with pytest.raises(InputError, match="noise_variance is of noise that is an agent's own"):
-        decentral_dp.run(content(epsilon=4.0, correlation={"across": "pairwise"}), algorithm=Weighed(StepSize(0.5)))
-
-
-def test_a_variance_of_noise_that_goes_on_is_refused() -> None:
-    """Where programs of one's own are refused for other reasons, the records refuse this one too."""
-    correlation = {"in_time": 2}
-    job = decentral_dp.build(content(epsilon=4.0, correlation=correlation)).simulation()
-    with pytest.raises(InputError, match="or it goes on in time"):
-        job.nodes()[0].dataset.noise_variance("y", 1)

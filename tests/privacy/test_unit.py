@@ -326,7 +326,7 @@ def test_a_unit_changes_prices_and_no_message() -> None:
     [
         ({"unit": 3, "neighbours": "zero_out"}, "all", {}),
         ({"unit": "agent"}, {"kind": "minibatch", "batch": 4}, {"algorithm": {"local_steps": 3}}),
-        ({}, {"kind": "poisson", "rate": 0.25}, {"algorithm": {"local_steps": 2}}),
+        ({}, {"kind": "poisson", "rate": 0.25}, {}),
     ],
     ids=("group", "block", "coins"),
 )
@@ -365,10 +365,8 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
     run = decentral_dp.run(content({"unit": "agent"}), out=tmp_path / "run")
     with pytest.raises(InputError, match="this ε is for an agent"):
         infer_membership(tmp_path / "run")
-    local = {"algorithm.kind": "dp_dsgd", "algorithm.local_steps": 2}
-    for change in ({"privacy.neighbours": "zero_out"}, local):
-        with pytest.raises(InputError, match="is not derived"):
-            decentral_dp.network_view("network_view", set=change)
+    with pytest.raises(InputError, match="is not derived"):
+        decentral_dp.network_view("network_view", set={"privacy.neighbours": "zero_out"})
     assert run.result.status == "ok"
 
 
@@ -481,21 +479,20 @@ def test_steps_that_overflow_count_as_none_and_records_have_no_bound() -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=("all", "accumulate", "minibatch"))
-@pytest.mark.parametrize("keys", KEYS, ids=str)
+@pytest.mark.parametrize("keys", AGENTS, ids=str)
 def test_local_steps_are_recorded_as_planned(keys: Mapping[str, Any], stream: Any) -> None:
     if refused(keys, stream):
         return
     run = decentral_dp.run(content(keys, "dp_dsgd", stream, **LOCAL))
     job = run.simulation()
     assert run.records.same_releases(job.ledger)
-    c, agent = job.ledger.charged_channels[0], keys.get("unit") == "agent"
-    assert c.rounds.size == 4 * (1 if agent else 4)
-    if agent:
-        np.testing.assert_allclose(c.sensitivity["train"], CLIP if job.unit.zeroed else 2.0 * CLIP, rtol=1e-12)
-        assert (c.rate["train"] == 1.0).all()
+    c = job.ledger.charged_channels[0]
+    assert c.rounds.size == 4
+    np.testing.assert_allclose(c.sensitivity["train"], CLIP if job.unit.zeroed else 2.0 * CLIP, rtol=1e-12)
+    assert (c.rate["train"] == 1.0).all()
 
 
-@pytest.mark.parametrize("keys", [KEYS[0], *AGENTS], ids=str)
+@pytest.mark.parametrize("keys", AGENTS, ids=str)
 def test_local_steps_do_not_depend_on_hosting(keys: Mapping[str, Any]) -> None:
     drawn = {"kind": "minibatch", "batch": 4}
     runs = [decentral_dp.run(content(keys, "dp_dsgd", drawn, **LOCAL, run={"blocks": b})) for b in (1, 3)]

@@ -388,7 +388,6 @@ class GossipJob(PlannedJob):
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,
             unit=self.unit,
-            noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round = self.algorithm.releases_per_round
