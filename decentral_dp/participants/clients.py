@@ -13,7 +13,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, split_read, term_shapes
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, as_stacked, split_read, term_shapes
 from decentral_dp.problems.records import take
 
 Question = TypeVar("Question", contravariant=True)
@@ -107,7 +107,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
     def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
         """What each record adds, to the bit as if it were alone."""
-        at_once, n = in_closed_form(self.problem), len(batch[0])
+        at_once, n = as_stacked(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
             yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return

@@ -17,7 +17,7 @@ import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, as_stacked
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records, regulariser_matrices, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
@@ -56,7 +56,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
         return total
-    n, at_once = len(records[0]), in_closed_form(problem)
+    n, at_once = len(records[0]), as_stacked(problem)
     full = 0 if at_once is None else n // CHUNK
     if at_once is not None and full:
         # Full chunks stand in the stack that otherwise agents with equally many records stand in.
@@ -130,7 +130,7 @@ class Share(NamedTuple):
 
 def solved_quickly(problem: Problem, records: int) -> bool:
     """Whether an exact lower solution takes seconds at most, by public counts alone. records: of all agents' train."""
-    return in_closed_form(problem) is not None or problem.q * records <= MOST_NUMBERS
+    return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
 def join_alike(agents: Agents) -> list[Share]:
@@ -197,7 +197,7 @@ class LowerLevel(NamedTuple):
         q = self.problem.q
         if not np.isfinite(target).all():
             return np.full(q, np.nan)
-        if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
+        if q <= MOST_FORMED and as_stacked(self.problem) is not None:
             hessian = self.hessian(y)
             # Where it is singular to the last digit, or not finite, products may still do.
             with suppress(np.linalg.LinAlgError):

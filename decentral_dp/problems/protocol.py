@@ -442,8 +442,3 @@ def as_stacked(problem: Problem) -> Stacked | None:
         next((i for i, c in enumerate(order) if name in vars(c)), -1) for name in ("terms", "stacked_terms")
     )
     return problem if at_once <= terms else None
-
-
-def in_closed_form(problem: Problem) -> Stacked | None:
-    """What `as_stacked` gives, where its terms are formulas: not where they are derivatives that torch takes."""
-    return as_stacked(problem) if getattr(problem, "closed_form", True) else None

@@ -2245,31 +2245,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PairDraws(pairs, job.root, everybody, colluders[:0])",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
     ),
-    Mutation(
-        "agents stacked though their rows round by place",
-        "problems/bilevel/losses.py",
-        "most if self._are_apart(names, n, most) else 1",
-        "most",
-        (
-            "tests/problems/bilevel/test_losses_stacks.py::test_a_function_that_rounds_by_place_or_neighbour_is_called_for_one_agent",
-        ),
-    ),
-    Mutation(
-        "as many agents in a call as are hosted",
-        "problems/bilevel/losses.py",
-        "some = np.minimum(np.arange(first, first + together), g - 1)",
-        "some = np.arange(first, min(first + together, g))",
-        ("tests/problems/bilevel/test_losses_stacks.py::test_an_agent_alone_has_the_bits_that_it_has_among_others",),
-    ),
-    Mutation(
-        "a record that raises in a stack counts as the one in its place",
-        "problems/bilevel/losses.py",
-        "np.where(raised[:, :, None], np.nan, to_numpy(rows))",
-        "to_numpy(rows)",
-        (
-            "tests/problems/bilevel/test_losses_stacks.py::test_records_that_raise_count_as_zero_and_change_no_bit_of_others",
-        ),
-    ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",

@@ -128,7 +128,7 @@ def test_strengths_over_many_decades(spread):
     ],
     ids=lambda problem: type(problem).__name__,
 )
-def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkeypatch):
+def test_a_hessian_as_stacked_and_its_products_give_the_same(problem, monkeypatch):
     labels = [0.0, 1.0, 2.0] if isinstance(problem, SoftmaxHyperparameter) else [-1.0, 1.0]
     agents = prepared(problem, raw_agents(labels, 21))
     x = np.random.default_rng(22).normal(size=problem.p)
@@ -183,7 +183,7 @@ def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeyp
     x, y, z = rng.normal(size=(3, 4))
     terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
     stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
-    monkeypatch.setattr(lower_level, "in_closed_form", lambda _: None)
+    monkeypatch.setattr(lower_level, "as_stacked", lambda _: None)
     singles = [mean_term(problem, x, y, z, records, term) for term in terms]
     assert np.array_equal(stacks, singles)
     whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)
