@@ -60,9 +60,6 @@ class GossipConformance:
     longer: ClassVar[Mapping[str, Any]] = {}
     hosted: ClassVar[Sequence[str]] = ("crossed", "logistic_hyperparameter")
     blocks: ClassVar[Sequence[int]] = (1, 3)
-    planned_on: ClassVar[Sequence[str]] = ("crossed", "quadratic")
-    plans: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
-    unproven: ClassVar[bool] = True
     short: ClassVar[Sequence[Mapping[str, Any]]] = ()
     moved: ClassVar[Mapping[str, set[str]]]
     rounds: ClassVar[int] = 3
@@ -209,14 +206,6 @@ class GossipConformance:
             assert self.free(host) in (None, free)
             ends.append(outcome.last_snapshot.released)
         self.same_ends(ends)
-
-    @pytest.mark.parametrize("guarantee", ["none", "as_published", "certified"])
-    def test_steps_of_zero_and_short_loops_are_planned(self, guarantee: str, plan: Mapping[str, Any]) -> None:
-        for kind in self.planned_on:
-            infinite = self.unproven and guarantee != "certified"
-            job = self.made(kind, self.content(guarantee, algorithm=plan), priced=infinite)
-            assert finished(job).ledger.same_releases(job.ledger)
-            assert not infinite or np.isinf(job.budget.epsilon).all()
 
     # Adversaries ------------------------------------------------------------------------------------------------------
 

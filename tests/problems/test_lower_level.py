@@ -13,7 +13,7 @@ from decentral_dp.problems.bilevel.linear import (
     SoftmaxHyperparameter,
     biased_regularisation,
 )
-from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, join_alike, mean_losses, mean_term, solve_lower
+from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, mean_losses, mean_term, solve_lower
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
@@ -50,30 +50,6 @@ def test_quadratic_closed_forms(ridge):
     np.testing.assert_allclose(
         true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
     )
-
-
-def test_quadratic_solution_minimises_the_lower_level_by_least_squares():
-    """The same y*, from one stacked least-squares problem with weights 1/(m n_i)."""
-    problem = Quadratic(D, 0.3)
-    raw = raw_agents([-1.0, 0.5, 3.0], 3)
-    x = np.random.default_rng(4).normal(size=D)
-    weights = [np.sqrt(1 / (len(raw) * len(b))) for (_, b), _ in raw]
-    rows = [w * a for w, ((a, _), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * np.eye(D)]
-    targets = [w * b for w, ((_, b), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * x]
-    wanted = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets))[0]
-    np.testing.assert_allclose(closed_form(problem).lower_solution(x, prepared(problem, raw)), wanted, rtol=1e-9)
-
-
-def test_quadratic_optimum_is_below_everything_around_it():
-    problem = Quadratic(D, 0.8)
-    agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 7))
-    best = closed_form(problem).optimum(agents)
-    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
-    np.testing.assert_allclose(closed_form(problem).lower_solution(best.x, agents), best.y, rtol=1e-8)
-    assert best.value == pytest.approx(closed_form(problem).upper_value(best.x, agents))
-    rng = np.random.default_rng(8)
-    for step in (1e-3, 0.1, 3.0):
-        assert closed_form(problem).upper_value(best.x + step * rng.normal(size=D), agents) > best.value
 
 
 def naive_logistic_f(raw, x):
@@ -163,16 +139,6 @@ def test_a_diverged_upper_variable_gives_nan_and_no_error(value):
     x = np.zeros(D)
     x[1] = value
     assert np.isnan(true_hypergradient(problem, x, agents)).any()
-
-
-def test_joining_keeps_every_record_and_the_agents_weights():
-    problem = Quadratic(D)
-    agents = prepared(problem, raw_agents([-1.0, 0.5], 17))
-    shares = join_alike(agents)
-    assert sorted(round(s.weight * len(agents)) for s in shares) == [1, 1, 3]
-    assert sum(s.weight for s in shares) == pytest.approx(1.0)
-    assert sum(len(s.train.label) for s in shares) == sum(n for n, _ in COUNTS)
-    assert sum(len(s.validation.label) for s in shares) == sum(n for _, n in COUNTS)
 
 
 @pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])

@@ -110,15 +110,6 @@ def test_a_record_that_is_not_finite_counts_as_zero_and_is_counted():
     np.testing.assert_allclose(got["lower_hessian"], np.diag([0.5, 0.0, 0.0]))
 
 
-def test_curvature_of_a_record_that_is_surely_classified():
-    """1 − s is 4e-18, where s − s² would be 0 and the clip of it anything."""
-    problem = SoftmaxHyperparameter(1, (0.0, 1.0))
-    records = problem.prepare(np.array([[1.0]]), np.array([0.0]), "l1")
-    got = problem.matrices(np.zeros(1), np.array([40.0, 0.0]), None, records, Clip(), ["lower_hessian"])
-    small = math.exp(-40.0)
-    np.testing.assert_allclose(got["lower_hessian"], [[small, -small], [-small, small]], rtol=1e-12)
-
-
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize(("name", "wanted"), [(n, m) for n in PROBLEMS for m in there(n)])
 def test_adversarial_neighbours_come_near_the_bound(name, wanted, norm):

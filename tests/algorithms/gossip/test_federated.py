@@ -69,7 +69,6 @@ class TestFederated(GossipConformance):
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
-    planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"u"}, "validation": set()})
     bugs = (Half, Same)
@@ -82,7 +81,6 @@ class TestFederated(GossipConformance):
     # No paper prints another form.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
-    test_steps_of_zero_and_short_loops_are_planned = None
 
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)

@@ -14,7 +14,6 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.problems.bilevel.linear import (
     LogisticHyperparameter,
     SoftmaxHyperparameter,
-    biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
@@ -66,7 +65,3 @@ def test_the_largest_x_is_where_the_regulariser_curves_that_much(make: Callable[
         for e in np.eye(problem.q)
     ]
     assert np.linalg.eigvalsh(np.array(columns)).max() == pytest.approx(curvature, rel=1e-9)
-
-
-def test_where_x_leaves_the_curvature_there_is_no_bound() -> None:
-    assert biased_regularisation(3, (-1.0, 1.0)).largest_x(1e-9) == np.inf

@@ -68,7 +68,6 @@ class SingleLevel(GossipConformance):
     kind: type
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
-    planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
     # Nobody sends x.
@@ -145,13 +144,6 @@ def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
 
 
 # The ledger ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_missing_clip_is_refused() -> None:
-    content = base("dp_dsgd")
-    del content["privacy"]["clip"]
-    with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
-        made("quadratic", content)
 
 
 # The heavy ball -----------------------------------------------------------------------------------------------------
