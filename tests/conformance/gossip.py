@@ -47,7 +47,6 @@ def halved(planned: Mapping[str, Planned], *channels: str) -> dict[str, Planned]
 class GossipConformance:
     """table: the [algorithm] table. small: what jobs are made of. kinds: problems of the comparisons with the loop.
 
-    plans: changes of the table, each of which has to be planned; unproven: without a certificate, all cost ∞ to all.
     short: changes of the table to be compared with the loop too.
     moved: kind of record → the channels that one such record can move. bugs: subclasses whose plan is not their record.
     leaks: (subclass, kind of record) where something moves that counts as public.
@@ -82,14 +81,13 @@ class GossipConformance:
         cases: dict[str, Sequence[Any]] = {
             "kind": self.kinds,
             "host": self.hosted,
-            "plan": self.plans,
             "brief": self.short,
             "bug": self.bugs,
             "leak": self.leaks,
             "refusal": self.refused,
         }
         for name in cases.keys() & set(metafunc.fixturenames):
-            metafunc.parametrize(name, cases[name], ids=str if name in ("plan", "brief") else None)
+            metafunc.parametrize(name, cases[name], ids=str if name == "brief" else None)
 
     def content(
         self, guarantee: str = "certified", mechanism: str = "laplace", stream: Any = "all", **tables: Any
