@@ -6,7 +6,7 @@ Parameters are given at construction, `fit` trains, and results have names that 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
@@ -151,6 +151,7 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
         try:
             labels.astype(np.float64)
         except (TypeError, ValueError):
+            # numpy would quote the label.
             raise InputError("y holds text, expected numbers. Fix: use a classifier, or numbers.") from None
 
 
@@ -190,15 +191,8 @@ def encode_classes(
     return classes, np.asarray(match.argmax(axis=1))
 
 
-def refuse_others(estimator: str, others: Iterable[str]) -> None:
-    """Raises TypeError for arguments of `fit` that no private estimator takes."""
-    for name in others:
-        why = ": ε is computed for records that count alike" if name == "sample_weight" else ""
-        raise TypeError(f"{estimator}.fit takes no {name}{why}. Leave it out.")
-
-
 def seed_of(random_state: Any) -> int | None:
-    """The seed of the noise: None for a secret one. Raises InputError for what is no `random_state`.
+    """Return the seed of the noise: None for a secret one.
 
     Example:
         >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
@@ -210,8 +204,6 @@ def seed_of(random_state: Any) -> int | None:
         return int(random_state.randint(_SEEDS))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(_SEEDS))
-    if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
-        raise InputError(f"random_state: got {random_state!r}, but None or a whole number from 0 is wanted.")
     return int(random_state)
 
 
@@ -243,12 +235,6 @@ class _Decentralised(Private):
     ) -> TrainedModel:
         """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
         n, d = features.shape
-        if self.epsilon is None:
-            raise InputError("epsilon: got None, wanted a number above 0: the ε of all that an agent sends.")
-        if self.delta == 0:
-            raise InputError(
-                "delta: got 0, wanted a number above 0 and below 1, such as 1e-6: Gaussian noise has no pure ε."
-            )
         owner, owned = _owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(owned)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
@@ -388,7 +374,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
     classes: Sequence[Any] | None = None
 
-    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the classifier, privately.
 
         Args:
@@ -401,13 +387,11 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
         Raises:
             InputError: parameters that cannot be used, or labels that are no classes.
-            TypeError: other arguments, such as sample_weight.
 
         Warns:
             PrivacyWarning: classes were read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        refuse_others(type(self).__name__, others)
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
         self.classes_, codes = encode_classes(self.classes, labels)
@@ -470,7 +454,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     label_range: tuple[float, float] | None = None
     loss: Literal["squared", "huber"] = "squared"
 
-    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the regression, privately.
 
         Args:
@@ -483,13 +467,11 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
 
         Raises:
             InputError: parameters that cannot be used.
-            TypeError: other arguments, such as sample_weight.
 
         Warns:
             PrivacyWarning: the range of the labels was read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        refuse_others(type(self).__name__, others)
         features, labels = validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""

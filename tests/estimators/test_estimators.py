@@ -180,7 +180,6 @@ def test_networks_are_trained_with_planned_settings() -> None:
         {"model": "no_such"},
         {"data_range": (1, -1)},
         {"data_range": ([0, 0], [1, 1])},
-        {"random_state": -3},
         {"classes": ("no",)},
         {"classes": ("a", "b")},
     ],
