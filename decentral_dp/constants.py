@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import scipy
@@ -203,43 +203,6 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
     return round_up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
 
 
-class LossBounds(Protocol):
-    """Bounds of a convex loss for every record of a domain.
-
-    Args:
-        smoothness: sup ‖∇²l‖.
-        third: Lipschitz constant of ∇²l.
-        self_concordance: κ with ∇²l(y + v) ⪯ e^{κ‖v‖} ∇²l(y).
-    """
-
-    @property
-    def smoothness(self) -> float: ...
-
-    @property
-    def third(self) -> float: ...
-
-    @property
-    def self_concordance(self) -> float: ...
-
-    def gradient(self, norm: float) -> float:
-        """Bound ‖∇l‖ where ‖y‖ ≤ norm."""
-        ...
-
-    def loss_range(self, norm: float) -> float:
-        """Bound max l − min l where ‖y‖ ≤ norm."""
-        ...
-
-    def reach(self, weight: float, record_mass: float, norm: float) -> float:
-        """Bound ‖y − x₀‖ of minimisers, as at the top of this module.
-
-        Args:
-            weight: w.
-            record_mass: c.
-            norm: bound on ‖x₀‖.
-        """
-        ...
-
-
 class ClassLoss(NamedTuple):
     """The softmax loss of `classes` classes; with one row of weights instead of `classes`, the logistic loss of two.
 
@@ -369,6 +332,10 @@ class SquaredLoss(NamedTuple):
         most = self.radius * math.sqrt(record_mass)
         s = min(most, math.sqrt(weight))
         return self.label_bound * math.sqrt(record_mass) * s / (s * s + weight) + norm * most**2 / (most**2 + weight)
+
+
+# Bounds of a convex loss for every record of a domain.
+LossBounds: TypeAlias = ClassLoss | SquaredLoss
 
 
 def logistic_loss(radius: float) -> ClassLoss:

@@ -30,7 +30,7 @@ from decentral_dp.central.sensitivities import (
 from decentral_dp.constants import Family, ProblemConstants, box_width
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Placed, Problem, Terms
+from decentral_dp.problems.protocol import Problem, Terms
 from decentral_dp.problems.records import regulariser_matrices, take
 
 _UNCLIPPED = Clip("l2")
@@ -244,7 +244,7 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
 def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
     """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
     records = problem.prepare(features, labels, "l2")
-    if split == "validation" or not isinstance(problem, Placed):
+    if split == "validation" or not hasattr(problem, "place_records"):
         return records
     agents = int(getattr(problem, "agents", 1))
     shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]

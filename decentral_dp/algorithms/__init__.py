@@ -24,9 +24,10 @@ def _entries(setting: Setting) -> Iterator[Entry]:
             yield entry._replace(setting=setting)
 
 
-def _algorithms() -> dict[str, Entry]:
-    by_kind = [sorted(_entries(setting), key=lambda entry: entry.kind) for setting in get_args(Setting)]
-    return {entry.kind: entry for entries in by_kind for entry in entries}
-
-
-ALGORITHMS = annexes.Registry(_algorithms)
+ALGORITHMS = annexes.Registry(
+    lambda: {
+        entry.kind: entry
+        for setting in get_args(Setting)
+        for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
+    }
+)

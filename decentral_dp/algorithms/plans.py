@@ -260,33 +260,25 @@ class Derived(Algorithm, Protocol):
 
     def _series(self, factor: str | float, rounds: int) -> Array:
         """Compute (T,) the factor of each round: a step size, a number, or a function of t, by the attribute's name."""
-        name = type(self._author).__name__
-        if isinstance(factor, str) and not hasattr(self._author, factor):
-            raise InputError(
-                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none. "
-                "Name a field, or give a number."
-            )
-        value = getattr(self._author, factor) if isinstance(factor, str) else factor
         cause: BaseException | None = None
+        fault = "is negative or no finite number in some round"
         try:
+            value = getattr(self._author, factor) if isinstance(factor, str) else factor
             if hasattr(value, "series"):
-                numbers = list(value.series(rounds))
+                numbers = value.series(rounds)
             else:
                 numbers = [value(t) if callable(value) else value for t in range(rounds)]
-            out = np.array(numbers, dtype=np.float64).reshape(rounds)
+            out = np.array(list(numbers), dtype=np.float64).reshape(rounds)
+            if (np.isfinite(out) & (out >= 0.0)).all():
+                return out
         except InputError:
             raise
         except USER_ERRORS as error:
             fault, cause = f"fails with {blame(error)}", error
-        else:
-            sound = np.isfinite(out) & (out >= 0.0)
-            if sound.all():
-                return out
-            fault = f"gives {numbers[int(np.argmin(sound))]}"
         named = quoted(factor) if isinstance(factor, str) else repr(factor)
         raise InputError(
-            f"algorithm.kind: the factor {named} in RELEASES of {name} {fault}; wanted a step size, a finite number of "
-            "at least 0, or a method of t that returns it. Mend it."
+            f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {fault}. Fix: use a step "
+            "size, a number of at least 0, or the name of a field or of a method of t."
         ) from cause
 
 

@@ -44,17 +44,7 @@ from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.problems.protocol import (
-    CLIP_OF_TERM,
-    MATRICES,
-    TERMS,
-    Constrained,
-    Problem,
-    Started,
-    Steepening,
-    as_stacked,
-    public_part,
-)
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Problem, as_stacked, public_part
 from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
@@ -188,7 +178,7 @@ class LocalDataset:
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = as_stacked(problem)
         self._public_grad_x = getattr(problem, "public_grad_x", None)
-        self._steepening = problem if isinstance(problem, Steepening) else None
+        self._steepening = problem if hasattr(problem, "largest_x") else None
         self._reads = dict(problem.reads_records)
         reading: dict[Split, list[str]] = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
         self._terms_of = {k: terms for k, terms in reading.items() if terms}
@@ -229,7 +219,7 @@ class LocalDataset:
             (b, p) of x, else (b, q).
         """
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
-        weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
+        weights = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
         return start if weights is None else start + weights
 
     def within_steps(self, x: Value, step: float) -> Value:
@@ -250,7 +240,7 @@ class LocalDataset:
         """
         if isinstance(x, Bounded) or isinstance(y, Bounded):
             raise TypeError("what depends on records is not projected; release it first")
-        return self._problem.project(x, y) if isinstance(self._problem, Constrained) else (x, y)
+        return self._problem.project(x, y) if hasattr(self._problem, "project") else (x, y)
 
     def reads_records(self, channel: str) -> bool:
         """Whether any term that feeds this channel reads records."""

@@ -37,7 +37,7 @@ DIRECTED = ("lower_hvp", "lower_jvp")
 # Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
-# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), for problems that are `Changed`; it reads records wherever ∇²_xy l does.
+# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), of problems with `change`; it reads records wherever ∇²_xy l does.
 CHANGE = "lower_grad_x_change"
 
 # The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
@@ -96,8 +96,18 @@ class Problem(TwoVariables, Protocol):
 
     `reads_records` names, for every term that reads records, the split it reads; a term
     that is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of
-    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple. A class that
-    inherits classifies nothing and has no constants, unless it says so.
+    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple.
+
+    Optional members, all data-independent except `change` and `regression_scores`:
+
+        start                                variable → (d,) public start, added to the constants of the scenario
+        place_records(records, agent)        train records of an agent, with what their places add; places are public
+        largest_x(curvature)                 the largest coordinate of x at which ∇²_yy R has no larger eigenvalue
+        project(x, y)                        the nearest allowed points (b, p) and (b, q), row by row
+        public_grad_x(x, y)                  data-independent part of upper_grad_x (b, p), never clipped
+        change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), each record's clipped to clip.x
+        scores(x, y)                         metric → (b,)
+        regression_scores(x, y, records)     "rmse", in the unit of prepared labels, and "r2" (if labels vary) → (b,)
     """
 
     @property
@@ -229,44 +239,6 @@ class StackedProblem(Problem, Stacked, Protocol):
 
 
 @runtime_checkable
-class Placed(Protocol):
-    """A problem that reads who holds a train record, and at which place: both public, and the same for a neighbour."""
-
-    def place_records(self, records: Any, agent: int) -> Any:
-        """The train records of one agent, in their order, with whatever their places tell."""
-        ...
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A problem with numbers of its own that a reader wants to see."""
-
-    def scores(self, x: Array, y: Array) -> Mapping[str, Array]:
-        """Metric → its value for each row of x (b, p) and y (b, q), (b,)."""
-        ...
-
-
-@runtime_checkable
-class Predicting(Protocol):
-    """A problem that may predict numbers."""
-
-    def regression_scores(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
-        """Compare predictions with labels that are numbers.
-
-        Args:
-            x: (b, p).
-            y: (b, q).
-            records: N of them.
-
-        Returns:
-            "rmse", the root of the mean squared error in the unit of the prepared labels, and "r2", the share of their
-            variance that is explained, each (b,). No "r2" where all labels are equal; nothing where classes are
-            predicted.
-        """
-        ...
-
-
-@runtime_checkable
 class Predictor(Protocol):
     """A problem whose y is a model: it says of records that it has not seen which class they are of, or a number."""
 
@@ -308,27 +280,6 @@ class Classifying(Protocol):
             (N, c) probabilities of the classes, and (N,) the position of each record's class among them; of several
             tasks those of each, on its own records. Nothing where the problem has no probabilities.
         """
-        ...
-
-
-@runtime_checkable
-class Started(Protocol):
-    """A problem whose variables do not start at a constant. start: variable → (d,) public, data-independent vector."""
-
-    @property
-    def start(self) -> Mapping[str, Array]: ...
-
-
-@runtime_checkable
-class Constrained(Protocol):
-    """A problem whose variables lie in convex sets of its own, and whose ∇_x has a data-independent part."""
-
-    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The nearest allowed points, row by row: (b, p) and (b, q)."""
-        ...
-
-    def public_grad_x(self, x: Array, y: Array) -> Array:
-        """What is data-independent of upper_grad_x, which is never clipped; (b, p), as x."""
         ...
 
 
@@ -380,35 +331,6 @@ class PlannedTraining(Protocol):
 
     def null_record(self, records: Any) -> Any:
         """One record that contributes nothing to any query, of the kind of these."""
-        ...
-
-
-@runtime_checkable
-class Steepening(Protocol):
-    """A problem whose regulariser curves more the larger x is, whatever the records."""
-
-    def largest_x(self, curvature: float) -> float:
-        """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`; public."""
-        ...
-
-
-@runtime_checkable
-class Changed(Protocol):
-    """A problem whose ∇_x l reads records."""
-
-    def change(self, x: Array, y: Array, other: Array, train: Any, clip: Clip) -> Array:
-        """Average ∇_x l(x, y) − ∇_x l(x, other) over train records, each record's clipped.
-
-        Args:
-            x: (p,).
-            y: (q,).
-            other: (q,) the lower variable that is subtracted at.
-            train: the records.
-            clip: clip.x bounds each record's difference.
-
-        Returns:
-            (p,) the mean.
-        """
         ...
 
 

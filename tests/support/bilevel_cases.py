@@ -25,7 +25,6 @@ from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.meta_learning import MetaLearning
 from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.protocol import Placed
 
 CLASSES, SIGNS = (0.0, 1.0, 2.0), (-1.0, 1.0)
 
@@ -112,7 +111,7 @@ def raw_records(kind: str, d: int, rng: np.random.Generator, n: int) -> tuple[Ar
 def prepared(problem: Any, features: Array, labels: Array, norm: Any) -> Any:
     """Train records in their places."""
     records = problem.prepare(features, labels, norm)
-    return problem.place_records(records, 0) if isinstance(problem, Placed) else records
+    return problem.place_records(records, 0) if hasattr(problem, "place_records") else records
 
 
 def point_of(problem: Any, rng: np.random.Generator) -> tuple[Array, Array, Array]:

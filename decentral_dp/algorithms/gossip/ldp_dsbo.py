@@ -96,20 +96,21 @@ class LdpDsbo(dp.Algorithm):
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Sensitivities from public numbers only, by the formulas above."""
-        return {c: self._planned_bounded(c, public) for c in dp.CHANNELS}
-
-    def _planned_bounded(self, channel: str, public: dp.Public) -> dp.Planned:
-        index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
-        uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
-        # Earlier batches live on in a private state, so sampling amplifies nothing.
-        planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
-        if self.protocol == "released":
-            return planned
-        keep = 1.0 - public.neighbour_weight
-        sensitivity = {
-            k: dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k])) for k, d in planned.sensitivity.items()
-        }
-        return planned._replace(sensitivity=sensitivity, largest=dp.fading(planned.largest, keep))
+        index, keep, out = np.arange(1, public.rounds + 1), 1.0 - public.neighbour_weight, {}
+        for channel in dp.CHANNELS:
+            step = getattr(self, channel).series(public.rounds)
+            uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
+            # Earlier batches live on in a private state, so sampling amplifies nothing.
+            out[channel] = planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
+            if self.protocol == "private":
+                out[channel] = planned._replace(
+                    sensitivity={
+                        split: dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))
+                        for split, change in planned.sensitivity.items()
+                    },
+                    largest=dp.fading(planned.largest, keep),
+                )
+        return out
 
 
 def step_along(

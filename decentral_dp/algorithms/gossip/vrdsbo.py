@@ -105,7 +105,9 @@ class Vrdsbo(dp.Algorithm):
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - share * old_u, v - share * old_v
         else:
-            yield from self._no_series(dataset)
+            # As many releases instead of the second series.
+            for _ in range(self.inverse):
+                yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
         last_u, last_v = dataset.remembered_state(t, s.u), dataset.remembered_state(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - share) * last_u)
@@ -135,11 +137,6 @@ class Vrdsbo(dp.Algorithm):
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at one point, by b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
-
-    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
-        """As many releases in place of a series that is not needed."""
-        for _ in range(self.inverse):
-            yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {

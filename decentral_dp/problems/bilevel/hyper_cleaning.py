@@ -202,7 +202,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
 
-        As of `Scored.scores`: x (b, p), y (b, q) → (b,) each.
+        x (b, p), y (b, q) → (b,) each.
         """
         weight, bad = scipy.special.expit(x), self.corrupted_groups
         if bad.all() or not bad.any():

@@ -50,7 +50,7 @@ class Penalised(Protocol):
         return self.penalty.uppers(self.q)
 
     def largest_x(self, curvature: float) -> float:
-        """As of `Steepening`."""
+        """Return the largest x at which no eigenvalue of ∇²_yy R is above the curvature."""
         return self.penalty.largest_x(curvature)
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:

@@ -18,7 +18,6 @@ from decentral_dp.engines.protocol import AgentNode, Hosted, Receipts
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import ByAgent
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import AgentScorer
@@ -73,7 +72,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     train = ByAgent.from_shards(prepared, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
-        if isinstance(problem, Placed)
+        if hasattr(problem, "place_records")
         else train,
         "validation": ByAgent.from_shards(prepared, shards.validation),
     }

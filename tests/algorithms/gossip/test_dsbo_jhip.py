@@ -157,6 +157,7 @@ INNER, INVERSE = 2, 4
 class TestDsboJhip(TrackingConformance):
     table = ALGORITHM
     small = uneven.SMALL
+    kinds = hosted = tuple(PROBLEMS)
     tracked_on = ("all",)
     differs = "D at 5"
     seeds = 8

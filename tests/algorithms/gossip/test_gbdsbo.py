@@ -116,6 +116,7 @@ class Halved(Gbdsbo):
 class TestGbdsbo(GossipConformance):
     table = ALGORITHM
     small = uneven.SMALL
+    kinds = hosted = tuple(PROBLEMS)
     longer = MappingProxyType({"rounds": 5})
     # In one round with a step of zero nothing moves.
     rounds, seeds = 4, 8
