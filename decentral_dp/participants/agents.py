@@ -219,7 +219,7 @@ class LocalDataset:
             (b, p) of x, else (b, q).
         """
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
-        weights = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
+        weights: Array | None = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
         return start if weights is None else start + weights
 
     def within_steps(self, x: Value, step: float) -> Value:

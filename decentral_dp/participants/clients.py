@@ -127,8 +127,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         if query.term in MATRICES:
             return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
         if query.term == CHANGE:
-            changed, earlier = cast(Any, problem), cast(Array, query.along)
-            return n * changed.change(query.x, query.y, earlier, batch, clip)
+            total: Array = n * cast(Any, problem).change(query.x, query.y, query.along, batch, clip)
+            return total
         z = np.zeros(problem.q) if query.along is None else query.along
         none = take(batch, slice(0))
         lower = query.term.startswith("lower_")

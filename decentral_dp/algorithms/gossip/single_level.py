@@ -150,7 +150,7 @@ class DpDsgd(OneLevel):
             x = dataset.feature_mean()
         return DpDsgdState(x, y, combined)
 
-    def change(self, t: int, dataset: dp.LocalDataset, x: dp.Array, y: dp.Array) -> dp.Value:
+    def change(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Array) -> dp.Value:
         """Return the gradient step from (x, y), or the clipped sum of K local steps."""
         if self.local_steps is not None:
             return dataset.local_steps(t, x, y, self.local_steps, self.y(t))

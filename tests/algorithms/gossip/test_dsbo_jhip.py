@@ -22,7 +22,7 @@ from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracke
 from tests.support import uneven
 from tests.support.naive import built, finished, misheard
 from tests.support.replay import Noise
-from tests.support.uneven import Uneven, made, naive_mean, stationary
+from tests.support.uneven import PROBLEMS, Uneven, made, naive_mean, stationary
 
 ALGORITHM: dict[str, Any] = {
     "kind": "dsbo_jhip",

@@ -16,7 +16,7 @@ from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
 from tests.support.naive import STREAMS, finished, misheard
 from tests.support.replay import Noise, conversation
-from tests.support.uneven import made, naive_mean, stationary
+from tests.support.uneven import PROBLEMS, made, naive_mean, stationary
 
 ALGORITHM: dict[str, Any] = {
     "kind": "gbdsbo",
