@@ -472,7 +472,7 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
 
     releases_per_round, _series = 2, _series
 
-    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+    def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

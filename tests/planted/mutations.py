@@ -651,8 +651,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that forgets the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
-        "dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k]))",
-        "dp.fading(d, keep)",
+        "dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))",
+        "dp.fading(change, keep)",
         (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
     ),
     Mutation(
@@ -1252,8 +1252,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise of an average of agents told by the least of them",
         "simulation/jobs/settings.py",
-        "squares * repeated * own_square / averaged",
-        "squares * repeated / averaged",
+        "squares * own_square / averaged",
+        "squares / averaged",
         (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
     ),
     Mutation(

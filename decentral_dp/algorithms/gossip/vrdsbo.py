@@ -105,9 +105,7 @@ class Vrdsbo(dp.Algorithm):
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - share * old_u, v - share * old_v
         else:
-            # As many releases instead of the second series.
-            for _ in range(self.inverse):
-                yield dp.Gossip(v=dataset.public(0.0, dataset.q))
+            yield from self._skip_series(dataset)
 
         last_u, last_v = dataset.remembered_state(t, s.u), dataset.remembered_state(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - share) * last_u)
@@ -137,6 +135,11 @@ class Vrdsbo(dp.Algorithm):
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at one point, by b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
+
+    def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+        """Send b empty messages, so that every round has the same number of exchanges."""
+        for _ in range(self.inverse):
+            yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {
