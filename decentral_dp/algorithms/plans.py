@@ -37,9 +37,12 @@ from decentral_dp.user_code import USER_ERRORS, blame
 
 
 class Use(NamedTuple):
-    """A clipped mean that enters releases: its term, its factor in each release, and the round of its records.
+    """Clipped mean that enters R releases.
 
-    factor, t: (R,), R the number of releases.
+    Args:
+        term: of the mean.
+        factor: (R,) public factor in each release.
+        t: (R,) round whose records it reads.
     """
 
     term: str
@@ -48,13 +51,13 @@ class Use(NamedTuple):
 
 
 def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
-    """State the sensitivities of releases, each the sum of its uses.
+    """Compute the sensitivities of releases, each the sum of its uses.
 
     Args:
-        public: what is known before the run.
+        public: public numbers.
         index: (R,) of the releases.
         uses: clipped means that enter them.
-        kept: whether a batch outlives its first release, so that sampling amplifies nothing; default False.
+        kept: whether a batch is used after its first release, so that sampling gives no amplification; default False.
     """
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
@@ -76,10 +79,10 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
 
 
 def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
-    """State the sensitivities of releases that carry a clipped block of local steps each (`LocalDataset.local_steps`).
+    """Compute the sensitivities of releases of clipped sums of local steps (`LocalDataset.local_steps`).
 
     Args:
-        public: what is known before the run.
+        public: public numbers.
         index: (R,) of the releases.
         term: that the steps follow.
         t: (R,) the round of each block; default index − 1, of one release a round.
@@ -94,17 +97,17 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
-    """Plan a tracker: in every round it begins as one mean, and each later release moves it by another.
+    """Plan a tracker: in every round it begins as one mean, and each later release adds another.
 
     Args:
-        public: what is known before the run.
+        public: public numbers.
         releases_per_round: exchanges of a round.
         first: position from which on every exchange of a round sends it.
         begins: term of the mean that it is at `first`.
         sensitivity_to: term of the mean that moves it afterwards.
 
     Limits:
-        Where a term reads no record its releases are functions of released values, and not listed.
+        Releases of a term that reads no record are functions of released values, and not listed.
     """
     read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
     positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)
@@ -116,10 +119,10 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 
 
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
-    """How far a unit of this kind of records moves one use, and the use's largest norm: both (R, g)."""
+    """Return how far one unit moves a use, and the largest norm of the use: both (R, g)."""
     factor = np.abs(use.factor)[:, None]
     averaged = public.averaged_counts[split]
-    # Where every round averages as many records, one row stands for all.
+    # If every round averages equally many records, one row serves all.
     n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
     # 0 for a factor of 0 even where nothing is clipped.
     with np.errstate(invalid="ignore"):
@@ -133,12 +136,12 @@ def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Arra
 
 
 def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
-    """Whether any of the terms reads records of this kind."""
+    """Return whether any of the terms reads records of this split."""
     return any(_kind(public, term) == split for term in terms)
 
 
 def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
-    """Releases of a private state that meets records unclipped; met: (R,) whether it has by then."""
+    """Plan releases of a private state that reads records without clipping. met: (R,) whether it has read any."""
     shape = (index.size, public.neighbour_weight.size)
     bound = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
     ones = np.ones(shape)
@@ -151,13 +154,13 @@ def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
 
 
 def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
-    """Bound how far one record moves a value that is remembered un-noised, with gradients taken at released points.
+    """Bound how far one record moves a noiseless state, with gradients at released points.
 
         D_{t+1} = |keep_t| γ_t D_t + change_t,   D_0 = 0
 
     Args:
-        change: (T, g) how far one record moves the update of round t.
-        keep: the part that is remembered: (T, g), (T, 1), (g,) or one number.
+        change: (T, g) sensitivity of the update of round t.
+        keep: kept part of the state: (T, g), (T, 1), (g,) or one number.
         growth: γ_t, (T, g), 1 in exact arithmetic, what float64 adds (`memory_slack`); default 1.
 
     Returns:
@@ -181,12 +184,12 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
 
 
 def lag(series: Array) -> Array:
-    """The series (T, …) one step earlier: 0, s_1, …, s_{T−1}."""
+    """Shift the series (T, …) by one step: 0, s_1, …, s_{T−1}."""
     return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
 
 
 def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(index, t) of the exchanges at these positions of every round t, in order of release."""
+    """Return (index, t) of the exchanges at these positions of every round t, in order of release."""
     t = np.repeat(np.arange(rounds), len(positions))
     return t * releases_per_round + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
 
@@ -206,7 +209,7 @@ def _width(public: Public, term: str) -> int:
 
 @dataclass(frozen=True)
 class Wrapper(AnyAlgorithm):
-    """An algorithm around another one. program: the other, started from constants and the problem's own start."""
+    """Algorithm around another one, `program`, which starts from constants plus the start of the problem."""
 
     program: Any
 
@@ -220,14 +223,14 @@ class Wrapper(AnyAlgorithm):
 
 @dataclass(frozen=True)
 class Derived(Algorithm, Protocol):
-    """A gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, if others."""
+    """Gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, unless p or q."""
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
     WIDTHS: ClassVar[Mapping[str, int]] = {}
 
     @property
     def _author(self) -> Any:
-        """What states `RELEASES`, and has the factors that it names."""
+        """Object with `RELEASES` and the factors that it names."""
         return self
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
@@ -247,19 +250,19 @@ class Derived(Algorithm, Protocol):
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Release t + 1 carries the terms of round t, each times its factor."""
+        """Plan releases whose number t + 1 carries the terms of round t, each times its factor."""
         indices = np.arange(1, public.rounds + 1)
         out = {}
         for channel in self._sent_channels():
             terms = self._terms(channel)
             uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
-            # What no record moves is published at the end, and sent in every round where that is stated.
+            # A channel that reads no record is published at the end; listed in RELEASES, it is sent in every round.
             free = indices if channel in self._author.RELEASES else indices[-1:]
             out[channel] = plan_release(public, indices, uses) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, rounds: int) -> Array:
-        """Compute (T,) the factor of each round: a step size, a number, or a function of t, by the attribute's name."""
+        """Compute the factor of each round, (T,), from a number or the name of a step size or method of t."""
         cause: BaseException | None = None
         fault = "is negative or no finite number in some round"
         try:
@@ -284,7 +287,7 @@ class Derived(Algorithm, Protocol):
 
 @dataclass(frozen=True)
 class DeclaredGossip(Wrapper, Derived):
-    """A gossip algorithm from outside, with its plan derived."""
+    """Custom gossip algorithm with a derived plan."""
 
     @property
     def _author(self) -> Any:
@@ -312,7 +315,7 @@ class DeclaredGossip(Wrapper, Derived):
 
 
 def stated_terms(algorithm: type) -> tuple[str, ...]:
-    """The terms that a class states, by `QUERIES` or `RELEASES`."""
+    """Return the terms in `QUERIES` or `RELEASES` of a class."""
     if hasattr(algorithm, "QUERIES"):
         return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # Of a class that is not known to have one.
     releases = getattr(algorithm, "RELEASES", {})
@@ -320,5 +323,5 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
 
 
 def unknown_term(algorithm: type, known: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
-    """The first term that a class states and that no problem has."""
+    """Return the first term of a class that no problem has, or None."""
     return next((term for term in stated_terms(algorithm) if term not in known), None)

@@ -1,7 +1,4 @@
-"""What an algorithm is written in, by one name each: `from decentral_dp.algorithms import vocabulary as dp`.
-
-Every name that is imported here is part of it.
-"""
+"""Names for writing a gossip algorithm: `from decentral_dp.algorithms import vocabulary as dp`."""
 
 from __future__ import annotations
 
@@ -57,5 +54,5 @@ from decentral_dp.participants.agents import Batch, LocalDataset
 from decentral_dp.privacy.unit import Unit
 
 S = TypeVar("S")
-# What agents do in a round or a part of it: exchanges are yielded, S is what they end with.
+# Generator of a round or a part of it: it yields exchanges and returns S.
 GossipSteps: TypeAlias = Generator[Gossip, Reply, S]

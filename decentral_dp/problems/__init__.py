@@ -1,4 +1,4 @@
-"""Problems by name: whatever a module of a folder here states as its `ENTRY`, or its `ENTRIES`.
+"""Registry of problems by name: the `ENTRY` or `ENTRIES` of the modules.
 
 Training at one level is solved as a bilevel problem without an upper level. Minimax problems are those of an annex.
 """
@@ -27,5 +27,5 @@ def _entries(solves: Solves, *places: str) -> dict[str, ProblemEntry]:
 BILEVEL = annexes.Registry(lambda: _entries("bilevel", f"{__name__}.bilevel", f"{__name__}.training"))
 MINIMAX = annexes.Registry(lambda: _entries("minimax", annexes.PROBLEMS["minimax"]))
 PROBLEMS = annexes.Registry(lambda: {**BILEVEL, **MINIMAX})
-# What an algorithm solves → the problems that are.
+# Kind of problem → registry.
 SOLVED = {"bilevel": BILEVEL, "minimax": MINIMAX}

@@ -131,7 +131,7 @@ REFUSED_CODE = {
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
-    ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0; wanted a number of at least 0",
+    ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0, expected a number",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
     ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
         "cannot be made: ValueError: never, in line 33 of "

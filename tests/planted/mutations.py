@@ -1888,8 +1888,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a token that goes to every neighbour as often",
         "algorithms/gossip/random_walk.py",
-        "at = neighbour if coins.random() * near[neighbour].size < near[at].size else at",
-        "at = neighbour",
+        "holder = neighbour if coins.random() * near[neighbour].size < near[holder].size else holder",
+        "holder = neighbour",
         (f"{_WALK}::test_the_walk_is_on_links_and_holds_every_agent_equally_often",),
     ),
     Mutation(

@@ -1,26 +1,25 @@
-"""Federated averaging with a server that nobody trusts.
+"""Federated averaging with an untrusted server.
 
-min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ what was answered with
-noise:
+min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ the answers with noise:
 
     u_i = −λ_t ∇_y g_i(x, y_t)                       each record's gradient clipped
     y_{t+1} = y_t + β (y_t − y_{t−1}) + (1/m) Σ_i ũ_i
     with K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"): K steps without noise from
     y_t to y_K, and u_i = clip(y_K − y_t), as in DP-FedAvg
 
-Each agent noises its own answer, so that the server may be curious; its point is a function of answers, public, and the
-same at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε that noise is
-√m times smaller than the mean of m agents' own.
+Each agent adds noise to its own answer, so the server may be honest-but-curious; its point is a function of answers,
+public, and equal at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε
+that noise is √m times smaller than the mean of the agents' noise.
 
-An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
-by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
+An answer depends on the records through one clipped mean at a public point: one train record of agent i moves it by
+λ_t·2C/N_t; all records of the agent move a block of local steps by 2C.
 
 With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
 clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
 as in `dp_dsgd`.
 
-The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
-of released values, and costs nothing.
+The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
+difference of released values, without privacy cost.
 
 Reference: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
 ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round).
@@ -46,7 +45,7 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class Federated(DpDsgd):
-    """Federated averaging: a server that nobody trusts averages steps that agents noise (DP-FedAvg)."""
+    """Federated averaging: an untrusted server averages steps with the agents' noise (DP-FedAvg)."""
 
     central = True
     releases_per_round = 2
@@ -59,7 +58,7 @@ class Federated(DpDsgd):
     def step(  # type: ignore[override]
         self, t: int, dataset: dp.LocalDataset, s: Served
     ) -> Generator[dp.Ask, dp.Answer, Served]:
-        # What the server says, before it asks anything.
+        # The server publishes its point before it asks.
         yield dp.Ask(x=s.x, y=s.y)
         x, u = s.x, self.change(t, dataset, s.x, s.y)
         if self.centring_rounds and t == 1:
@@ -86,7 +85,7 @@ class Federated(DpDsgd):
         else:
             planned = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds), t)])
         free = dp.free_release(public, index + 1)
-        # Of round 1, so that it travels where those of `dp_dsgd` do.
+        # In round 1, as in `dp_dsgd`.
         means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}
         return {"x": free, "y": free, "u": planned, **means}
 

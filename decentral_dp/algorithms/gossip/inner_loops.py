@@ -47,7 +47,7 @@ class NestedLoops(dp.Algorithm, Protocol):
         return 1 + self.inner + self.inverse
 
     def first_sum(self, dataset: dp.LocalDataset) -> dp.Array:
-        """Σ_j w_ij y_j over neighbours, (b, q), known before anything is sent: all agents start from the same y."""
+        """Return Σ_j w_ij y_j over neighbours, (b, q), before the first message: all agents start from the same y."""
         return dataset.neighbour_weight * dataset.start("y", self.start)
 
     def descend(
@@ -59,7 +59,7 @@ class NestedLoops(dp.Algorithm, Protocol):
             t: round.
             dataset: of the agents.
             x: (b, p).
-            y: (b, q), what counts as the agents' own.
+            y: (b, q), the agents' own value.
             y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
 
         Returns:
@@ -73,13 +73,13 @@ class NestedLoops(dp.Algorithm, Protocol):
         return y, y_near
 
     def planned_descent(self, public: dp.Public) -> dp.Planned:
-        """Exchanges 1 … K send y¹ … y^K, each β_t times a clipped mean."""
+        """Plan exchanges 1 … K, which send y¹ … y^K, each β_t times a clipped mean."""
         index, t = dp.grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
         return dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)
 
 
 V_TERMS = ("upper_grad_y", "lower_hvp")
-# Of the hypergradient ∇_x f − ∇²_xy g w.
+# Terms of the hypergradient ∇_x f − ∇²_xy g w.
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
 
@@ -115,12 +115,12 @@ def planned_series(
     """Plan releases of v_k; those that read no record are free.
 
     Args:
-        public: what is known before the run.
+        public: public numbers.
         index: (R,) of each release.
         t: (R,) its round.
         k: (R,) its place in the series.
         smoothness: L.
-        kept: whether a batch outlives its first release; default False.
+        kept: whether a batch is used after its first release; default False.
     """
     read = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
     charged = np.where(k == 0, *read)

@@ -1,6 +1,6 @@
-"""One level: min_y (1/m) Σ_i g_i(x, y) at a constant x, by gossip and local gradient steps.
+"""Training at one level: min_y (1/m) Σ_i g_i(x, y) at a constant x, by gossip and local gradient steps.
 
-With ỹ what an agent released, and a_i = 1 − |w_ii|:
+With ỹ the released value, and a_i = 1 − |w_ii|:
 
 `ldp_single_level` (combine, then adapt: Algorithm 2 of Chen & Wang without its upper level, their Appendix G.3)
     y_{i,t+1} = a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, ỹ_{i,t})
@@ -60,7 +60,7 @@ class OneLevelState(NamedTuple):
 
 @dataclass(frozen=True)
 class OneLevel(dp.Derived, Protocol):
-    """Gossip on y alone, at an x that is published as it is. y: step size λ."""
+    """Gossip on y only, at a constant public x. y: step size λ."""
 
     y: dp.StepSize = dp.option("λ, of y along the lower gradient")
 
@@ -74,7 +74,7 @@ class OneLevel(dp.Derived, Protocol):
 
 
 class LdpSingleLevel(OneLevel):
-    """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
+    """Lower level only: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
@@ -110,9 +110,9 @@ def feature_mean_release(public: dp.Public, index: NDArray[np.int64]) -> dp.Plan
 
 @dataclass(frozen=True)
 class DpDsgd(OneLevel):
-    """Decentralised DP-SGD: a local noised step, then gossip; learns most where nothing is tuned."""
+    """Decentralised DP-SGD: a local step with noise, then gossip."""
 
-    heavy_ball: float = dp.option("β of the heavy ball, on released values", default=0.0, at_least=0.0, below=1.0)
+    heavy_ball: float = dp.option("β, momentum on released values", default=0.0, at_least=0.0, below=1.0)
     local_steps: int | None = dp.option(
         'K, steps without noise between two exchanges, whose sum is clipped and noised; with privacy.unit = "agent"',
         default=None,
@@ -125,7 +125,7 @@ class DpDsgd(OneLevel):
         "the mean of these",
         default=False,
     )
-    # In how many rounds the features' means of agents are sent; 0 where features have no centre.
+    # Rounds in which agents send the mean of their features; 0 without centring.
     centring_rounds: int = dp.internal(default=0)
     # ν².
     centre_noise: float = dp.internal(default=0.0)
@@ -141,7 +141,7 @@ class DpDsgd(OneLevel):
             x = self._mixed_centre(t, own_weight, released.x, neighbour_sum.x)
         else:
             released, neighbour_sum = yield dp.Gossip(y=s.y)
-        # In place: of a network every further array of all agents' weights takes as long as a product.
+        # In place: a new array of all agents' weights takes as long as a product.
         combined = own_weight * released.y
         combined += neighbour_sum.y
         ahead = combined + self.heavy_ball * (combined - s.last_mixed) if self.heavy_ball else combined
@@ -183,11 +183,11 @@ class DpDsgd(OneLevel):
 
 
 class Alone(DpDsgd):
-    """Every agent by itself, without messages: DP-SGD on its own records."""
+    """Local DP-SGD: every agent trains on its own records, without messages."""
 
 
 class Central(DpDsgd):
-    """A server that all agents trust with their records: DP-SGD on the pooled records, noise once."""
+    """Central DP-SGD: a trusted server trains on the pooled records, with noise once."""
 
 
 _DP_SGD = (dp.Citation("DP-SGD", "abadi2016deep"),)
