@@ -229,7 +229,8 @@ class LocalDataset:
         """
         if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
             return x
-        return np.minimum(x, self._steepening.largest_x(1.0 / step))
+        largest: float = self._steepening.largest_x(1.0 / step)
+        return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
         """The nearest points of the problem's own sets, row by row; as they are where it has none.

@@ -58,7 +58,8 @@ class Minimax(TwoVariables, Protocol):
     """Minimax problem.
 
     `terms` maps its terms to whether they read records; `public` is all of a term that reads none. `start` maps
-    variables to public starts (d,). Records are the result of `prepare`: a NamedTuple of arrays whose first axis is the records.
+    variables to public starts (d,). Records are the result of `prepare`: a NamedTuple of arrays whose first axis is the
+    records.
     """
 
     @property
