@@ -167,7 +167,7 @@ def _unplayed_unit(plan: AuditPlan) -> str:
         return "which of them a batch of fixed size holds is followed for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
-    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         return "an agent without contributions that still takes part is not played"
     return ""
 

@@ -35,7 +35,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
@@ -222,7 +222,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         lambda job: (
             job.solves != "minimax"
             and (
-                isinstance(job.problem, Placed)
+                hasattr(job.problem, "place_records")
                 or job.problem.accuracy(np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q)), job.test) is None
             )
         ),

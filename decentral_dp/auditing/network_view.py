@@ -54,8 +54,7 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names
@@ -592,7 +591,6 @@ def _underived(job: Any) -> tuple[str, str] | None:
         for key, is_there, what in (
             ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
             ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
-            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "late messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),

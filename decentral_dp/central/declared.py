@@ -8,7 +8,7 @@ Such an algorithm states the terms that it asks for, and how each round's budget
     def init(self, context, x, y): ...           (p,) and (q,)
     def step(self, t, context, s): ...           calls `release_gradients`, as often as `releases_per_round` says
 
-Limits: as of `algorithms.declared`.
+Limits: as of `algorithms.plans`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import Wrapper
-from decentral_dp.algorithms.entry import Rules
-from decentral_dp.algorithms.references import AUC
+from decentral_dp.algorithms.entry import AUC, Rules
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.bounded import Array
 from decentral_dp.central import programs
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext

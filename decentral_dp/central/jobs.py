@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.algorithms.protocol import ONE_LEVEL, StepSize
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.central.clients import MinimaxClientBlock

@@ -29,7 +29,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
 )
 from decentral_dp.config.schema import Scenario
-from decentral_dp.constants.families import Family, family_of
+from decentral_dp.constants import Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import least_text

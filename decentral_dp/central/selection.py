@@ -39,7 +39,7 @@ from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, sc
 from decentral_dp.central.integer_samplers import Weights
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.problem_constants import round_up
+from decentral_dp.constants import round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 

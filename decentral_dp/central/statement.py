@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.central.context import MinimaxContext

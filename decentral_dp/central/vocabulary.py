@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.entry import AUC, Citation, Entry
 from decentral_dp.algorithms.options import internal, option
 from decentral_dp.algorithms.protocol import StepSize, check_message
-from decentral_dp.algorithms.references import AUC, Citation
 from decentral_dp.bounded import SPLITS, Array, Bounded, Split
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.declared import release_gradients

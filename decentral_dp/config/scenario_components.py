@@ -378,7 +378,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
 
     A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
-    whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
+    whole = s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
     if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)

@@ -22,7 +22,7 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
@@ -45,7 +45,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         # What is clipped is all steps of an agent together, and no record.
         return {}
     values = outcome.last_snapshot.published

@@ -33,7 +33,7 @@ from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.result import (
     RunResult,
     published_values,

@@ -79,8 +79,6 @@ def method_name(job: PlannedJob) -> str:
     parts = []
     if momentum := getattr(algorithm, "heavy_ball", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if decay := getattr(algorithm, "adaptive", 0.0):
-        parts.append(f"second moments {decay:g}")
     if getattr(algorithm, "centring_rounds", 0):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:

@@ -26,7 +26,7 @@ from decentral_dp.models.linear_terms import forward
 from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.problems.protocol import TERMS
 from tests.support import naive
 from tests.support.replay import Script

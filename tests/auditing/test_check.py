@@ -335,7 +335,7 @@ UNCLIPPED = """
 from dataclasses import dataclass
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 
 
 class Whole(LogisticHyperparameter):

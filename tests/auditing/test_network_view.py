@@ -166,7 +166,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "privacy.delta": {"privacy.delta": 0.0},
     "problem.stream": {"problem.stream": {"kind": "minibatch", "batch": 3}},
     "algorithm.heavy_ball": {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
-    "algorithm.adaptive": {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},

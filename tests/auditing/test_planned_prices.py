@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.algorithms import vocabulary
 from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
-from decentral_dp.algorithms.protocol import Public
-from decentral_dp.algorithms.sensitivity_rules import (
+from decentral_dp.algorithms.plans import (
     Use,
     fading,
     free_release,
@@ -24,6 +23,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
     reads,
     use_sensitivity,
 )
+from decentral_dp.algorithms.protocol import Public
 from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.participants import Network

@@ -23,9 +23,9 @@ from decentral_dp.central.certified_solver import (
     solve_certificate,
 )
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long
 
 Array = np.ndarray

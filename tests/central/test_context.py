@@ -24,7 +24,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import CHANGE
 
 ROOT = seeded_root(5, b"coordinator")

@@ -136,7 +136,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
         (PrivateAUCClassifier(rounds=0), "rounds"),
         (PrivateAUCClassifier(step="far"), r"algorithm\.x\.scale"),
         (PrivateAUCClassifier(epsilon=-1.0), "epsilon"),
-        (PrivateAUCClassifier(random_state=-3), "random_state"),
+        (PrivateAUCClassifier(random_state=-3), "seed"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key: str) -> None:

@@ -15,10 +15,10 @@ from decentral_dp.central import pooled as pooled_bounds
 from decentral_dp.central.certified_solver import implicit_mean
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, implicit_sensitivity
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
 
 Array = np.ndarray

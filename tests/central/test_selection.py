@@ -23,7 +23,7 @@ from decentral_dp.central.selection import (
     best_point,
     candidates,
 )
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound

@@ -12,7 +12,7 @@ from scipy import special
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.problems.class_measures import CLASS_MEASURES
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 
 FEW: dict[str, Any] = {"algorithm.rounds": 10, "run.evaluate_every": 5}
 

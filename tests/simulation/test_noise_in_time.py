@@ -328,7 +328,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "steps": ("changes with the rounds", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes with the rounds", {"privacy.y": {"decay": 0.5}}),
     "away": ("one release of one batch", {"topology.offline": 0.2}),
-    "local steps": ("one release of one batch", {"algorithm.local_steps": 2}),
     "links": ("with the links", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
     "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
     "nothing": ("give across", {"privacy.correlation": {}}),

@@ -111,7 +111,7 @@ def test_what_an_algorithm_from_outside_declares_decides(base: dict[str, Any], u
 def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
 ) -> None:
-    monkeypatch.setattr(solve, "in_closed_form", lambda _: None)
+    monkeypatch.setattr(solve, "as_stacked", lambda _: None)
     plain = decentral_dp.plan(base)
     assert not plain.unmeasured
     assert "Scores" not in str(plain)

@@ -43,10 +43,9 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import lower_solvers
 from decentral_dp.central.sensitivities import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import Family, worst_case
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, worst_case
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CHANGE, Changed
+from decentral_dp.problems.protocol import CHANGE
 
 # What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
 #
@@ -265,7 +264,7 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     def _check(self, context: dp.CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
-        if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
+        if context.reads("lower_jvp") and not hasattr(context.problem, "change"):
             name = getattr(context.problem, "name", type(context.problem).__name__)
             raise dp.InputError(
                 f"problem.kind: {name} does not offer ∇_x l at two points of one record, which dp_bilevel needs. Fix: "

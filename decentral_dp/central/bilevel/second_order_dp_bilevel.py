@@ -28,7 +28,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.families import Family
+from decentral_dp.constants import Family
 
 
 class DescentState(NamedTuple):

@@ -248,8 +248,6 @@ def resolve_gossip(c: Components) -> Resolved:
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
     check_message(s.algorithm.kind, sum(matrices), p, q)
-    if d.unit != RECORD:
-        algorithm = algorithm.for_unit(d.unit)
     if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
         algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if d.is_private else "l2")
@@ -594,6 +592,12 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "not derived",
         'take unit = "record", or a problem of one level',
     ),
+    Refusal(
+        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        "algorithm.local_steps",
+        "local steps have no noise of their own, and one record may move their sum arbitrarily far",
+        'set privacy.unit = "agent", or leave it out',
+    ),
     # Privacy: samples.
     Refusal(
         lambda r: (
@@ -619,12 +623,6 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "privacy.correlation",
         "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
         "leave it out, or take dp_dsgd",
-    ),
-    Refusal(
-        lambda r: r.correlation is not _INDEPENDENT and r.algorithm.subtracts_variance,
-        "privacy.correlation",
-        "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
-        "leave it out, or take steps that are not adaptive",
     ),
     Refusal(
         lambda r: (

@@ -40,7 +40,7 @@ from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
@@ -108,7 +108,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     train = ByAgent.from_shards(prepared, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
-        if isinstance(problem, Placed)
+        if hasattr(problem, "place_records")
         else train,
         "validation": ByAgent.from_shards(prepared, shards.validation),
     }
@@ -532,7 +532,6 @@ class GossipJob(PlannedJob):
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,
             unit=self.unit,
-            noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)

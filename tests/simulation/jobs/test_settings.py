@@ -18,7 +18,7 @@ from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
-from decentral_dp.problems.training.problem import classification
+from decentral_dp.problems.training import classification
 from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.jobs.settings import (
     TrainingFacts,
@@ -91,22 +91,22 @@ def test_momentum_is_asked_for_where_it_dies_out(graph: dict[str, Any], kind: st
     ],
 )
 def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind: str, name: str) -> None:
-    """Steps and clips may be planned; momentum, averages, centred features and second moments never are."""
+    """Steps and clips may be planned; momentum, averages and centred features never are."""
     table = {"kind": kind, "rounds": 20, **({} if kind != "choco" else {"y": {"scale": 1.0}})}
     graph = {"compression": {"kind": "sign"}} if kind == "choco" else {}
     run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
     job = run.simulation()
     assert run.result.method == decentral_dp.plan(job.scenario).method == name
-    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "adaptive", "centring_rounds")] == [0, 0, 0]
+    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "centring_rounds")] == [0, 0]
     assert job.problem.p == 0
     assert not any(name.endswith("_last") for name in run.result.metrics)
     assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
 
 
 def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
-    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "adaptive": 0.99, "centring": True}
+    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "centring": True}
     content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
-    method = "D-SGD + momentum 0.9, second moments 0.99, centred features, tail average"
+    method = "D-SGD + momentum 0.9, centred features, tail average"
     plan = decentral_dp.plan(content)
     assert plan.method == method
     # Of a table of the terminal, which breaks lines.

@@ -19,7 +19,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build_job

@@ -180,7 +180,6 @@ def test_networks_are_trained_with_planned_settings() -> None:
         {"model": "no_such"},
         {"data_range": (1, -1)},
         {"data_range": ([0, 0], [1, 1])},
-        {"random_state": -3},
         {"classes": ("no",)},
         {"classes": ("a", "b")},
     ],
@@ -234,7 +233,7 @@ def test_an_estimator_asks_for_what_it_has_beside_its_algorithm(
         runs.append(run_job(job))
         return runs[-1]
 
-    monkeypatch.setattr("decentral_dp.estimators.decentralised.run_job", kept)
+    monkeypatch.setattr("decentral_dp.estimators.run_job", kept)
     usual = {**USUAL, **DECLARED[DecentralisedClassifier]}
     DecentralisedClassifier(**{**usual, **asked}).fit(*_records(DecentralisedClassifier))
     assert runs[0].result.method == parts

@@ -1,28 +1,211 @@
-"""A classifier and a regressor that agents train together, each noising what it sends: problems of one level."""
+"""Estimators in scikit-learn's form: a classifier and a regressor that agents train together, privately.
+
+Parameters are given at construction, `fit` trains, and results have names that end in _.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import load_components
-from decentral_dp.data.dataset import refuse_masked
+from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
+
+# Seeds that a generator of scikit-learn is asked for.
+_SEEDS = 2**31 - 1
+
+# scikit-learn's contract wants values that are not finite refused, so that no such record can be replaced instead.
+NOT_COVERED = (
+    "Not covered is what fit says by refusing a value that is not finite or a label that is not one of the classes, "
+    "and by warning of columns that are not scaled: it reads the records."
+)
+
+
+class PrivacyWarning(UserWarning):
+    """Something was read off the records that no ε covers."""
+
+
+class ScaleWarning(UserWarning):
+    """Columns of features that are not of comparable sizes, so that few of them decide."""
+
+
+class FitCost(NamedTuple):
+    """What everything that was published cost.
+
+    Args:
+        ledger: the releases that were made.
+        epsilon, delta: their price, of the agent that spent most.
+        statement: that in words.
+    """
+
+    ledger: Ledger
+    epsilon: float
+    delta: float
+    statement: str
+
+
+# What a statement says where there is a seed.
+SIMULATED = " The seed makes the noise reproducible, so this is a simulation."
+# What the labels told where nobody declared it, as a statement of privacy says it.
+NAMES = "the names of the classes, which were"
+
+
+class Private:
+    """What all estimators here do beside scikit-learn's own."""
+
+    random_state: Any
+
+    def _store_cost(self, cost: FitCost, read_off: str) -> None:
+        """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
+        self.ledger_, self.epsilon_, self.delta_, statement = cost
+        self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
+
+    def _column(self, k: int) -> str:
+        """What a warning calls a column of X."""
+        names = getattr(self, "feature_names_in_", None)
+        return f"column {k}" if names is None else repr(str(names[k]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc] # the class after this one is scikit-learn's
+        # Of few records noise leaves little.
+        (tags.classifier_tags or tags.regressor_tags).poor_score = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
+    """Return features (n, d) and labels (n,) as scikit-learn checks them, with refusals that quote no record.
+
+    Args:
+        estimator: that is fitted.
+        X: (n, d) numbers.
+        y: (n,) labels.
+        numbers: whether labels have to be numbers; default no.
+
+    Raises:
+        InputError: a column is not numeric, a value is missing, or an array is masked.
+        TypeError, ValueError: as of scikit-learn, for other shapes and types.
+    """
+    refuse_masked(X, "X")
+    _refuse_labels(y, numbers)
+    with _quoting_no_record():
+        features, labels = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=numbers)
+    return features, labels
+
+
+def validate_features(estimator: Any, X: ArrayLike) -> Array:
+    """Return the features (n, d) to predict, as `validate_records` does."""
+    refuse_masked(X, "X")
+    with _quoting_no_record():
+        features: Array = validate_data(estimator, X, dtype=np.float64, order="C", reset=False)
+    return features
+
+
+@contextmanager
+def _quoting_no_record() -> Iterator[None]:
+    """Keep the first line of an error of scikit-learn. The others may print rows of X."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind, text = TypeError if isinstance(error, TypeError) else ValueError, str(error)
+    else:
+        return
+    if text.startswith("The feature names"):
+        raise kind(text) from None
+    line = text.partition("\n")[0]
+    if "could not convert" in line or "literal" in line:
+        fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories"
+        raise InputError(f"X holds text, expected numbers. Fix: encode words, for example by {fix}.") from None
+    advice = ". Reshape your data to (records, features)" if "Reshape your data" in text else ""
+    raise kind(f"{line.rstrip(':')}{advice}") from None
+
+
+def _refuse_labels(y: Any, numbers: bool) -> None:
+    """Refuse masked labels, gaps, and a mix of text and numbers. Raises InputError."""
+    refuse_masked(y, "y")
+    labels = np.asarray(y)
+    if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
+        missing = missing_cells(labels)
+        if missing.any():
+            raise InputError(f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record.")
+        if len({isinstance(label, str) for label in labels.tolist()}) > 1:
+            raise InputError("y mixes text and numbers, expected labels of one type. Fix: y.astype(str).")
+    if numbers and labels.dtype.kind in "USO":
+        try:
+            labels.astype(np.float64)
+        except (TypeError, ValueError):
+            # numpy would quote the label.
+            raise InputError("y holds text, expected numbers. Fix: use a classifier, or numbers.") from None
+
+
+def encode_classes(
+    declared: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Give the classes, and the place of every label among them.
+
+    Args:
+        declared: the labels that there may be; None reads them off the labels, with a `PrivacyWarning` at the call of
+            `fit`.
+        labels: (n,).
+        binary: whether two classes are wanted, and no more; default no.
+
+    Returns:
+        (c,) classes, those that were read off sorted, and (n,) codes.
+
+    Raises:
+        InputError: too few different classes, or too many; or a label that is none of them.
+    """
+    classes = np.unique(labels) if declared is None else np.asarray(declared)
+    if declared is None and len(classes) < 2:
+        raise InputError("y has one class, expected two. Fix: declare them, as classes=(0, 1).")
+    many = len(np.unique(classes)) if classes.ndim == 1 else 0
+    if many < max(2, classes.size) or (binary and many > 2):
+        wanted = "two" if binary else "two or more"
+        raise InputError(f"classes: got {declared!r}, but {wanted} different labels are wanted.")
+    match = labels[:, None] == classes[None]
+    if not match.any(axis=1).all():
+        raise InputError("y has a label that is not one of `classes`. Declare all of them, or mend the record.")
+    if declared is None:
+        warnings.warn(
+            "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return classes, np.asarray(match.argmax(axis=1))
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Return the seed of the noise: None for a secret one.
+
+    Example:
+        >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
+        (None, 7, True)
+    """
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(_SEEDS))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(_SEEDS))
+    return int(random_state)
+
 
 # Agents where nothing says how many, and the least that a ring has.
 _AGENTS, _RING = 5, 3
@@ -32,7 +215,7 @@ Number = float | Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Decentralised(shared.Private):
+class _Decentralised(Private):
     """The parameters that both estimators have, and how agents are run with them. As `DecentralisedClassifier`."""
 
     agents: int | None = None
@@ -52,18 +235,12 @@ class _Decentralised(shared.Private):
     ) -> TrainedModel:
         """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
         n, d = features.shape
-        if self.epsilon is None:
-            raise InputError("epsilon: got None, wanted a number above 0: the ε of all that an agent sends.")
-        if self.delta == 0:
-            raise InputError(
-                "delta: got 0, wanted a number above 0 and below 1, such as 1e-6: Gaussian noise has no pure ε."
-            )
         owner, owned = _owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(owned)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
         low, high = _range(self.data_range, d)
         _warn_of_cuts(self, features, low, high)
-        seed = shared.seed_of(self.random_state)
+        seed = seed_of(self.random_state)
         graph, drawn = _graph(self.topology, agents)
         stated = (graph or {}).get("agents")
         if isinstance(stated, int | np.integer) and n < stated:
@@ -114,9 +291,9 @@ class _Decentralised(shared.Private):
         statement = (
             f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
-            f"public.{'' if seed is None else shared.SIMULATED}"
+            f"public.{'' if seed is None else SIMULATED}"
         )
-        self._store_cost(shared.FitCost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(FitCost(done.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 
@@ -197,7 +374,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
     classes: Sequence[Any] | None = None
 
-    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the classifier, privately.
 
         Args:
@@ -210,18 +387,16 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
         Raises:
             InputError: parameters that cannot be used, or labels that are no classes.
-            TypeError: other arguments, such as sample_weight.
 
         Warns:
             PrivacyWarning: classes were read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.validate_records(self, X, y)
+        features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
-        self.classes_, codes = shared.encode_classes(self.classes, labels)
+        self.classes_, codes = encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
-        model = self._train(problem, features, codes, agents, "" if self.classes is not None else shared.NAMES)
+        model = self._train(problem, features, codes, agents, "" if self.classes is not None else NAMES)
         self.model_ = replace(model, classes=tuple(self.classes_.tolist()))
         if self.model == "linear":
             self.coef_, self.intercept_ = self._linear(model)
@@ -231,7 +406,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
-        return model.predict_proba(shared.validate_features(self, X))
+        return model.predict_proba(validate_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
@@ -279,7 +454,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     label_range: tuple[float, float] | None = None
     loss: Literal["squared", "huber"] = "squared"
 
-    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the regression, privately.
 
         Args:
@@ -292,14 +467,12 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
 
         Raises:
             InputError: parameters that cannot be used.
-            TypeError: other arguments, such as sample_weight.
 
         Warns:
             PrivacyWarning: the range of the labels was read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.validate_records(self, X, y, numbers=True)
+        features, labels = validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
@@ -308,7 +481,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             read_off = "the range of the labels, which was"
             warnings.warn(
                 "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
-                shared.PrivacyWarning,
+                PrivacyWarning,
                 stacklevel=2,
             )
         try:
@@ -321,7 +494,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             warnings.warn(
                 "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
                 "meaning of the labels.",
-                shared.ScaleWarning,
+                ScaleWarning,
                 stacklevel=2,
             )
         if self.model == "linear":
@@ -334,7 +507,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
-        return np.asarray(model.predict(shared.validate_features(self, X)))
+        return np.asarray(model.predict(validate_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -391,6 +564,6 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     warnings.warn(
         f"{capitalise(self._column(worst))} of X lies outside data_range for the most part, and is cut there. Give "
         "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
-        shared.ScaleWarning,
+        ScaleWarning,
         stacklevel=4,
     )

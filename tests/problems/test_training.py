@@ -12,8 +12,7 @@ import pytest
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Squared, TrainingLoss
-from decentral_dp.problems.training.problem import Examples, Training
+from decentral_dp.problems.training import CrossEntropy, Examples, Huber, Logistic, Squared, Training, TrainingLoss
 
 # Records have features times the gain of a model.
 D, N, AGENTS, BOUND, GAIN = 5, 9, 4, 0.3, 0.5
@@ -305,17 +304,3 @@ def test_intercepts_that_are_clipped_apart_cancel_at_the_probability_that_weight
                 ]
                 mean = said[i, k] @ [terms.lower_grad_y[-1] for terms in by_label]
                 assert abs(mean) < 1e-9 * min(bound, 1.0)
-
-
-def test_a_mean_of_features_is_that_of_what_the_model_takes_of_them() -> None:
-    problem, _, _, records = _centred(Logistic(), 2, 1, "l2", BOUND)
-    got = problem.feature_mean(records, problem.clip)
-    taken = records.features
-    lengths = np.linalg.norm(taken, axis=2, keepdims=True)
-    assert (lengths > 1.0).any()
-    np.testing.assert_allclose(got, (taken * np.minimum(1.0, 1.0 / lengths)).mean(axis=1), rtol=1e-12)
-
-
-def test_a_network_has_no_centre() -> None:
-    problem, _, _ = _case((D, 6, 3), CrossEntropy(), 3)
-    assert replace(problem, clip=Clip("l2", x=1.0, y=BOUND)).p == 0
