@@ -31,7 +31,7 @@ from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
-from decentral_dp.data.partition import NamedPartition
+from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Table

@@ -39,9 +39,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
 from decentral_dp.data.loaders import load_dataset
-from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
-from decentral_dp.data.shards import Shards, bound_norms
+from decentral_dp.data.shards import Shards, bound_norms, check_parts
 from decentral_dp.data.tables import CsvFormat
 from decentral_dp.errors import InputError, printable, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular

@@ -23,9 +23,8 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.linear_terms import tiles
-from decentral_dp.models.protocol import UNDERFLOW, norm_sums
+from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
 # Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.

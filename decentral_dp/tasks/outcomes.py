@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.errors import InputError
-from decentral_dp.files.durable import digest, write_whole
-from decentral_dp.files.locks import HAS_LOCKS, lock_file
+from decentral_dp.files.durable import HAS_LOCKS, digest, lock_file, write_whole
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import plain
 

@@ -12,8 +12,14 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
-from decentral_dp.topology.graph_files import MATRICES, find_file, read_graph, read_matrix
-from decentral_dp.topology.networkx_graphs import numbering_note, read_networkx
+from decentral_dp.topology.graph_files import (
+    MATRICES,
+    find_file,
+    numbering_note,
+    read_graph,
+    read_matrix,
+    read_networkx,
+)
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, weigh
 

@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.data import Dataset, load_dataset, make_shards
-from decentral_dp.data.openml import IMAGES
+from decentral_dp.data.loaders import IMAGES
 from decentral_dp.data.scaling import scale
 from decentral_dp.errors import InputError
 from tests.support.fake_openml import offer, offer_images

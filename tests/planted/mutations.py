@@ -1611,7 +1611,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
         "nodes numbered as they were inserted",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "    if not are_whole_numbers(names):\n",
         "    if names:\n",
         (
@@ -1631,7 +1631,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "one of two weights of an edge",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "if a == b or weights.setdefault(pair, link.weight) != link.weight:",
         "if a == b or weights.setdefault(pair, link.weight) is ...:",
         (
@@ -1641,7 +1641,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "two nodes whose names print alike",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "        if not plain or plain in names:\n",
         "        if not plain or name in names:\n",
         (
@@ -1819,14 +1819,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a module with running statistics",
-        "models/user_module.py",
+        "models/module.py",
         "if name not in before or not torch.equal(before[name], value):",
         "if False:",
         (f"{_MODULES}::test_layers_that_are_refused",),
     ),
     Mutation(
         "a module that mixes the records of a batch",
-        "models/user_module.py",
+        "models/module.py",
         "if not np.allclose(one_by_one, to_numpy(together),",
         "if False and not np.allclose(one_by_one, to_numpy(together),",
         (f"{_MODULES}::test_modules_that_are_refused",),
@@ -2071,7 +2071,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "shards that overlap",
-        "data/partition.py",
+        "data/shards.py",
         "enumerate(np.split(members, np.clip(cuts, 0, members.size)))",
         "enumerate(np.append(part, members[:1]) for part in np.split(members, np.clip(cuts, 0, members.size)))",
         ("tests/data/test_partition.py::test_every_record_is_tested_or_held_exactly_once",),

@@ -17,7 +17,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, from_edges, from_file, from_matrix, from_networkx
-from decentral_dp.topology.networkx_graphs import numbering
+from decentral_dp.topology.graph_files import numbering
 
 # Graphs whose nodes are inserted in another order than that of their numbers.
 STAR = nx.Graph([(3, k) for k in (0, 1, 2, 4)])
