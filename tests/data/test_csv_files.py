@@ -94,7 +94,7 @@ def test_a_model_reads_new_records_in_the_format_of_the_scenario(tmp_path: Path)
     [
         ({"separator": ";;"}, r"problem\.separator: got .* expected one character"),
         ({"decimal": "5"}, r"problem\.decimal: got"),
-        ({"encoding": "latin-99"}, r"problem\.encoding: Python has no text encoding"),
+        ({"encoding": "latin-99"}, r"problem\.encoding: got .* expected a text encoding"),
     ],
 )
 def test_formats_that_no_file_has_are_refused(keys: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -193,12 +193,6 @@ def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
     said = refusal(lambda: build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path)))
     assert "problem.scale" in said
     assert "crimson" not in said
-
-
-def test_new_leaves_a_first_record_that_is_no_row_to_the_run(tmp_path: Path) -> None:
-    path = written(tmp_path, 'age,out\n"1"2,no\n')
-    write_template(tmp_path / "new.toml", data=str(path), label="out", classes="no,yes")
-    assert "row 1 opens a quotation mark" in refusal(lambda: read(path))
 
 
 def test_new_records_without_a_header_have_none_in_the_message(tmp_path: Path) -> None:
@@ -356,7 +350,7 @@ def test_odd_frames_are_read_or_refused() -> None:
     draw, outcomes = np.random.default_rng(13), set()
     cells = [None, np.nan, pd.NA, pd.NaT, "", " ", "x", 1, -2.5, True, 1 + 2j, b"x", [1], {}, 10**400, np.inf]
     cells += [dt.date(2020, 1, 1), pd.Timestamp("2020-01-01"), decimal.Decimal("1.5"), np.float32(2), object()]
-    for _ in range(200):
+    for _ in range(60):
         columns: list[list[Any]] = [np.linspace(18, 90, 12).tolist(), ["no", "yes"] * 6]
         for _ in range(int(draw.integers(0, 4))):
             columns[int(draw.integers(2))][int(draw.integers(12))] = cells[int(draw.integers(len(cells)))]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load_dataset
 from decentral_dp.data.columns import ColumnRules
-from decentral_dp.data.tables import csv_format, read_header
+from decentral_dp.data.tables import column_names, csv_format
 from decentral_dp.errors import InputError
 
 
@@ -100,9 +100,9 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has one label"),
         ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value\. .*fill\.b"),
         ("a,b,y\n1,1e999,0\n", {}, r"row 1, column 2 does not hold a finite number"),
-        ("a,b,y\n1,2,0\n\n1,2\n", {}, r"row 2 has 2 cells, but the header has 3 columns"),
-        ("a,b,y\n1,2,0\n1,2,0,9\n", {}, r"row 2 has 4 cells, but the header has 3 columns"),
-        ('a,b,y\n1,"2,0\n1,2,0\n', {}, r"row 1 opens a quotation mark"),
+        ("a,b,y\n1,2,0\n\n1,2\n", {}, r"row 2, column 'y' does not hold a value"),
+        ("a,b,y\n1,2,0\n1,2,0,9\n", {}, r"do not fit its header: Expected 3 fields in line 3, saw 4"),
+        ('a,b,y\n1,"2,0\n1,2,0\n', {}, r"do not fit its header: EOF inside string"),
         ("a,b,y\n", {}, r"no records"),
         ("a,target\n1,0\n", {"label": "traget"}, r"problem\.label: .* no column 'traget'; column 2 has a similar name"),
         ("a;b;y\n1;2;0\n", {}, r"no header with the separator .*keys separator"),
@@ -298,4 +298,4 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name in ("patients.csv", "folder.csv"):
         with pytest.raises(InputError, match=r"give the path of a CSV file\.$"):
-            read_header(tmp_path / name, "problem.data")
+            column_names(tmp_path / name, "problem.data")
