@@ -151,16 +151,10 @@ def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
     if cells.dtype.kind == "U":
         return np.asarray(cells == "")
     if cells.dtype.kind == "O":
-        return np.array(
-            [
-                c is None
-                or type(c).__name__ in ("NAType", "NaTType")
-                or c is np.ma.masked
-                or (isinstance(c, float) and math.isnan(c))
-                for c in cells.ravel()
-            ],
-            dtype=np.bool_,
-        ).reshape(cells.shape)
+        # Slow to import.
+        import pandas as pd
+
+        return np.asarray(pd.isna(cells), dtype=np.bool_)
     if cells.dtype.kind == "M":
         return np.asarray(np.isnat(cells))
     return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=np.bool_)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,19 +37,8 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, publ
 from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
 
-
-class Roles(NamedTuple):
-    """(n_t,) and (n_v,) indices of the train and validation records of all agents: disjoint, each in file order."""
-
-    train: IntArray
-    validation: IntArray
-
-
-class AgentParts(NamedTuple):
-    """Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty."""
-
-    train: tuple[IntArray, ...]
-    validation: tuple[IntArray, ...]
+# Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty.
+AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
 
 
 def select_test(
@@ -94,7 +83,7 @@ def cut_roles(
     seed: int,
     levels: int = 2,
     agent: int | None = None,
-) -> Roles:
+) -> tuple[IntArray, IntArray]:
     """Divide the records of `among` into train and validation ones by their places.
 
     It reads the seed, the number of records and the split column, and no label.
@@ -115,16 +104,16 @@ def cut_roles(
         InputError: a column that the data do not have.
     """
     if levels == 1:
-        return Roles(among, among[:0])
+        return among, among[:0]
     if values_by_column(dataset, validation, test):
         words = np.asarray(dataset.split)[among]
-        return Roles(among[words == "train"], among[words == "validation"])
+        return among[words == "train"], among[words == "validation"]
     share = validation if isinstance(validation, float | int) else 0.5
     chosen = np.zeros(among.size, dtype=np.bool_)
     key = () if agent is None else (agent,)
     order = public_generator(seed, "validation", *key).permutation(among.size)
     chosen[order[: math.floor(share * among.size + 0.5)]] = True
-    return Roles(among[~chosen], among[chosen])
+    return among[~chosen], among[chosen]
 
 
 def split_shards(
@@ -158,7 +147,8 @@ def split_shards(
         roles = cut_roles(dataset, np.sort(shard), validation=validation, test=test, seed=seed, levels=levels, agent=i)
         check_parts(i, *roles, levels)
         parts.append(roles)
-    return AgentParts(tuple(roles.train for roles in parts), tuple(roles.validation for roles in parts))
+    train, validation = zip(*parts, strict=True)
+    return train, validation
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
@@ -244,8 +234,7 @@ def partition(
     index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
     if callable(spec):
         return _by_function(spec, dataset, n_agents, seed, index)
-    kind, options = _rule(dataset, spec)
-    return _by_rule(dataset, n_agents, kind, options, seed, index, index)
+    return _by_rule(dataset, n_agents, spec, seed, index, index)
 
 
 @dataclass(frozen=True)
@@ -270,7 +259,7 @@ def partition_roles(
     n_agents: int,
     spec: str | Mapping[str, Any] | Callable[..., Any] | None,
     seed: int,
-    roles: Roles,
+    roles: tuple[IntArray, IntArray],
     levels: int = 2,
 ) -> AgentParts:
     """Give the records of each role to agents, whose train and validation parts these are.
@@ -301,23 +290,20 @@ def partition_roles(
             has_role[role] = True
             parts.append([shard[has_role[shard]] for shard in shards])
     else:
-        kind, options = _rule(dataset, spec)
         places = np.arange(dataset.n)
-        parts = [_by_rule(dataset, n_agents, kind, options, seed, role, places) for role in roles]
+        parts = [_by_rule(dataset, n_agents, spec, seed, role, places) for role in roles]
     for i, (lower, upper) in enumerate(zip(*parts, strict=True)):
         check_parts(i, lower, upper, levels)
-    return AgentParts(tuple(parts[0]), tuple(parts[1]))
-
-
-def _rule(dataset: Dataset, spec: str | Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any]]:
-    rule = spec if spec is not None else "iid" if dataset.agent is None else "column"
-    return (rule, {}) if isinstance(rule, str) else (rule["kind"], rule)
+    return tuple(parts[0]), tuple(parts[1])
 
 
 def _by_rule(
-    dataset: Dataset, n_agents: int, kind: str, options: Mapping[str, Any], seed: int, index: IntArray, places: IntArray
+    dataset: Dataset, n_agents: int, spec: str | Mapping[str, Any] | None, seed: int, index: IntArray, places: IntArray
 ) -> list[IntArray]:
     """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
+    rule = spec if spec is not None else "iid" if dataset.agent is None else "column"
+    options: Mapping[str, Any] = {"kind": rule} if isinstance(rule, str) else rule
+    kind = options["kind"]
     if kind == "column":
         if dataset.agent is None:
             raise InputError(
@@ -548,11 +534,11 @@ def make_shards(
     thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        roles = Roles(*(role[np.isin(role, dealt)] for role in cut))
-        parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
+        roles = cut[0][np.isin(cut[0], dealt)], cut[1][np.isin(cut[1], dealt)]
+        train, held = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-        parts = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+        train, held = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
@@ -566,8 +552,8 @@ def make_shards(
         dataset.classes,
         dataset.feature_names,
         dataset.source,
-        parts.train,
-        parts.validation,
+        train,
+        held,
         aside,
         final.l1,
         final.l2,

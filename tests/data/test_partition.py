@@ -64,7 +64,7 @@ def test_train_and_validation_are_disjoint_in_file_order_and_have_the_share(
     dataset = records(np.zeros(m * per, dtype=np.int64))
     shards = partition(dataset, m, "iid", seed)
     parts = split_shards(dataset, shards, validation=share, test=0.0, seed=seed)
-    for shard, train, validation in zip(shards, parts.train, parts.validation, strict=True):
+    for shard, train, validation in zip(shards, *parts, strict=True):
         assert validation.size == size
         assert not set(train) & set(validation)
         assert np.array_equal(np.sort(np.concatenate([train, validation])), shard)
@@ -89,7 +89,7 @@ def test_iid_and_the_splits_read_no_label() -> None:
     dealt = [partition(d, 4, "iid", 5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(*dealt, strict=True))
     parts = [split_shards(d, dealt[0], validation=0.4, test=0.0, seed=5) for d in (here, there)]
-    assert all(np.array_equal(a, b) for a, b in zip(parts[0].validation, parts[1].validation, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(parts[0][1], parts[1][1], strict=True))
     by_class = [partition(d, 4, BY_LABEL["by_class"], 5) for d in (here, there)]
     assert not all(np.array_equal(a, b) for a, b in zip(*by_class, strict=True))
 
@@ -154,8 +154,8 @@ def test_columns_say_who_holds_what() -> None:
         assert test.tolist() == [1, 5]
         shards = partition(dataset, 2, None, 0, among=np.array([0, 2, 3, 4]))
         parts = split_shards(dataset, shards, validation=validation, seed=0)
-        assert [t.tolist() for t in parts.train] == [[3], [0]]
-        assert [v.tolist() for v in parts.validation] == [[4], [2]]
+        assert [t.tolist() for t in parts[0]] == [[3], [0]]
+        assert [v.tolist() for v in parts[1]] == [[4], [2]]
 
 
 def test_a_stated_share_overrides_the_split_column() -> None:
@@ -163,7 +163,7 @@ def test_a_stated_share_overrides_the_split_column() -> None:
     dataset = records(np.zeros(20, dtype=np.int64), words=words)
     assert select_test(dataset, validation=0.5, test=0.25, seed=0).size == 5
     parts = split_shards(dataset, [np.arange(20)], validation=0.3, test=None, seed=0)
-    assert parts.validation[0].size == 6
+    assert parts[1][0].size == 6
 
 
 @pytest.mark.parametrize(
