@@ -101,11 +101,11 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
     Raises:
         InputError: a specification that is not known or not readable.
     """
-    if dataset.ranges and spec == "none":
-        limits = _of_rules(dataset)
-        return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if spec == "none":
-        return dataset
+        limits = declared_ranges(dataset, spec)
+        return (
+            replace(dataset, features=np.clip(dataset.features, limits.low, limits.high)) if dataset.ranges else dataset
+        )
     scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
@@ -121,19 +121,12 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
         Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
         declared.
     """
-    unscaled = spec == "none"
-    if dataset.bounds is not None or (unscaled and not dataset.ranges):
+    if dataset.bounds is not None or (spec == "none" and not dataset.ranges):
         return {}
-    limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec)
+    limits = declared_ranges(dataset, spec)
     outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
     order = np.argsort(-outside, kind="stable")
     return {dataset.feature_names[k]: float(outside[k]) for k in order if outside[k] > 0.0}
-
-
-def _of_rules(dataset: Dataset) -> Ranges:
-    """The ranges of features that have one by a public rule, and no ends of all others."""
-    ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
-    return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
@@ -193,25 +186,24 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
     """
     if isinstance(spec, Ranges):
         return spec
+    if spec == "none":
+        # Only features with a public rule have ends.
+        ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
+        return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
     if not isinstance(spec, str):
         return _ranges(spec, dataset, "problem.scale")
-    if spec == "public_ranges":
-        if dataset.bounds is not None:
-            low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
-            return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
-        if dataset.source not in PUBLIC_RANGES:
-            raise InputError(
-                f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; "
-                "give a table feature → [low, high]."
-            )
-        text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
-        rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-        table = {row.pop("feature"): {key: cell for key, cell in row.items() if cell} for row in rows}
-        return _ranges(table, dataset, f"ranges of {dataset.source}")
-    raise InputError(
-        f'problem.scale: got {spec!r}, expected "none", "public_ranges" or a table. Fix: declare public ranges; '
-        "none is fitted on the records."
-    )
+    if spec == "public_ranges" and dataset.bounds is not None:
+        low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
+        return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
+    if spec != "public_ranges" or dataset.source not in PUBLIC_RANGES:
+        raise InputError(
+            f'problem.scale: got {spec!r} for {dataset.source!r}, expected "none", a table, or "public_ranges" (for '
+            f"{', '.join(PUBLIC_RANGES)} and images). Fix: declare public ranges; none is fitted on the records."
+        )
+    text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    table = {row.pop("feature"): {key: cell for key, cell in row.items() if cell} for row in rows}
+    return _ranges(table, dataset, f"ranges of {dataset.source}")
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
@@ -288,10 +280,8 @@ class _Range(Table):
 
     @model_validator(mode="after")
     def _check_order(self) -> _Range:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)):
-            raise ValueError("expected low < high, with a finite difference")
-        if self.log and self.low <= 0:
-            raise ValueError("expected low > 0 for a log scale; smaller values are clipped to it")
+        if not (self.low < self.high and math.isfinite(self.high - self.low)) or (self.log and self.low <= 0):
+            raise ValueError("expected low < high, with a finite difference, and low > 0 for a log scale")
         return self
 
 

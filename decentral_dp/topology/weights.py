@@ -189,29 +189,37 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
     return 1.0 - second_largest(mixing + eye_array(mixing.shape[0], format="csr")), 1.0
 
 
-def _metropolis(graph: Graph) -> Array:
-    degrees = graph.degrees[graph.edges].max(axis=1, initial=0)
-    return np.asarray(1.0 / (1.0 + degrees))
+def metropolis(graph: Graph) -> Array:
+    """Compute 1/(1 + the larger degree of both ends) of each link, (E,)."""
+    return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
-def _lazy_metropolis(graph: Graph) -> Array:
-    return 0.5 * _metropolis(graph)
+def lazy_metropolis(graph: Graph) -> Array:
+    """Halve the Metropolis weights, (E,)."""
+    return 0.5 * metropolis(graph)
 
 
-def _max_degree(graph: Graph) -> Array:
-    return _equal(graph, 1.0 / (1.0 + graph.degrees.max()))
+def max_degree(graph: Graph) -> Array:
+    """Give every link 1/(1 + the largest degree), (E,)."""
+    return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
-def _out_degree(graph: Graph) -> Array:
-    sends = np.bincount(graph.edges[:, 0], minlength=graph.agents)
-    return np.asarray(1.0 / (1.0 + sends[graph.edges[:, 0]]))
+def out_degree(graph: Graph) -> Array:
+    """Compute 1/(1 + the out-degree of the sender) of each arc, (E,)."""
+    return np.asarray(1.0 / (1.0 + np.bincount(graph.edges[:, 0], minlength=graph.agents)[graph.edges[:, 0]]))
 
 
-def _equal(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
+def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
+    """Give every link one weight, (E,)."""
     return np.full(len(graph.edges), value)
 
 
-def _file_weights(graph: Graph) -> Array:
+def weights_of_file(graph: Graph) -> Array:
+    """Return the weights that came with the edges, (E,).
+
+    Raises:
+        InputError: an edge has no weight above 0.
+    """
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
@@ -224,11 +232,11 @@ def _file_weights(graph: Graph) -> Array:
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
-        WeightRule("constant", "the same given value on every link", _equal, {"value": 0.3}),
-        WeightRule("file", "the weights in the graph's file", _file_weights, directed=None),
-        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
-        WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
-        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
-        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", _out_degree, directed=True),
+        WeightRule("constant", "the same given value on every link", equal_weights, {"value": 0.3}),
+        WeightRule("file", "the weights in the graph's file", weights_of_file, directed=None),
+        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", lazy_metropolis),
+        WeightRule("max_degree", "1/(1 + the largest degree of the graph)", max_degree),
+        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", metropolis),
+        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", out_degree, directed=True),
     )
 }
