@@ -314,53 +314,63 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
     with _public_draws(seed):
         # Lazy layers get their parameters.
         module(1.0 - inputs)
+    if fault := _fault_of_outputs(module, inputs, outputs):
+        raise InputError(f"{where}: {fault}.")
+    model = as_model(module, n_features, "cpu", where)
+    if fault := _fault_of_gradients(model, inputs, cotangents):
+        raise InputError(f"{where}: {fault}.")
+    model.check_rows_apart(COUNTS)
+    return model
+
+
+def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
+    """Describe weights, a state or outputs (n, e) that no model may have; "" if there is nothing."""
     if not trainable(module):
-        raise InputError(f"{where}: the module has no trainable parameters; give it some.")
+        return "the module has no trainable parameters; give it some"
     for name, value in trainable(module):
         if value.dtype != torch.float64 or not torch.isfinite(value).all():
-            raise InputError(f"{where}: parameter {name!r} starts as {value.dtype}; it must be real and finite.")
+            return f"parameter {name!r} starts as {value.dtype}; it must be real and finite"
     before, untouched = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
     together: Any = module(inputs)
     if not torch.equal(inputs, untouched):
-        raise InputError(f"{where}: the module changes its records in place; leave them as they are.")
+        return "the module changes its records in place; leave them as they are"
     for name, value in module.state_dict().items():
         if name not in before or not torch.equal(before[name], value):
-            raise InputError(
-                f"{where}: the module changes {name!r} when it is used, which remembers records from batch to batch; "
-                "take layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm."
+            return (
+                f"the module changes {name!r} when it is used, which remembers records from batch to batch; take "
+                "layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
             )
-    wanted = (_TRIED_RECORDS, outputs)
-    if not isinstance(together, Tensor) or together.shape != wanted or together.dtype != torch.float64:
-        got = type(together).__name__
-        if isinstance(together, Tensor):
-            got = f"shape {tuple(together.shape)} of {together.dtype}"
-        raise InputError(
-            f"{where}: the module returned {got} for {_TRIED_RECORDS} records, expected {wanted} of torch.float64."
-        )
-    model = as_model(module, n_features, "cpu", where)
+    shape = (len(inputs), outputs)
+    if not isinstance(together, Tensor) or together.shape != shape or together.dtype != torch.float64:
+        is_tensor = isinstance(together, Tensor)
+        got = f"shape {tuple(together.shape)} of {together.dtype}" if is_tensor else type(together).__name__
+        return f"the module returned {got} for {len(inputs)} records, expected {shape} of torch.float64"
+    return ""
+
+
+def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
+    """Describe outputs or gradients that are not of their own record only; "" if all are."""
     # Raises what would otherwise pass for a bad record.
     model.gradients(tensor(model.start), inputs, tensor(cotangents))
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
-    if not np.allclose(one_by_one, to_numpy(together), rtol=1e-9, atol=1e-12, equal_nan=True):
-        raise InputError(
-            f"{where}: a record's output depends on the other records of its batch, or on chance, so that no clip "
-            "bounds what one record moves; let no operation run over the first axis, draw nothing, and remember "
-            "nothing."
+    if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
+        return (
+            "a record's output depends on the other records of its batch, or on chance, so that no clip bounds what "
+            "one record moves; let no operation run over the first axis, draw nothing, and remember nothing"
         )
-    gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((_TRIED_RECORDS, 0)), math.inf)[0]
+    gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
     with torch.enable_grad():
-        total = (module(inputs) * tensor(cotangents)).sum()
-        slopes = torch.autograd.grad(total, [v for _, v in trainable(module)], materialize_grads=True)
+        total = (model.module(inputs) * tensor(cotangents)).sum()
+        slopes = torch.autograd.grad(total, [v for _, v in trainable(model.module)], materialize_grads=True)
     plain = np.concatenate([to_numpy(slope).ravel() for slope in slopes])
     if not plain.any():
-        raise InputError(
-            f"{where}: on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU "
-            "or Softmax, which may cut all of them, use the parameters, and detach nothing."
+        return (
+            "on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU or Softmax, "
+            "which may cut all of them, use the parameters, and detach nothing"
         )
     if not np.allclose(gradient, plain, rtol=1e-9, atol=1e-12, equal_nan=True):
-        raise InputError(
-            f"{where}: gradients under torch.func are others than by torch's own backward pass, for example by a hook "
-            f"on a gradient; {_MEND}."
+        return (
+            "gradients under torch.func are others than by torch's own backward pass, for example by a hook on a "
+            f"gradient; {_MEND}"
         )
-    model.check_rows_apart(COUNTS)
-    return model
+    return ""

@@ -122,7 +122,7 @@ def test_a_table_has_linear_and_logarithmic_ranges() -> None:
     ("spec", "message"),
     [
         ("public_range", r"problem\.scale: got 'public_range'"),
-        ("standard", r"problem\.scale: got 'standard', .*none is fitted on the records"),
+        ("standard", r"problem\.scale: got 'standard' .*none is fitted on the records"),
         ("public_ranges", r"for breast_cancer, digits, wine and images"),
         ({"x0": [0, 1]}, r"no range for feature 2 of 2, in the order of the data\. Fix: add it, or \"\*\""),
         ({"*": [1, 1]}, r"the range of '\*': expected low < high"),

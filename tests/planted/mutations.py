@@ -1824,8 +1824,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a module that mixes the records of a batch",
         "models/module.py",
-        "if not np.allclose(one_by_one, to_numpy(together),",
-        "if False and not np.allclose(one_by_one, to_numpy(together),",
+        "if not np.allclose(one_by_one, to_numpy(model.module(inputs)),",
+        "if False and not np.allclose(one_by_one, to_numpy(model.module(inputs)),",
         (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
