@@ -102,10 +102,10 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
         InputError: a specification that is not known or not readable.
     """
     if spec == "none":
+        if not dataset.ranges:
+            return dataset
         limits = declared_ranges(dataset, spec)
-        return (
-            replace(dataset, features=np.clip(dataset.features, limits.low, limits.high)) if dataset.ranges else dataset
-        )
+        return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 

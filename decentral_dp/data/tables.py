@@ -39,7 +39,7 @@ from decentral_dp.data.dataset import (
     nearest,
 )
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
+from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_above, regular
 
 
 class CsvFormat(NamedTuple):
@@ -497,7 +497,7 @@ def read_archive(
         return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
     except InputError:
         raise
-    except (OSError, NoArchiveError, *DAMAGED) as error:
+    except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
             f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."

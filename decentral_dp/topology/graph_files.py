@@ -28,7 +28,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.package import shipped_folder
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_array, read_arrays, refuse_above, regular
+from decentral_dp.files.regular import DAMAGED, names_in, read_array, read_arrays, refuse_above, regular
 from decentral_dp.topology.graphs import Array, Graph, unknown
 from decentral_dp.user_code import USER_ERRORS
 
@@ -426,7 +426,7 @@ def read_matrix(path: Path) -> Array:
         raise
     except OSError as error:
         raise _refusal(place, f"the file cannot be read ({error.strerror})", "check the path") from error
-    except (NoArchiveError, *DAMAGED):
+    except DAMAGED:
         problem = "the file holds no matrix"
     if problem:
         raise _refusal(place, problem, "use numpy.save or scipy.sparse.save_npz for an adjacency matrix")
