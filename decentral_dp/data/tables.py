@@ -311,12 +311,13 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
     """Read a CSV file by pandas, every cell as text unless `options` has a dtype. Raises InputError."""
     import pandas as pd
 
+    file = regular(path, where.partition(":")[0])
     with warnings.catch_warnings():
         # A row that is longer than the header would be cut.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             return pd.read_csv(
-                regular(path, where.partition(":")[0]),
+                file,
                 sep=form.separator,
                 decimal=form.decimal,
                 encoding=form.encoding,

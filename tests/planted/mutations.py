@@ -2091,8 +2091,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "dates that are not cut where nothing is scaled",
         "data/scaling.py",
-        'if dataset.ranges and spec == "none":',
-        "if False:",
+        "        if not dataset.ranges:\n",
+        "        if True:\n",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
     ),
     Mutation(
@@ -2139,7 +2139,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data/tables.py",
         '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
         '    if False:\n        raise InputError(\n            f"{where}: the first record',
-        ("tests/data/test_csv_files.py::test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
+        ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
         "an error of scikit-learn with rows of X",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, from_edges, from_file, from_matrix, from_networkx
-from decentral_dp.topology.graph_files import numbering
 
 # Graphs whose nodes are inserted in another order than that of their numbers.
 STAR = nx.Graph([(3, k) for k in (0, 1, 2, 4)])
@@ -115,26 +113,6 @@ def test_other_names_keep_their_order_and_a_note_says_so(form: str, tmp_path: Pa
     assert named == {frozenset(edge) for edge in graph.edges}
 
 
-@pytest.mark.parametrize("form", ["networkx.Graph", "nodes as text", "GraphML", "csv"])
-def test_whole_numbers_from_elsewhere_are_sorted(form: str, tmp_path: Path) -> None:
-    found = FORMS[form](nx.Graph([(30, 2), (2, 11), (11, 30), (11, 4)]), tmp_path)
-    assert found.labels == ("2", "4", "11", "30")
-    assert "agents are numbered in the order of the graph's nodes: 0 is 2, 1 is 4, 2 is 11, 3 is 30" in found.notes
-
-
-def test_attributes_follow_their_nodes() -> None:
-    graph = STAR.copy()
-    for node in graph:
-        graph.nodes[node].update(x=float(node), y=-1.0, label=f"city {node}")
-    found = from_networkx(graph)
-    assert found.labels == tuple(f"city {k}" for k in range(5))
-    assert found.positions is not None
-    assert found.positions[:, 0].tolist() == [0, 1, 2, 3, 4]
-    weighted = nx.Graph()
-    weighted.add_weighted_edges_from([(2, 1, 0.25), (1, 0, 0.5)])
-    np.testing.assert_array_equal(from_networkx(weighted, "file").mixing.toarray()[1], [0.5, -0.75, 0.25])
-
-
 def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
     graph = nx.convert_node_labels_to_integers(STAR, label_attribute="label")
     assert from_networkx(graph).labels == ("0", "1", "2", "3", "4")
@@ -144,13 +122,6 @@ def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
 def test_two_nodes_that_are_written_alike_are_refused() -> None:
     with pytest.raises(InputError, match='the names "1" and "1" of two nodes print alike'):
         from_networkx(nx.Graph([(0, 1), (0, "1")]))
-
-
-def test_numbers_of_any_order_are_put_in_place() -> None:
-    for order in itertools.permutations("0123"):
-        assert [order[k] for k in numbering(order)] == ["0", "1", "2", "3"]
-    assert numbering(["9" * 5000, "1"]) == [0, 1]
-    assert numbering(["1", "01"]) == [0, 1]
 
 
 def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
