@@ -1998,8 +1998,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "arcs weighed by who hears",
         "topology/weights.py",
-        "sends = np.bincount(graph.edges[:, 0]",
-        "sends = np.bincount(graph.edges[:, 1]",
+        "(1.0 + np.bincount(graph.edges[:, 0]",
+        "(1.0 + np.bincount(graph.edges[:, 1]",
         ("tests/topology/test_directed.py::test_every_form_of_the_same_arcs_has_the_same_weights[pairs]",),
     ),
     Mutation(
