@@ -285,7 +285,8 @@ class AgentShards:
         """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
-        return dataset.labels, bound_norms(scale(dataset, self.ranges or "none"), self.normalisation)
+        scaled = scale(dataset, self.ranges or "none")
+        return dataset.labels, bound_norms(scaled.features, scaled.bounds, self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
         """Refuse a file that the manifest does not describe. Counts are public; nothing else of the file is printed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -101,19 +101,6 @@ class Dataset:
     def n(self) -> int:
         """Number of records."""
         return int(self.features.shape[0])
-
-    def head(self, limit: int) -> Dataset:
-        """The first `limit` records, and as many of the data's own test set; all where there are fewer."""
-        mine = self.n - self.own_test
-        keep = np.r_[: min(limit, mine), mine : mine + min(limit, self.own_test)]
-        return replace(
-            self,
-            features=self.features[keep],
-            labels=self.labels[keep],
-            agent=None if self.agent is None else self.agent[keep],
-            split=None if self.split is None else self.split[keep],
-            own_test=min(limit, self.own_test),
-        )
 
 
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:

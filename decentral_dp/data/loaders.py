@@ -200,7 +200,6 @@ def load_dataset(
     split: str | None = None,
     root: Path | None = None,
     certified: bool = True,
-    limit: int | None = None,
     drawn: bool = True,
     rules: ColumnRules | None = None,
     agents: Sequence[Label] | None = None,
@@ -220,8 +219,6 @@ def load_dataset(
             data have them.
         root: folder that relative paths start from.
         certified: whether classes that nobody declared are refused instead of discovered; default yes.
-        limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
-            record.
         drawn: False for the public facts of a synthetic family without its records; default True.
         rules: how columns become features, of a CSV or Parquet file or of OpenML; None where they are numbers.
         agents: names of the agents in the owner column, in order; None where they are numbered from 0.
@@ -249,7 +246,6 @@ def load_dataset(
         "label": label is not None and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
-        "limit": limit is not None and data in _SIZES,
     }
     if keys := [key for key, is_unused in unused.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
@@ -273,12 +269,8 @@ def load_dataset(
         certified,
     )
     if data in BUNDLED_CLASSES:
-        dataset = load_bundled(data)
-    elif data.startswith(OPENML):
-        dataset = load_openml(data, declared)
-    else:
-        dataset = _load_file(data, path, declared)
-    return dataset if limit is None else dataset.head(limit)
+        return load_bundled(data)
+    return load_openml(data, declared) if data.startswith(OPENML) else _load_file(data, path, declared)
 
 
 def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:

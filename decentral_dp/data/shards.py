@@ -545,7 +545,7 @@ def make_shards(
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scaling.scale(dataset, scale_spec)
     # Of records that are not drawn the bounds are all that counts.
-    final = bound_norms(scaled if dataset.has_records else scaled.head(1), normalisation)
+    final = bound_norms(scaled.features if dataset.has_records else scaled.features[:1], scaled.bounds, normalisation)
     return Shards(
         final.features if dataset.has_records else dataset.features,
         dataset.labels,
@@ -607,16 +607,18 @@ def features_for_model(
     features = encode_features(columns, names, rules, where or source)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
-    scaled = bound_norms(scaling.scale(raw, scale_spec), normalisation).features
-    return scaled, scaling.shares_cut(raw, scale_spec)
+    scaled = scaling.scale(raw, scale_spec)
+    return bound_norms(scaled.features, scaled.bounds, normalisation).features, scaling.shares_cut(raw, scale_spec)
 
 
-def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scaling.Normalised:
+def bound_norms(
+    features: FloatArray, bounds: tuple[float, float] | None, normalisation: scaling.Normalisation
+) -> scaling.Normalised:
     """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
-    final = scaling.normalise(scaled.features, normalisation)
-    if normalisation != "none" or scaled.bounds is None:
+    final = scaling.normalise(features, normalisation)
+    if normalisation != "none" or bounds is None:
         return final
-    d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)
+    d, largest = features.shape[1], max(map(abs, bounds))
     return scaling.Normalised(final.features, d * largest, math.sqrt(d) * largest)
 
 

@@ -245,17 +245,23 @@ def select_columns(
         raise InputError(f"problem.label: missing. Fix: name the label column of {source!r}.")
     agent = agent or ("agent" if "agent" in header else None)
     split = split or ("split" if "split" in header else None)
-    for key, name in (("label", label), ("partition", agent), ("validation", split)):
-        if name is not None and name not in header:
-            raise InputError(f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}.")
+    faults = [
+        f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}."
+        for key, name in (("label", label), ("partition", agent), ("validation", split))
+        if name is not None and name not in header
+    ]
     roles, rules = ColumnRoles(label, agent, split), rules or ColumnRules()
-    rules.require_columns(header, roles.column_names, repr(source))
     columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
-    if index := [name for name in INDEX_NAMES if name in columns]:
-        raise InputError(
-            f"problem.data: {source!r} has the column {quoted(index[0])}, in which pandas writes the index, and a row "
-            f"number is no feature. Fix: problem.columns.drop = [{quoted(index[0])}], or write with index=False."
-        )
+    if not faults:
+        rules.require_columns(header, roles.column_names, repr(source))
+        faults = [
+            f"problem.data: {source!r} has the column {quoted(name)}, in which pandas writes the index, and a row "
+            f"number is no feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
+            for name in INDEX_NAMES
+            if name in columns
+        ]
+    for fault in faults:
+        raise InputError(fault)
     return columns, roles
 
 

@@ -131,7 +131,6 @@ def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
         "problem": {
             "kind": "classification",
             "data": "digits",
-            "limit": 400,
             "scale": "public_ranges",
             "test": 0.2,
             "model": model,

@@ -186,7 +186,6 @@ def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
     [
         ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
         ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
-        ("problem.limit=9", "problem.limit: it has no use with problem.manifest"),
         ("problem.validation=0.5", "problem.validation: it has no use with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
         ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
