@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
@@ -249,8 +249,8 @@ def load_dataset(
     }
     if keys := [key for key, is_unused in unused.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
-    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
-        _refuse_classes(data, classes, _CLASSES[data])
+    if data in _CLASSES:
+        _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
@@ -274,30 +274,28 @@ def load_dataset(
 
 
 def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
-    """Records of a file, whose labels are encoded by the declared classes. Raises InputError."""
+    """Read a file, whose labels are encoded by the declared classes. Raises InputError."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         known = OPENML_NAMES.get(data.lower().replace("-", "_"))
-        fix = (
-            f'. Fix: data = "openml:{known}", which scikit-learn downloads' if known else f"; {nearest(data, DATASETS)}"
-        )
+        fix = f'data = "openml:{known}", which scikit-learn downloads' if known else nearest(data, DATASETS)
         raise InputError(
-            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}{fix}."
+            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
         )
-    played: Dataset | None = None
     if suffix == ".npz":
-        played = annexes.import_place(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
-    if played is not None:
-        if declared.classes:
-            _refuse_classes(data, declared.classes, ())
-        return played
+        reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
+        played: Dataset | None = reader(path, declared.agent, declared.split)
+        if played is not None:
+            _check_classes(data, declared.classes or None, ())
+            return played
     return FORMATS[suffix](path, declared)
 
 
-def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label]) -> NoReturn:
-    raise InputError(
-        f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}; leave `classes` out."
-    )
+def _check_classes(data: str, classes: Sequence[Label] | None, known: Sequence[Label]) -> None:
+    if classes is not None and tuple(classes) != known:
+        raise InputError(
+            f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}. Fix: leave `classes` out."
+        )
 
 
 def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float], drawn: bool) -> Dataset:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,11 +54,8 @@ _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 Parameters = dict[str, Tensor]
 
 
-class ModuleTape(NamedTuple):
-    """x: (p,), inputs: (n, d)."""
-
-    x: Tensor
-    inputs: Tensor
+# x (p,) and the inputs (n, d) of a forward pass.
+ModuleTape = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +90,8 @@ class TorchModel:
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
         with quiet_torch(self.device):
-            tape = ModuleTape(self._tensor(x), self._tensor(inputs))
-            parameters = dict(self._parameter_views(tape.x))
+            tape = self._tensor(x), self._tensor(inputs)
+            parameters = dict(self._parameter_views(tape[0]))
 
             def rows(records: Tensor, _: Tensor) -> Tensor:
                 out: Tensor = vmap(lambda record: self._evaluate(parameters, record))(records)
@@ -102,10 +99,10 @@ class TorchModel:
 
             parts = [
                 _rows_of(rows, records, records, self.outputs)
-                for records in torch.split(tape.inputs, self.group)
+                for records in torch.split(tape[1], self.group)
                 if len(records)
             ]
-            out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
+            out = torch.cat(parts) if parts else tape[0].new_zeros((0, self.outputs))
             return to_numpy(out), tape if keep else None
 
     @cached_property
@@ -157,8 +154,8 @@ class TorchModel:
 
     def _rows(self, at: Slope, part: slice) -> Tensor:
         """∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
-        gradients = partial(self.gradients, at.tape.x)
-        return _rows_of(gradients, at.tape.inputs[part], self._tensor(at.cotangents[part]), self.p)
+        x, inputs = at.tape
+        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(at.cotangents[part]), self.p)
 
     def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises what the module raises for one of them."""

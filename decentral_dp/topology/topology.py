@@ -462,21 +462,20 @@ def _topology(
         graph = graph.to_directed()
     if connected:
         graphs.require_connected(graph, "topology")
-    result = weigh(graph, weights, connected)
+    rule, mixing, delta2, delta_max = weigh(graph, weights, connected)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
-    unread: tuple[str, ...] = ()
-    if graph.n_weighted and result.rule != "file":
-        unread = (f'{result.rule} weights do not use the weights that {graph.n_weighted} links have; "file" would',)
-    numbered = numbering_note(labels)
+    notes = [numbering_note(labels), *graph.notes]
+    if graph.n_weighted and rule != "file":
+        notes.append(f'{rule} weights do not use the weights that {graph.n_weighted} links have; "file" would')
     return Topology(
         name,
-        result.rule,
-        result.mixing,
+        rule,
+        mixing,
         graph.edges,
         labels,
         graph.positions,
-        result.delta2,
-        result.delta_max,
-        (*([numbered] if numbered else []), *graph.notes, *unread),
+        delta2,
+        delta_max,
+        tuple(filter(None, notes)),
         directed=graph.directed,
     )

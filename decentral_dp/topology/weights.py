@@ -61,23 +61,9 @@ class WeightRule(NamedTuple):
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
 
-class Weighting(NamedTuple):
-    """The weights of a graph.
-
-    Args:
-        rule: the rule with its parameters, in words.
-        mixing: W, (m, m) CSR array.
-        delta2: λ₂ of −W.
-        delta_max: λ_m of −W.
-    """
-
-    rule: str
-    mixing: Any
-    delta2: float
-    delta_max: float
-
-
-def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> Weighting:
+def weigh(
+    graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True
+) -> tuple[str, Any, float, float]:
     """Weigh a connected graph by a registered rule.
 
     Args:
@@ -87,14 +73,14 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
         alone: whether the graph is to mix by itself; else it need not be connected, and has λ₂ = 0 and λ_m = 1.
 
     Returns:
-        W with its second smallest and largest eigenvalue.
+        The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
 
     Raises:
         InputError: an unknown rule or parameter; ρ ≥ 1.
 
     Example:
         >>> pair = Graph(2, np.array([[0, 1]]))
-        >>> weigh(pair, {"kind": "constant", "value": 0.25}).mixing.toarray().tolist()
+        >>> weigh(pair, {"kind": "constant", "value": 0.25})[1].toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
     usual = "out_degree" if graph.directed else "metropolis"
@@ -126,9 +112,9 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # Where own values have no negative weight no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
-        return Weighting(label, mixing, 0.0, 1.0)
+        return label, mixing, 0.0, 1.0
     if graph.directed:
-        return Weighting(label, mixing, *directed_spectrum(mixing))
+        return label, mixing, *directed_spectrum(mixing)
     error = 1e-13
     if not each.size and graph.agents > 1:
         delta2 = delta_max = 0.0
@@ -142,7 +128,7 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
             f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
             f'ρ < 1. Fix: use "metropolis", or weights smaller by more than the factor {0.5 * delta_max:.4g}.'
         )
-    return Weighting(label, mixing, delta2, delta_max)
+    return label, mixing, delta2, delta_max
 
 
 def mixing_matrix(graph: Graph, weights: Array) -> Any:
