@@ -147,8 +147,7 @@ def split_shards(
         roles = cut_roles(dataset, np.sort(shard), validation=validation, test=test, seed=seed, levels=levels, agent=i)
         check_parts(i, *roles, levels)
         parts.append(roles)
-    train, validation = zip(*parts, strict=True)
-    return train, validation
+    return tuple(train for train, _ in parts), tuple(held for _, held in parts)
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:

@@ -234,7 +234,7 @@ def trace(
                 vmap(lambda *row: directions(regulariser, *row))(x, y, z)
         if predict is not None:
             wanted = "one number" if classes is None else f"a label or {classes} scores"
-            guess = _checked("predict", predict, {(), (classes,)}, wanted)
+            guess = _checked("predict", predict, {()} if classes is None else {(), (classes,)}, wanted)
             with _blame("predict", device):
                 over_grid(lambda y, features, _: guess(y, features), 1)(y, *records)
     return reads_records
@@ -280,7 +280,7 @@ def _checked(
     """The function, refusing a value of another shape, or of a loss of another precision than float64."""
     import torch
 
-    def checked(*arguments: Tensor) -> Tensor:
+    def checked(*arguments: Tensor) -> Any:
         value = f(*arguments)
         is_tensor = isinstance(value, torch.Tensor)
         if not is_tensor or tuple(value.shape) not in shapes or (name != "predict" and value.dtype != torch.float64):
