@@ -1,4 +1,4 @@
-"""Data: records from files, packages and generators, dealt out to agents by public rules."""
+"""Data: records from files, packages and generators, partitioned over agents by public rules."""
 
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.loaders import DATASETS, ENVIRONMENTS, load_dataset
