@@ -180,7 +180,7 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
     ("columns", "said"),
     [
         ({"categories": {"ward": ["icu", "icu"]}}, 'categories.ward lists "icu" twice'),
-        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which stands for a gap'),
+        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which counts as missing'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),
         ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", wanted one of"),
