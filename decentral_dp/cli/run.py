@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import InputError, printable, readable
-from decentral_dp.files.spreadsheets import escape_formulas
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.formatting import sentence
 from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.measures import MEASURES

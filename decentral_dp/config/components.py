@@ -428,7 +428,6 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
         n_agents=agents,
         seed=s.records_seed,
         root=s.folder,
-        limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
         **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},

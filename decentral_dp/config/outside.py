@@ -31,7 +31,7 @@ from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
-from decentral_dp.data.partition import NamedPartition
+from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Table
@@ -335,14 +335,14 @@ def build_dataset(
     Args:
         data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
             the column problem.label.
-        table: of the scenario; its classes and limit are read.
+        table: of the scenario; its classes are read.
         seed: the public one, passed to a function that takes it.
         agents: how many there are, passed to a function that takes it.
         certified: whether classes that nobody declared are refused instead of discovered.
         drawn: no matter; these records are not made up.
 
     Returns:
-        The data set, cut to problem.limit records where that is given.
+        The data set.
 
     Raises:
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
@@ -366,8 +366,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
     read = _of_frame(records, table, name, certified) if is_frame else None
-    dataset = read or _as_dataset(records, name, table.classes, certified)
-    return dataset if table.limit is None else dataset.head(table.limit)
+    return read or _as_dataset(records, name, table.classes, certified)
 
 
 def _is_frame(value: Any) -> bool:

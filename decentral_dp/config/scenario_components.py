@@ -55,7 +55,6 @@ NOT_BESIDE = {
     "partition": "every agent's file says who holds what",
     "test": "the files say which records are for testing",
     "construction": "nobody has all records",
-    "limit": "nobody counts the records of all",
     "classes": "the manifest lists them",
 }
 

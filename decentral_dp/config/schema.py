@@ -140,7 +140,7 @@ class TopologyTable(Table):
     it. `list topologies` lists them."""
 
     file: str | None = None
-    """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
+    """A named network such as "abilene", or the path of a graph file (.graphml, .csv, .npy, .npz), instead
     of kind."""
 
     agents: Count | None = None

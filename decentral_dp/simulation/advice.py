@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take

@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem

@@ -72,7 +72,6 @@ REFUSED = {
     "problem.test=nan": "problem.test: got NaN, wanted a number",
     "problem.validation=0.0": "problem.validation: got 0.0, wanted a number above 0",
     "problem.validation=1.0": "problem.validation: got 1.0, wanted a number below 1",
-    "problem.limit=0": "problem.limit: got 0, wanted a number of at least 1",
     "problem.stream={batch=0}": "problem.stream.batch: got 0, wanted a number of at least 1",
     "problem.construction={share=1.0}": "problem.construction.share: got 1.0, wanted a number below 1",
     "problem.construction={tail=0.0}": "problem.construction.tail: got 0.0, wanted a number above 0",

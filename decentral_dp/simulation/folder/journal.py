@@ -38,10 +38,9 @@ from typing import IO, Any, Literal
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error, quoted, quoted_path
-from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, write_synced
-from decentral_dp.files.locks import lock_file, require_locks
+from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, lock_file, require_locks, write_synced
+from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
-from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of

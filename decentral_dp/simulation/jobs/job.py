@@ -55,8 +55,6 @@ from decentral_dp.simulation.metrics import (
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
-from decentral_dp.topology.over_time import off_diagonal
-from decentral_dp.topology.partition import graph_partition
 
 
 @dataclass(frozen=True)
@@ -464,11 +462,7 @@ class GossipJob(PlannedJob):
 
         members: of each block, (its size,) numbers of agents.
         """
-        mixing, run = self.public_network.mixing, self.scenario.run
-        movable = run.engine == "ray" and not (run.place or self.central or self.shards.is_elsewhere)
-        if sizes is None and members is None and movable:
-            # Any actor may have any agent: few messages are to leave one.
-            members = graph_partition(off_diagonal(mixing), self.sizes())
+        mixing = self.public_network.mixing
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)

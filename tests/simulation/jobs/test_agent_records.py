@@ -170,7 +170,6 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any, said: str
     [
         ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
         ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
-        ("problem.limit=9", "problem.limit: it has no use with problem.manifest"),
         ("problem.validation=0.5", "problem.validation: it has no use with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
         ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),

@@ -1,4 +1,7 @@
-"""Arrow tables of columns without pandas, which pyarrow imports with the first array that it makes of other objects."""
+"""Tables for other programs: Parquet files, written without pandas, and CSV files that are safe in a spreadsheet.
+
+pyarrow imports pandas with the first array that it makes of other objects, so arrays are made of buffers here.
+"""
 
 from __future__ import annotations
 
@@ -60,3 +63,38 @@ def _strings(texts: Sequence[str]) -> pa.Array:
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+
+
+# OWASP, "CSV Injection": a cell that begins with one of these is a formula, or becomes one when it is imported.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run as a formula, in cells and in names of columns.
+
+    Args:
+        frame: to be written as CSV. Numbers stay as they are, also those that are text.
+
+    Returns:
+        A frame of the same shape. pandas and Parquet files need none of this.
+
+    Example:
+        >>> import pandas as pd
+        >>> escape_formulas(pd.DataFrame({"label": ["=1+1", "-1", "no"], "score": [-1.0, 0.5, 2.0]}))["label"].tolist()
+        ["'=1+1", '-1', 'no']
+    """
+    text = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "OUT"]
+    out = frame.rename(columns=_escape)
+    for k in text:
+        out.isetitem(k, out.iloc[:, k].map(_escape).to_numpy())
+    return out
+
+
+def _escape(cell: Any) -> Any:
+    if not (isinstance(cell, str) and cell.startswith(_FORMULA)):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
