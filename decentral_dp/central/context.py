@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
-from decentral_dp.central.pooled import Pooled
+from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.constants.families import Family
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
@@ -126,6 +126,11 @@ class CoordinatorContext(_Context):
         """
         # The lower losses of every family with analytic constants are convex; of other problems that is not known.
         return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
+
+    @property
+    def pooled_bounds(self) -> PooledBounds:
+        """The public bounds on what is computed over pooled records, of a problem whose constants are known."""
+        return PooledBounds(cast(Family, self.family), self.counts["train"], self.counts["validation"])
 
     def reads(self, term: str) -> bool:
         """Whether this term reads records, so that it must be asked for."""

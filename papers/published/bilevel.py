@@ -43,7 +43,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
         return resolved
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
+        bounds, (low, high) = context.pooled_bounds, context.domain.corners(context.problem.p)
         k = published_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
@@ -108,7 +108,7 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
 
 def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
     """Constants for the whole domain."""
-    bounds = second_order_dp_bilevel.bounds_of(context)
+    bounds = context.pooled_bounds
     return bounds.family.constants(*context.domain.corners(context.problem.p))
 
 

@@ -32,7 +32,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds, candidates, per_axis
 
@@ -113,7 +112,7 @@ class ExponentialMechanism(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
         """The exponential mechanism. Raises InputError for candidates that do not fit the domain."""
-        facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
+        facts = self.facts(context.pooled_bounds, *context.domain.corners(context.problem.p))
         points = candidates(context.domain, context.problem.p, self.candidates)
         score: Any = getattr(pool, self.scored_by, None)
         return FiniteExponential(facts, points, score)

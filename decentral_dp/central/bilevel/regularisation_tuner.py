@@ -37,7 +37,6 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.dp_bilevel import check_penalty
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
@@ -122,7 +121,7 @@ class RegularisationTuner(dp.Coordinated):
         dp.refuse((self, context), _REFUSED)
         context.domain.require_compact("regularisation_tuner")
         low, high = context.domain.corners(1)
-        bounds = bounds_of(context)
+        bounds = context.pooled_bounds
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty

@@ -26,7 +26,6 @@ from typing import Any, Self
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.selection import Density, RegularisedSelection
 
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
@@ -69,7 +68,7 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S, of the larger kind."""
-        return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+        return max(context.pooled_bounds.gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
     def finest(self, context: dp.CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
@@ -78,7 +77,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     def density(self, context: dp.CoordinatorContext) -> Density:
         """What is public of the density."""
         box = self.box(context)
-        return Density.from_bounds(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
+        return Density.from_bounds(context.pooled_bounds, box.low, box.high, self.strength or 0.0, self.finest(context))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         facts = self.density(context)

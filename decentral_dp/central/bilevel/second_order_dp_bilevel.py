@@ -22,13 +22,11 @@ Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.families import Family
 
 
 class DescentState(NamedTuple):
@@ -52,7 +50,7 @@ class SecondOrder(dp.Coordinated):
     needs_constants = needs_records = True
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        bounds = bounds_of(context)
+        bounds = context.pooled_bounds
         # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
@@ -79,19 +77,14 @@ class SecondOrder(dp.Coordinated):
         return {"x": s.best}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
+        kinds = tuple(context.pooled_bounds.hypergradient(context.start("x", self.start)))
         return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
 
 
 def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:
     """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
-    smooth = bounds_of(context).smoothness(*context.domain.corners(context.problem.p))
+    smooth = context.pooled_bounds.smoothness(*context.domain.corners(context.problem.p))
     return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
-
-
-def bounds_of(context: dp.CoordinatorContext) -> PooledBounds:
-    """The public prices of what is computed over pooled records, of a program that needs the problem's constants."""
-    return PooledBounds(cast(Family, context.family), context.counts["train"], context.counts["validation"])
 
 
 ENTRY = dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),))
