@@ -17,8 +17,8 @@ ALGORITHMS: Mapping[str, str] = {
 }
 # Setting → what differs before there is a job: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
-    "coordinator_bilevel": f"{_CENTRAL}.declared:BILEVEL",
-    "coordinator_minimax": f"{_CENTRAL}.declared:MINIMAX",
+    "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
 # Setting → how its jobs are built, and what is promised of them: `simulation.setting.Setting`.
 SETTINGS: Mapping[str, str] = {

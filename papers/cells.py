@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import DEPTH, Box, Score, units
+from decentral_dp.central.selection import DEPTH, Box, Score, units
 from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, uniform_integer
 
 _MOST_CELLS = 2**20

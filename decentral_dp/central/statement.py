@@ -12,9 +12,14 @@ from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.central.context import MinimaxContext
-from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
-from decentral_dp.central.plan import context_of, coordinated_job, minimax_context
-from decentral_dp.central.programs import Calibrated
+from decentral_dp.central.jobs import (
+    CoordinatorBilevelJob,
+    CoordinatorMinimaxJob,
+    context_of,
+    coordinated_job,
+    minimax_context,
+)
+from decentral_dp.central.vocabulary import Calibrated
 from decentral_dp.config.scenario_components import make_problem, problem_of
 from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.privacy.ledger import ChannelLedger

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.plan import planned_line, target_plan
+from decentral_dp.central.jobs import planned_line, target_plan
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.dataset import refuse_masked

@@ -34,8 +34,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import Function, SelectionBounds, best_point, per_axis
+from decentral_dp.central.selection import Box, Function, SelectionBounds, best_point, per_axis
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 

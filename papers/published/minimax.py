@@ -10,16 +10,14 @@ import numpy as np
 
 from decentral_dp.bounded import Sensitivity
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.declared import MINIMAX_CHANNELS
 from decentral_dp.central.minimax import (
-    double_spider,
     dp_sgda,
-    dp_spider,
     privatediff,
     recursive_spider,
+    spider,
     steps,
 )
-from decentral_dp.central.programs import Calibration
+from decentral_dp.central.vocabulary import MINIMAX_CHANNELS, Calibration
 from papers.published.calibration import (
     Noise,
     check_ascent,
@@ -213,7 +211,7 @@ def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
 
 
 @final
-class PublishedDoubleSpider(double_spider.DoubleSpider):
+class PublishedDoubleSpider(spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches.
 
     The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
@@ -257,7 +255,7 @@ class PublishedDoubleSpider(double_spider.DoubleSpider):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         # What one record moves does not depend on the sample, which therefore amplifies nothing.
-        return double_spider.plan_of_estimates(context, rounds, self.period, 1.0)
+        return spider.plan_of_estimates(context, rounds, self.period, 1.0)
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
@@ -386,7 +384,7 @@ def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[f
 
 
 @final
-class PublishedDpSpider(dp_spider.DpSpider):
+class PublishedDpSpider(spider.DpSpider):
     """The fields and steps of `DpSpider`, with the published noise in units of the clip.
 
     Of the paper's own constant taken as 1, with N = qn and R rounds,
@@ -429,7 +427,7 @@ class PublishedDpSpider(dp_spider.DpSpider):
 
 
 @final
-class PublishedDpSgdDual(dp_spider.DpSgdDual):
+class PublishedDpSgdDual(spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
     The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of

@@ -45,17 +45,15 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "programs sensitivities trajectories exponential_samplers",
-        "problems log_concave_sampler certified_solver",
+        "sensitivities trajectories",
+        "problems certified_solver",
         "clients",
         "pooled",
         "context",
         "selection",
-        "declared",
         "vocabulary",
         "bilevel minimax",
         "jobs",
-        "plan",
         "statement",
         "tuner",
         "estimators",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.central.exponential_samplers import law_at, score_unit, units
+from decentral_dp.central.selection import law_at, score_unit, units
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import integer_samplers
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights

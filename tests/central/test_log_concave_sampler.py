@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from decentral_dp.central import log_concave_sampler
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
+from decentral_dp.central import selection
+from decentral_dp.central.selection import Box, RegularisedLaw, quadratic
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from papers.draws import rate_for
@@ -84,7 +83,7 @@ def test_a_plane_of_a_convex_score_that_is_no_quadratic() -> None:
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     law = density(rate * (score(grid) + 0.25 * (grid**2).sum(axis=1)))
     declared, near = on(box, rate=rate), grid[law.argmax()]
-    drawn = [log_concave_sampler.draw_regularised(rng, declared, score, gradient, near) for _ in range(500)]
+    drawn = [selection.draw_regularised(rng, declared, score, gradient, near) for _ in range(500)]
     cell = (grid[:, 0] > -0.2) * 3 + (grid[:, 1] > -0.2) + (grid[:, 1] > 0.2)
     x = np.array(drawn)
     counts = np.bincount((x[:, 0] > -0.2) * 3 + (x[:, 1] > -0.2) + 1 * (x[:, 1] > 0.2), minlength=6)
@@ -108,9 +107,9 @@ def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
     precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Centre inside, wide, just outside, far outside, and on the other side."""
-    monkeypatch.setattr(log_concave_sampler, "_POSITIONS", 16)
+    monkeypatch.setattr(selection, "_POSITIONS", 16)
     rng = np.random.default_rng(43)
-    drawn = [log_concave_sampler._on_axis(rng, precision, centre) for _ in range(draws)]
+    drawn = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
     law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
     counts, wide = np.bincount(drawn, minlength=16), law > 0.002
     counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
@@ -139,7 +138,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
     points = np.clip(points, box.low, box.high)
     above = {}
     for curvature in (0.0, 6.0):
-        proposal = log_concave_sampler._touching(
+        proposal = selection._touching(
             declared, score, lambda x: np.asarray(density(-(slopes @ x)) @ slopes), near, curvature
         )
         step = box.sides * 2.0**-40

@@ -13,9 +13,9 @@ from scipy.special import logsumexp
 
 from decentral_dp.bounded import Split
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import (
+    Box,
     Density,
     FiniteExponential,
     RegularisedSelection,

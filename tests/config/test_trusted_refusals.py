@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.central import jobs as coordinator_jobs
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
 from papers.published import FORMS
@@ -32,7 +32,7 @@ def refusal(kind: str, **changes: Any) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 @pytest.mark.usefixtures("unread")

@@ -1,30 +1,36 @@
-"""The exponential mechanism over the upper variable: one draw of x, at pure ε.
+"""Exponential mechanisms over the upper variable: one draw of x.
 
-    P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),     y_Z(x) = argmin_y G(x, y),     scale = s/ε
+    exponential_mechanism                   P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),   scale = s/ε
+    gradient_norm_exponential_mechanism     P(x) ∝ exp(−‖∇Φ(x)‖/scale)
+    regularised_exponential_mechanism       density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²)),   k = (μ_r + κ)·(μ/S)²
 
-for x of `domain`: one of `candidates` points along each axis (65, 17 or 9 where they are left out, for one, two or
-three upper variables), even in every coordinate: a log strength for the problems with regularisation.
+with y_Z(x) = argmin_y G(x, y). The guarantee holds for every record of every agent, against an adversary that observes
+x. The coordinator is trusted and holds all records; y is not released.
 
-Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. y
-is not released. s bounds how much the change that one record makes to Φ varies over the domain:
+The first two choose among `candidates` points on each axis of `domain` (default 65, 17 or 9 for one, two or three upper
+variables). s bounds the variation over the domain of the change that one record makes to the score:
 
-    a train record       2 L_fy D_gy/(μ n_t)                     D_gy/(μ n_t) is how far it moves y_Z(x)
-    a validation record  (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+    train record, Φ             2 L_fy D_gy/(μ n_t)          D_gy/(μ n_t) bounds the change of y_Z(x)
+    validation record, Φ        (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+    ‖∇Φ‖                        2S, S a bound on the change of ∇Φ on the domain (`hypergradient_sensitivity`)
 
-and what the scores are computed and rounded to (2r + 4e). The law does not need Φ to be convex, and its ε is spent in
-full: E[Φ(x)] − min Φ ≤ p·s/ε for convex Φ. A price of pure ε, and as a bounded range ρ = ε²/8 beside other releases.
+plus the rounding and inexactness of computed scores (2r + 4e). Φ need not be convex. For convex Φ,
+E[Φ(x)] − min Φ ≤ p·s/ε. A draw is ε-DP, and composes with other releases as a bounded range with ρ = ε²/8.
 
-`gradient_norm_exponential_mechanism` draws an x that is nearly stationary: ‖∇Φ(x)‖ in the place of Φ(x), at the exact
-lower solution. One record moves ∇Φ by at most S anywhere on the domain (`hypergradient_sensitivity`), so ‖∇Φ‖ by
-something between −S and S: s = 2S, and what the scores are computed and rounded to (2r + 4e). A stationary point has to
-lie in the domain for ‖∇Φ‖ to be small anywhere.
+The third draws from a box with middle x₀ and has the privacy of a Gaussian pair with the μ of the target (ε, δ). μ_r is
+`strength`; the default √(2p)·S/(μR), R the distance from x₀ to a corner, gives E[Φ(x)] − min Φ ≤ √2·S·R√p/μ for convex
+Φ. The privacy cost requires Φ + (μ_r/2)‖x‖² to be convex for every dataset. Φ is a convex quadratic for the problems
+"quadratic", "mean_estimation" and "mean_lower_bound" (κ = 0). Otherwise −κ is the Lipschitz constant of ∇Φ, and a
+certified run requires a larger strength.
 
-Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Equation 4
-and Appendix C.3.
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Equations
+4 and 5, Appendix C.3; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Exponential Mechanism", COLT
+2022.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -32,8 +38,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import FiniteExponential, SelectionBounds, candidates, per_axis
+from decentral_dp.central.selection import (
+    Box,
+    Density,
+    FiniteExponential,
+    RegularisedSelection,
+    SelectionBounds,
+    candidates,
+    per_axis,
+)
 
 
 class DrawState(NamedTuple):
@@ -127,12 +140,79 @@ class GradientNormMechanism(ExponentialMechanism):
     scored_by = "gradient_norms"
 
 
-ENTRIES = tuple(
-    dp.Entry(
-        algorithm.name,
-        algorithm,
-        (dp.Citation(f"Mechanism ({place}, its scale corrected)", "lowy2025differentially"),),
-        example={"rounds": "1", "candidates": "65"},
+# By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
+_ROOM = 1.0 + 1e-6
+
+
+@dataclass(frozen=True)
+class RegularisedExponentialMechanism(SingleDraw):
+    """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
+
+    Args:
+        strength: μ_r, None: settled by public constants.
+    """
+
+    name = "regularised_exponential_mechanism"
+    pure, reads_losses = False, True
+
+    strength: float | None = dp.option(
+        "μ_r, of the quadratic regulariser; settled by public constants if left out",
+        default=None,
+        example="1.0",
+        above=0,
     )
-    for algorithm, place in ((ExponentialMechanism, "Equation 4"), (GradientNormMechanism, "Appendix C.3"))
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        self.check_once(context)
+        if context.noisy and math.isinf(context.budget):
+            raise dp.InputError(
+                f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "
+                "above 0, for example 1e-6."
+            )
+        strength = self.strength
+        if strength is None:
+            radius = 0.5 * self.box(context).diameter
+            strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
+        resolved = replace(self, strength=strength)
+        if context.noisy:
+            resolved.density(context).check()
+        return resolved, context
+
+    def _sensitivity(self, context: dp.CoordinatorContext) -> float:
+        """S, of the larger kind."""
+        return max(context.pooled_bounds.gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+
+    def finest(self, context: dp.CoordinatorContext) -> float:
+        """The smallest scale of any run with this target: S/μ."""
+        return self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
+
+    def density(self, context: dp.CoordinatorContext) -> Density:
+        """What is public of the density."""
+        box = self.box(context)
+        return Density.from_bounds(context.pooled_bounds, box.low, box.high, self.strength or 0.0, self.finest(context))
+
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
+        facts = self.density(context)
+        if pool is None:
+            unknown: Any = None
+            return RegularisedSelection(facts, unknown, unknown)
+        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None)
+
+
+ENTRIES = (
+    *tuple(
+        dp.Entry(
+            algorithm.name,
+            algorithm,
+            (dp.Citation(f"Mechanism ({place}, its scale corrected)", "lowy2025differentially"),),
+            example={"rounds": "1", "candidates": "65"},
+        )
+        for algorithm, place in ((ExponentialMechanism, "Equation 4"), (GradientNormMechanism, "Appendix C.3"))
+    ),
+    dp.Entry(
+        RegularisedExponentialMechanism.name,
+        RegularisedExponentialMechanism,
+        (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
+        example={"problem": '"quadratic"', "rounds": "1"},
+    ),
 )

@@ -1,28 +1,34 @@
-"""PrivateDiff Minimax: a private y in every round, and a gradient by x that is carried on by differences.
+"""PrivateDiff Minimax: gradient estimates that are updated by clipped differences (variance reduction).
 
-Round r, with Poisson samples of rate q and means divided by the public qn:
+Round r, with Poisson samples of rate q and sums divided by the public qn. `privatediff` updates y first, then x:
 
-    y_{r+1}: "ascent", inner steps from y_r, each on a sample of its own, i = 0, 1, …:
+    solver = "ascent": `inner` steps from y_r, each on its own sample, i = 0, 1, …
                  y <- Π_Y(y + η_i (mean clip(∇_y f(x_r, y), C_y) + ∇_y r + noise))
-             "closed_form": the best y at x_r, of a released mean
+    solver = "closed_form": the best y at x_r, computed from a released mean
     r % T = 0    v <- mean clip(∇_x f(x_r, y_{r+1}), C_x) + noise
-    otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    the same records at both,
-                 τ_r = L ‖(x_r, y_{r+1}) − (x_{r−1}, y_r)‖, or what two clipped gradients can be apart if less
+    otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    same records at both points
     x_{r+1} = P(x_r − η_x (v + ∇_x r))
 
-η_x → x, η_i = scale/(i+1)^decay → y: the paper's 1/(μ i) is scale 1/μ, decay 1. T → period, L → smoothness, a public
-constant; q → rate. Channels: gx are anchors, dx differences, gy or dual is for y.
+`privatediff_xy` estimates both gradients by differences, on one sample a round, and updates x and y simultaneously with
+v and u, where u estimates ∇_y f in the same way. τ_r = L × the distance between the two points, or the largest distance
+between two clipped gradients if that is less.
 
-Whose data: every record of every agent. Sensitivities 2C/(qn), and 2τ_r/(qn) of a difference: the clip comes after
-subtracting, so smoothness is no assumption of the privacy. Everything that is carried on was released. Every release
-reads a sample of its own and is an event of its own. y has a tenth of the budget, evenly over its releases; the
-others have half of what is left for anchors and half for differences: with T dividing the number of rounds
-z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
-there is nothing to gain. T is decided before the run, whatever is released in it.
+η_x, η_i → x, y (the paper's 1/(μ i) is scale 1/μ, decay 1); T → period; L → smoothness, a public constant; q → rate.
+Channels: gx and gy are anchors, dx and dy differences; gy or dual is for y.
 
-Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
+The guarantee holds for every record of every agent. Sensitivities: 2C/(qn), and 2τ_r/(qn) for a difference. Differences
+are clipped after the subtraction, so privacy does not assume smoothness. All state is a function of released values,
+and the anchors are decided before the run. In `privatediff` every release uses its own sample and is its own event; y
+gets a tenth of the budget, evenly over its releases. In `privatediff_xy` both releases of a round are one event P(q,
+G(z̄)), z̄⁻² = z_x⁻² + z_y⁻². Half of the (remaining) budget is for anchors and half for differences: if T divides the
+number of rounds, z_1 = z√(2/T) and z_2 = z√(2(T−1)/T), compared with z of DP-SGDA. Differences reduce noise only if L η
+z √p/(qn) is much less than 1. With T = 2 they gain nothing; `privatediff_xy` with T = 1 is DP-SGDA.
 
-Reference: Zhang et al. 2025, Algorithms 3 and 4.
+rate = 1 without noise is gradient descent ascent (alternating for `privatediff`), for any T. The output is the last
+iterate.
+
+Reference: Zhang et al. 2025, Algorithms 3 and 4. `privatediff_xy` is after Algorithm 3, whose y has no noise; it was
+never published in this form.
 """
 
 from __future__ import annotations
@@ -116,9 +122,60 @@ class PrivateDiff(steps.Estimating):
         return steps.block_charges(blocks | by_x, self.rate)
 
 
-ENTRY = dp.Entry(
-    "privatediff",
-    PrivateDiff,
-    (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", "zhang2025improved"),),
-    example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
+@dataclass(frozen=True)
+class PrivateDiffXY(steps.Estimating):
+    """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
+
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    period: int = dp.anchor_period()
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
+
+    queries = ("grad_x", "grad_y")
+
+    def init(self, context: dp.MinimaxContext) -> steps.SpiderState:
+        return steps.SpiderState.start(context, self.start)
+
+    def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
+        released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
+        v, u = (of.next(released, last) for of, last in ((steps.BY_X, s.v), (steps.BY_Y, s.u)))
+        by_x = v + context.problem.public("grad_x", s.x, s.y, t)
+        by_y = u + context.problem.public("grad_y", s.x, s.y, t)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return steps.SpiderState(x, y, v, u, s.x, s.y)
+
+    def _questions(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dict[str, dp.ClippedQuery]:
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        return dict(
+            self.estimate_query(t, context, of, here, before)
+            for of in (steps.BY_X, steps.BY_Y)
+            if context.reads(of.term)
+        )
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        first = dict.fromkeys((steps.BY_X, steps.BY_Y), np.arange(1, rounds + 1))
+        return steps.block_charges(steps.planned_estimates(context, self.period, first), self.rate)
+
+
+ENTRIES = (
+    dp.Entry(
+        "privatediff",
+        PrivateDiff,
+        (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", "zhang2025improved"),),
+        example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
+    ),
+    dp.Entry(
+        "privatediff_xy",
+        PrivateDiffXY,
+        (dp.Citation("After Algorithm 3", "zhang2025improved"),),
+        example=dp.AUC | {"smoothness": "1.0"},
+    ),
 )

@@ -1,7 +1,7 @@
-"""DP Recursive-SPIDER: a function of one mean, Ψ(x, λ) of KL-DRO, with that mean estimated recursively as well.
+"""KL-robust learning as a function of one mean, Ψ(x, λ), which is estimated recursively.
 
-w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one
-Poisson sample of rate q for everything and means divided by the public qn:
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t of
+`recursive_spider`, with one Poisson sample of rate q and sums divided by the public qn:
 
     t % T = 0    v <- mean clip(∇_x h_i(w_t), C_x) + noise             u <- mean clip(∂_λ h_i(w_t), C_λ) + noise
     otherwise    v += mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), τ) + noise,  the same for u and ∂_λ h
@@ -9,25 +9,34 @@ Poisson sample of rate q for everything and means divided by the public qn:
     s_t = (1−β_t) s_{t−1} + mean [β_t h_i(w_t) + (1−β_t) clip(h_i(w_t) − h_i(w_{t−1}), τ_s)] + noise
     x <- P(x − η_x (λ/s) v)          λ <- max{λ_0, λ − η_λ ((λ/s) u + log s + ρ)}
 
-η_x, η_λ → x, y. β → averaging, cut at 1. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy
-are v and u at anchors, dx and dy their differences. The clips of what changes:
+`scdro` is a baseline without privacy, after Qi et al. It has no clips and no noise, and requires guarantee = "none".
+With β = 1 in the first round:
 
-    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms where that is less
-    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, which is what C_x and C_λ leave h to move, or all that h can
+    s <- (1−β) s + β mean h_i(w)
+    z <- (1−β) z + β ((λ/s) mean ∇_x h_i(w), (λ/s) mean ∂_λ h_i(w) + log s + ρ)
+    x <- P(x − η_x z_x)          λ <- max{λ_0, λ − η_λ z_λ}
 
-In (λ/s) and log s, s is cut to where the mean of h must lie, and to the deviation of all the noise in it from below.
+η_x, η_λ → x, y; β → averaging, at most 1; T → period; L → smoothness, a public constant; q → rate. Channels: gx and gy
+are v and u at anchors, dx and dy their differences. Clipping norms of differences:
 
-Whose data: every record of every agent. Sensitivities 2C/(qn) at anchors and 2τ/(qn) at differences. In s_t a record
-counts with a number between −(1−β)τ_s and β + (1−β)τ_s, whose middle is public: it moves s_t by 2(β/2 + (1−β)τ_s)/(qn).
-x, λ, v, u, s and every τ are functions of what was released. The three releases of a round read one sample and are one
-event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
-for differences, of s evenly.
+    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms if that is less
+    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, the change of h that C_x and C_λ allow, or the range of h if less
 
-Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
-paper's a random one.
+In (λ/s) and log s, s is projected to the interval that contains the mean of h, and is at least the accumulated standard
+deviation of its noise.
 
-Reference: Xu et al. 2025, Algorithm 3, with what it lacks: v_{t−1} and u_{t−1} in the differences, two points in the
-recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
+The guarantee holds for every record of every agent. Sensitivities: 2C/(qn) at anchors and 2τ/(qn) for differences. In
+s_t a record contributes a number between −(1−β)τ_s and β + (1−β)τ_s with a public middle: the sensitivity is
+2(β/2 + (1−β)τ_s)/(qn). All state and every τ are functions of released values. The three releases of a round use one
+sample and are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ²: v and u half for
+anchors and half for differences, s evenly.
+
+rate = 1 without noise is gradient descent on Ψ, for any T and β (`scdro` with β = 1). The output is the last iterate;
+the paper outputs a random one.
+
+Reference: Xu et al. 2025, Algorithm 3, with additions that it lacks: v_{t−1} and u_{t−1} in the differences, two points
+in the recursion of s, a sample instead of one record, λ ≥ λ_0, a first round. SCDRO is after Qi et al. 2022; it is the
+non-private row of Table 3 in Xu et al. 2025, who cite another paper for it.
 """
 
 from __future__ import annotations
@@ -40,6 +49,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
+from decentral_dp.central.minimax.steps import compose_gradients
 
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 
@@ -118,9 +128,83 @@ class RecursiveSpider(steps.Estimating):
         return steps.block_charges({**blocks, "s": steps.ReleaseBlock(first, 1, 1.0)}, self.rate)
 
 
-ENTRY = dp.Entry(
-    "recursive_spider",
-    RecursiveSpider,
-    (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
-    example=dp.KL_DRO | {"smoothness": "1.0"},
+UNPROTECTED_NOTE = (
+    "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
+    'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+)
+# Channel → term.
+_TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
+
+
+class ScdroState(NamedTuple):
+    """x (p,), y (1,): iterate. s (1,): estimate of h̄. z_x (p,), z_y (1,): averages of ∇_xΨ and −∂_λΨ."""
+
+    x: dp.Array
+    y: dp.Array
+    s: dp.Array
+    z_x: dp.Array
+    z_y: dp.Array
+
+
+@dataclass(frozen=True)
+class Scdro(dp.Coordinated):
+    """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
+
+    Args:
+        x, y: η.
+        averaging: β.
+        rate: q.
+    """
+
+    x: dp.StepSize = dp.option("η_x, of x")
+    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving averages")
+    rate: float = dp.sampling_rate()
+
+    queries = tuple(_TERMS.values())
+
+    def init(self, context: dp.MinimaxContext) -> ScdroState:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return ScdroState(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, context: dp.MinimaxContext, s: ScdroState) -> dp.CoordinatorSteps[ScdroState]:
+        queries = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield dp.Release(**(yield dp.Ask(**queries)))).released
+        beta = min(1.0, self.averaging(t)) if t else 1.0
+        value = (1.0 - beta) * s.s + beta * mean.h[0]
+        by_x, by_y = compose_gradients(context, s.y, value, mean.hx[0], mean.hy[0])
+        z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
+        x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
+        return ScdroState(x, y, value, z_x, z_y)
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        parts = {
+            c: dp.Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()
+        }
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+def check_unprotected(guarantee: str) -> None:
+    """Refuse to promise anything. Raises InputError."""
+    if guarantee != "none":
+        raise dp.InputError(UNPROTECTED_NOTE)
+
+
+ENTRIES = (
+    dp.Entry(
+        "recursive_spider",
+        RecursiveSpider,
+        (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
+        example=dp.KL_DRO | {"smoothness": "1.0"},
+    ),
+    dp.Entry(
+        "scdro",
+        Scdro,
+        (
+            dp.Citation("After the algorithm", "qi2022stochastic"),
+            dp.Citation("As the baseline that is not private (Table 3)", "xu2025differentially"),
+        ),
+        example=dp.KL_DRO | {"guarantee": '"none"', "clip": ""},
+        check_guarantee=check_unprotected,
+    ),
 )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.declared import MINIMAX_CHANNELS
+from decentral_dp.central.vocabulary import MINIMAX_CHANNELS
 from decentral_dp.problems.saddle import PublicBall
 
 

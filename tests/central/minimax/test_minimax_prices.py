@@ -19,11 +19,10 @@ from dp_accounting.pld import pld_privacy_accountant
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.dp_sgda import DpSgda
-from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
+from decentral_dp.central.minimax.privatediff import PrivateDiff, PrivateDiffXY
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.central.programs import Charge
+from decentral_dp.central.vocabulary import Charge
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
