@@ -1,4 +1,4 @@
-"""Jobs of a trusted coordinator: refusals before a record is read, the context, the plan of all releases, and the job."""
+"""Jobs of a trusted coordinator: refusals before a record is read, the context, the plan of all releases, the job."""
 
 from __future__ import annotations
 

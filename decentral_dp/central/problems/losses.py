@@ -6,67 +6,23 @@
     squared        (φ − label)²                               numbers          1
 
 Outside [0, B] a record's slope is exactly 0. A loss that is not a number counts as B.
-
-Numbers by which classifiers and rankings are judged, by scikit-learn.
-
-A minimax objective from per-record formulas in numpy, on the outputs of any model.
-
-The author's object has these methods; `outputs` (n, e) are the model's and `labels` (n,) class numbers, or numbers to
-predict. Row k of what comes back is of record k alone:
-
-    sizes(n_classes) → e, q                 outputs of the model, and the dimension of y
-    loss(outputs, y, labels)                (n,)  f
-    slopes(outputs, y, labels)              (n, e) ∂f/∂outputs and (n, q) ∂f/∂y
-    project_y(y)                            the nearest point of Y
-    start_y()                               (q,) public start      left out: zeros, projected
-    regulariser(y), regulariser_grad(y)     r(y), ∇r (q,): reads no record      left out: no r
-    best_y(outputs, labels)                 the maximiser, for metrics          left out: no "primal" is measured
-    radius_y()                              a bound on ‖∂f/∂y‖₂ at which rows are cut      left out: privacy.clip.y
-    predict(outputs)                        (n,) class numbers      left out: nothing is classified
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 import scipy
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.problems.composite import Composite, Objective, Values
+from decentral_dp.central.problems.composite import Objective, class_scores
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Positive
-from decentral_dp.models.build import ModelTable
-from decentral_dp.models.row_locality import COUNTS, trials
-from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
-from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.entry import ProblemFacts
-from decentral_dp.problems.saddle import PublicBall
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
-
-
-def ranking(scores: Array, positive: Array) -> dict[str, float]:
-    """ "auc": the share of (positive, negative) pairs that the scores rank rightly, ties half; nothing without both."""
-    if positive.all() or not positive.any() or not np.isfinite(scores).all():
-        return {}
-    chosen = positive.astype(bool)
-    return {"auc": auc(scores[chosen], scores[~chosen])}
-
-
-def class_scores(scores: Array, labels: Array) -> dict[str, float]:
-    """ "accuracy", and "f1" of class 1 of two, or its mean over more, of predicted classes (n,) and labels (n,)."""
-    is_of_two = labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1
-    classes = [1] if is_of_two else np.union1d(scores, labels)
-    # 2TP/(2TP + FP + FN)
-    shares = [
-        2.0 * np.sum((scores == k) & (labels == k)) / max(1, np.sum(scores == k) + np.sum(labels == k)) for k in classes
-    ]
-    return {"accuracy": float(np.mean(scores == labels)), "f1": float(np.mean(shares))}
-
 
 # Outputs (n, e) and labels (n,) → losses (n,) and their derivatives by the outputs (n, e).
 Slopes = Callable[[Array, Array], tuple[Array, Array]]
@@ -207,130 +163,3 @@ def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
 def _two_class_probabilities(outputs: Array) -> Array:
     h = scipy.special.expit(outputs[:, :1])
     return np.concatenate([1.0 - h, h], axis=1)
-
-
-NEEDED = ("sizes", "loss", "slopes", "project_y")
-
-
-@dataclass(frozen=True)
-class RecordwiseObjective(Objective):
-    """A `composite.Objective` from an author's per-record formulas.
-
-    Args:
-        author: the object with the methods that the module's head lists.
-        outputs: e, outputs of the model.
-        width: q, dimension of y.
-        n_classes: classes of the labels, 0 where labels are numbers.
-        name: for messages.
-    """
-
-    author: Any
-    outputs: int
-    width: int
-    n_classes: int
-    name: str
-
-    @property
-    def q(self) -> int:
-        return self.width
-
-    @property
-    def start(self) -> Mapping[str, Array]:
-        own = hasattr(self.author, "start_y")
-        y = self._vector("start_y") if own else self.project_y(np.zeros(self.q))
-        return {"extra": np.zeros(0), "y": y}
-
-    def project_y(self, y: Array) -> Array:
-        return self._vector("project_y", y)
-
-    def _vector(self, method: str, *given: Array) -> Array:
-        """What a method gives, (q,). Raises UserCodeError where it raises, or gives another shape."""
-        try:
-            value = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
-        except USER_ERRORS as error:
-            raise UserCodeError(f"{self.name}: {method} does not run: {blame(error)}. Mend it.") from error
-        if value.size != self.q:
-            wanted = "one number" if self.q == 1 else f"{self.q} numbers"
-            raise UserCodeError(f"{self.name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
-        return value.reshape(self.q)
-
-    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
-        both = evaluate(
-            lambda some: np.concatenate(self.author.slopes(some[0], y, some[1]), axis=1),
-            (outputs, labels),
-            (len(labels), self.outputs + self.q),
-        )
-        return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
-
-    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        if not hasattr(self.author, "radius_y"):
-            return None
-        radius = float(self.author.radius_y())
-        if not 0.0 < radius < np.inf:
-            # Rows are cut at it: it bounds what one record moves.
-            raise InputError(f"{self.name}: radius_y gives {radius:g}, wanted a finite number above 0. Mend it.")
-        return PublicBall(None, radius)
-
-    def public(self, term: str, extra: Array, y: Array) -> Array:
-        if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
-            return super().public(term, extra, y)
-        return self._vector("regulariser_grad", y)
-
-    def scores(
-        self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
-    ) -> Mapping[str, float]:
-        by_name = {"objective": self._value(outputs, y, labels)}
-        if hasattr(self.author, "best_y"):
-            best = self._vector("best_y", outputs, labels)
-            by_name |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
-        return by_name
-
-    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        return class_scores(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
-
-    def losses(self, outputs: Array, labels: Array) -> Array:
-        """(n,) f at the public start of y."""
-        return self._losses(outputs, self.start["y"], labels)
-
-    def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Run every formula on made-up outputs, for batches of so many, and again with one record replaced.
-
-        Raises InputError for what does not run, has another shape, or reads another record's row.
-        """
-        tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
-        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
-        for k, width in enumerate((self.outputs, self.q)):
-            which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
-            name = f"{self.name}: slopes ({which})"
-            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried)
-
-    def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
-        return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
-
-    def _value(self, outputs: Array, y: Array, labels: Array) -> float:
-        own = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0
-        return float(np.mean(self._losses(outputs, y, labels)) + own)
-
-
-def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
-    """Make the problem of an author's per-record formulas, and try these on made-up records.
-
-    Args:
-        author: the object with the methods that the module's head lists.
-        facts: public facts of the data.
-        name: of the problem in the scenario.
-        model: that problem.model chooses; None for a linear one.
-
-    Raises:
-        InputError: a model that does not fit, or a formula that is missing, does not run, or reads another record.
-    """
-    check_has(author, NEEDED, name, "a minimax objective")
-    if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
-        raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
-    outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
-    objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)
-    try:
-        objective.check_rows_apart(COUNTS)
-    except UserCodeError as error:
-        raise InputError(str(error)) from error
-    return Composite(facts.model(outputs, model), objective)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.central.problems.losses import of_author
+from decentral_dp.central.problems.composite import of_author
 from decentral_dp.errors import InputError
 from decentral_dp.problems import ProblemFacts
 
