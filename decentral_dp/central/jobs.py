@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, cast, final
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.protocol import ONE_LEVEL, StepSize
-from decentral_dp.bounded import Array, Norm, Split
-from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.bounded import Split
+from decentral_dp.central.clients import MinimaxClientBlock, ReadingClients
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
@@ -56,62 +56,57 @@ from decentral_dp.simulation.jobs.job import LARGEST_PLAN, PlannedJob, minimax_e
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statements.statement import Setting
 
+# Refusals before a record is read ------------------------------------------------------------------------------------
 
-class _Chosen(NamedTuple):
-    """s: the scenario. components: what it names. algorithm: its program."""
+
+class _Subject(NamedTuple):
+    """A scenario, its components, and the coordinator's program."""
 
     s: Scenario
     components: Components
     algorithm: Coordinated
 
 
-def _row(applies: Callable[[_Chosen], Any], key: str, problem: str, fix: str = "leave it out") -> Refusal[_Chosen]:
-    """A row whose `{it}` is the kind of the algorithm."""
+def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = "leave it out") -> Refusal[_Subject]:
+    """Return a row whose `{it}` is the kind of the algorithm."""
     return Refusal(lambda c: c.s.algorithm.kind if applies(c) else "", key, problem, fix)
 
 
-def _is_set(key: str) -> Callable[[_Chosen], bool]:
-    """Whether a key of [privacy] differs from its default."""
+def _is_set(key: str) -> Callable[[_Subject], bool]:
+    """Return a check whether a key of [privacy] differs from its default."""
     return lambda c: getattr(c.s.privacy, key) != type(c.s.privacy).model_fields[key].default
 
 
-def _releases_share(c: _Chosen) -> bool:
-    return bool(c.s.problem.own_keys().get("positive_share") == "released")
-
-
-def _starts_outside(c: _Chosen) -> bool:
+def _starts_outside(c: _Subject) -> bool:
     domain, x = c.components.keys.get("domain"), c.s.algorithm.init.get("x")
     return domain is not None and x is not None and not domain.low <= x <= domain.high
 
 
-def _is_unbounded(c: _Chosen) -> bool:
-    s = c.s
-    bounded = s.problem.normalise != "none" or s.problem.scale != "none"
-    return c.algorithm.needs_constants and not bounded
+def _releases_share(s: Scenario) -> bool:
+    return bool(s.problem.own_keys().get("positive_share") == "released")
 
 
 # Keys of [privacy] that no coordinator reads → why.
-_OF_GOSSIP: Mapping[str, str] = {
+_GOSSIP_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
-    **dict.fromkeys(("unit", "neighbours"), "releases of {it} are priced for one replaced record alone"),
-    **dict.fromkeys(("correlation", "colluders"), "the noise of {it} is its coordinator's, whom all agents trust"),
-    **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget beforehand and takes none"),
+    **dict.fromkeys(("unit", "neighbours"), "{it} is accounted for one replaced record only"),
+    **dict.fromkeys(("correlation", "colluders"), "the coordinator of {it} adds the noise, and all agents trust it"),
+    **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget in advance"),
 }
 _UNBOUNDED = (
     "problem.normalise",
-    "{it} needs records of bounded length, and nothing bounds these",
+    "{it} requires records of bounded length",
     'set normalise = "l2" (or "l1", or "box")',
 )
 _TOO_LONG = _row(
     lambda c: c.s.algorithm.rounds * c.algorithm.releases_per_round > LARGEST_PLAN,
     "algorithm.rounds",
-    "more releases than can be priced (got {of.s.algorithm.rounds} rounds)",
+    "more releases than can be accounted (got {of.s.algorithm.rounds} rounds)",
     "use fewer rounds",
 )
-# What no trusted coordinator takes; no record has been read.
 _COORDINATED = (
     _row(
-        lambda c: _releases_share(c) and c.s.privacy.guarantee == "as_published",
+        lambda c: _releases_share(c.s) and c.s.privacy.guarantee == "as_published",
         "problem.positive_share",
         "no paper publishes a noise for it",
         "give a public number",
@@ -122,76 +117,78 @@ _COORDINATED = (
         "{it} reads all records in every round",
         "leave it out; some algorithms draw samples by algorithm.rate",
     ),
-    _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes one value after the other, not averages"),
-    *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _OF_GOSSIP.items()),
+    _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
+    *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
     _row(lambda c: c.s.topology.pooled, "topology.pooled", "the agents of {it} trust its coordinator already"),
     _row(
         lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
         "privacy.epsilon",
-        "missing; {it} sets its noise by a target",
+        "missing; {it} computes its noise from a target",
         "give for example epsilon = 1.0",
     ),
     _TOO_LONG,
     _row(
         lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clip.values()),
         "privacy.clip",
-        "{it} clips alike in every round",
+        "{it} has the same clipping norm in every round",
         "give numbers",
     ),
     _row(
         lambda c: c.s.privacy.clip and not c.algorithm.queries,
         "privacy.clip",
-        "{it} clips nothing, for what one record can do follows from the problem's constants",
+        "{it} clips nothing; its sensitivities follow from the problem's constants",
     ),
     _row(
         lambda c: not c.components.algorithm.pure and c.s.privacy.delta == 0.0 and c.s.privacy.guarantee != "none",
         "privacy.delta",
         "{it} adds Gaussian noise, which gives no pure guarantee",
-        "take a delta above 0, for example 1e-6",
+        "set a delta above 0, for example 1e-6",
     ),
-    _row(_is_unbounded, *_UNBOUNDED),
+    _row(
+        lambda c: c.algorithm.needs_constants and c.s.problem.normalise == "none" and c.s.problem.scale == "none",
+        *_UNBOUNDED,
+    ),
     _row(
         _starts_outside,
         "algorithm.init.x",
-        "lies outside the domain (got {of.s.algorithm.init[x]:g})",
-        "start inside, or leave it out",
+        "outside the domain (got {of.s.algorithm.init[x]:g})",
+        "give a value inside, or leave it out",
     ),
 )
-# What cannot run where the records are with their agents, of an algorithm whose defaults are resolved.
+# For records that are with their agents; the defaults of the algorithm are resolved.
 _ELSEWHERE = (
     _row(
         lambda c: c.algorithm.needs_records,
         "problem.manifest",
-        "as it is set, {it} computes on the records of all agents in one place, and these are with their agents",
-        "leave it out and give problem.data whole, or take an algorithm whose agents answer with sums, such as "
-        "dp_bilevel, privatediff or dp_sgda",
+        "with these options, {it} computes on the records of all agents in one place, and they are with their agents",
+        "leave it out and give problem.data, or use an algorithm whose agents send sums, such as dp_bilevel, "
+        "privatediff or dp_sgda",
     ),
     _row(
         lambda c: c.s.run.agent_scores,
         "run.agent_scores",
-        "the agents of a trusted coordinator answer its questions, and send no scores",
+        "the agents of a trusted coordinator send no scores",
     ),
 )
 _MINIMAX = (
+    Refusal[_Subject](
+        lambda c: next((name for name in c.s.algorithm.init if name not in ("x", "y")), ""),
+        "algorithm.init.{it}",
+        "a minimax problem has the variables x and y",
+        "leave it out",
+    ),
     _row(
         lambda c: "domain" in c.components.keys,
         "algorithm.domain",
-        "the sets of x and y belong to a minimax problem itself",
+        "a minimax problem defines the sets of x and y itself",
     ),
     _row(
         lambda c: "z" in c.s.privacy.clip,
         "privacy.clip.z",
-        "a minimax problem has the gradients by x and by y alone",
+        "a minimax problem has gradients by x and y only",
     ),
 )
-
-
-# A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
-# from there.
-_ENDLESS_NOISE, _SURELY = 1e12, 1.05
-
-
-# Terms of minimax problems, for a refusal.
+# Terms that not every minimax problem has.
 _TERMS = {
     "dual": "the best y in closed form",
     "joint": "both gradients as one vector",
@@ -199,125 +196,125 @@ _TERMS = {
 }
 
 
+# The context ---------------------------------------------------------------------------------------------------------
+
+
 def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
-    """Form what the coordinator of a minimax problem knows before any record is read.
+    """Return the public facts of a minimax problem.
 
     Args:
-        c: what the scenario names.
-        shards: whose public counts are read.
+        c: the components of the scenario.
+        shards: of which the public counts are read.
         problem: the minimax problem.
-        algorithm: of the coordinator.
-
-    Returns:
-        The context.
+        algorithm: the coordinator's program.
 
     Raises:
-        InputError: a problem without a term that the algorithm queries, keys that a minimax problem does not take, or a
-            sampling rate at which a sample mostly holds no record.
+        InputError: the problem lacks a term that the algorithm queries, has no such keys, or the sampling rate leaves
+            most samples empty.
     """
     s = c.scenario
     for term in algorithm.queries:
         if term not in problem.terms:
             raise InputError(
-                f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
-                "Take another algorithm or problem."
+                f"algorithm.kind: {s.algorithm.kind} requires {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
+                "Fix: use another algorithm or problem."
             )
-    refuse(_Chosen(s, c, algorithm), _MINIMAX)
-    noisy = s.privacy.guarantee != "none"
-    clip = clip_of(s, "l2") if noisy else Clip("l2")
-    counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
-    rate = c.keys.get("rate", 1.0)
-    if rate * counts["train"] < 1.0:
+    refuse(_Subject(s, c, algorithm), _MINIMAX)
+    n, rate = int(shards.train_counts.sum()), c.keys.get("rate", 1.0)
+    if rate * n < 1.0:
         raise InputError(
-            f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
-            f"Take at least {least_text(1.0 / counts['train'])}."
+            f"algorithm.rate: most samples of these {n} records are empty (got {rate:g}, expected at least "
+            f"{least_text(1.0 / n)}). Fix: raise it."
         )
+    counts: dict[Split, int] = {"train": n, "validation": 0}
+    clip, noisy = _clip(s)
     return MinimaxContext(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
 
 
-def _budget(s: Scenario) -> float:
-    """μ of the Gaussian pair that the target is; inf where there is none."""
-    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
-    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
-
-
 def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
-    """Form what the coordinator of a bilevel problem knows before any record is read.
+    """Return the public facts of a bilevel problem, without constants if they are unknown and not required.
 
     Args:
-        c: what the scenario names.
-        shards: whose public counts, classes and bounds are read.
+        c: the components of the scenario.
+        shards: of which the public counts, classes and bounds are read.
         problem: the bilevel problem.
-        algorithm: of the coordinator.
-
-    Returns:
-        The context, without constants where they are unknown and not needed.
+        algorithm: the coordinator's program.
 
     Raises:
-        InputError: constants that are needed or declared, and unknown or not sound.
+        InputError: constants are required and unknown.
     """
-    s = c.scenario
-    table = c.keys.get("domain")
+    s, table = c.scenario, c.keys.get("domain")
     domain = Domain() if table is None else Domain(table.low, table.high)
     counts: dict[Split, int] = {
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),
     }
+    missing_facts: tuple[Refusal[Scenario], ...] = (
+        Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
+        Refusal(
+            lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
+            "problem.label_range",
+            "missing; {it} requires labels of bounded size",
+            "give their public range",
+        ),
+    )
+    family: Family | None = None
     try:
-        family = _family(s, shards, problem)
+        refuse(s, missing_facts)
+        # Classes are numbered from 0; labels with a range are scaled to [−1, 1].
+        family = family_of(problem, cast(float, shards.l2), max(1.0, len(shards.classes) - 1.0))
     except InputError:
         if algorithm.needs_constants:
             raise
-        family = None
-    noisy = s.privacy.guarantee != "none"
-    clip = clip_of(s, "l2") if noisy else Clip("l2")
+    clip, noisy = _clip(s)
     return CoordinatorContext(
         problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy
     )
 
 
-def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
-    # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
-    label_bound = max(1.0, len(shards.classes) - 1.0)
-    table: tuple[Refusal[Scenario], ...] = (
-        Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
-        Refusal(
-            lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
-            "problem.label_range",
-            "missing; {it} needs labels of bounded size",
-            "give their public range",
-        ),
-    )
-    refuse(s, table)
-    return family_of(problem, cast(float, shards.l2), label_bound)
+def _clip(s: Scenario) -> tuple[Clip, bool]:
+    """Return the clipping norms, none without noise, and whether noise is added."""
+    noisy = s.privacy.guarantee != "none"
+    return clip_of(s, "l2") if noisy else Clip("l2"), noisy
+
+
+def _budget(s: Scenario) -> float:
+    """Return μ of a Gaussian pair with the target (ε, δ); inf without a target."""
+    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
+    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
+
+# A noise factor that leaves the cost of rounding and sampling only, and the least ratio of a target to that cost.
+_ENDLESS_NOISE, _SURELY = 1e12, 1.05
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Plan every release of a trusted coordinator and its price: the target's, the paper's, or none.
+    """Plan every release of a trusted coordinator with its privacy cost: the target's, the paper's, or none.
 
     Args:
-        s: the scenario; rounds, guarantee, ε and δ are read.
+        s: the scenario, of which rounds, guarantee, ε and δ are read.
         algorithm: with its defaults resolved.
-        context: what it knows beforehand.
+        context: of the run.
 
     Returns:
         The ledger, the same lines for all agents.
 
     Raises:
-        InputError: a target out of reach, a guarantee or a mechanism that the algorithm does not have, or more releases
-            than can be priced.
+        InputError: the target is out of reach, or the algorithm lacks the guarantee or the mechanism.
     """
     rounds, privacy = s.algorithm.rounds, s.privacy
     charges = algorithm.planned_releases(context, rounds)
-    used = {charge.mechanism for charge in charges.values()}
-    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
+    mechanisms = {charge.mechanism for charge in charges.values()}
+    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in mechanisms:
         raise InputError(
             f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. Fix: leave it out.'
         )
-    if privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in used):
+    if privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in mechanisms):
         raise InputError(
-            f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
-            '"as_published" to run it all the same, at ε = ∞.'
+            f'privacy.guarantee: nothing is proven for {s.algorithm.kind} with these options. Fix: set "as_published" '
+            "to run it without a certificate, at ε = ∞."
         )
     agents, index = np.zeros(1, dtype=np.int64), np.arange(1, rounds * algorithm.releases_per_round + 1)
     free = [
@@ -327,9 +324,6 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
 
     def ledger_of(channels: list[ChannelLedger]) -> Ledger:
         return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).repeat(context.agents)
-
-    def ledger_at(factor: float) -> Ledger:
-        return ledger_of([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
 
     if privacy.guarantee == "none":
         lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
@@ -342,54 +336,54 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return ledger_of(lines)
-
-    return target_plan(ledger_at, target, privacy.delta)
+    return target_plan(
+        lambda factor: ledger_of([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()]),
+        target,
+        privacy.delta,
+    )
 
 
 def target_plan(
-    at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
+    plan_at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
 ) -> Ledger:
-    """Find the plan that costs (target, delta), or less by a share of `tightness`.
+    """Find the plan that costs at most (target, delta), and at least (1 − tightness)·target.
 
     Args:
-        at: factor → plan with that many times the noise.
-        target: ε, above what no noise reduces.
+        plan_at: noise factor → plan.
+        target: ε.
         delta: δ.
-        tightness: the largest share of ε left unspent; default half of TIGHTNESS.
-
-    Returns:
-        The plan.
+        tightness: default half of TIGHTNESS.
 
     Raises:
-        InputError: there is none, because sampling in float64 and rounding cost more whatever the noise.
+        InputError: sampling in float64 and rounding cost more than the target, whatever the noise.
     """
 
-    def price(factor: float) -> float:
-        return float(epsilon_of(at(factor).select(np.zeros(1, dtype=np.int64)), delta)[0])
+    def epsilon_at(factor: float) -> float:
+        return float(epsilon_of(plan_at(factor).select(np.zeros(1, dtype=np.int64)), delta)[0])
 
-    # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
-    least = price(_ENDLESS_NOISE)
+    # The cost of rounding to a grid and of sampling in float64 does not fall with more noise.
+    least = epsilon_at(_ENDLESS_NOISE)
     if math.isinf(least):
         raise InputError(
-            f"privacy.delta: got {delta:g}, which is less than what sampling in float64 may cost here, however "
-            "much noise there is. Raise delta."
+            f"privacy.delta: less than the cost of sampling in float64, whatever the noise (got {delta:g}). Fix: raise "
+            "delta."
         )
     if target <= least * _SURELY:
         raise InputError(
-            f"privacy.epsilon: got {target:g}, but the smallest that any noise reaches here at delta = "
-            f"{delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
-            "Raise epsilon, or use fewer rounds."
+            f"privacy.epsilon: out of reach at delta = {delta:g} because of rounding and sampling in float64 (got "
+            f"{target:g}, expected at least about {least_text(least * _SURELY)}). Fix: raise epsilon, or use fewer "
+            "rounds."
         )
-    return at(smallest_factor(price, target, None, tightness))
+    return plan_at(smallest_factor(epsilon_at, target, None, tightness))
 
 
 def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
-    """Write the ledger lines of one channel at scale 1.
+    """Return the ledger lines of one channel at scale 1.
 
     Args:
         channel: its name.
-        charge: its releases, with the price of each.
-        factor: on every price.
+        charge: its releases.
+        factor: on the privacy cost of every release.
     """
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
@@ -410,112 +404,12 @@ def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     )
 
 
-def coordinated_job(
-    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
-    problem_of: Callable[..., Any],
-    context_of: Callable[..., Any],
-    c: Components,
-) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
-    """A job of a trusted coordinator, planned and priced, whose noise has no root yet.
-
-    Args:
-        job: its class.
-        problem_of, context_of: the problem and the context of its setting.
-        c: what the scenario names.
-
-    Raises:
-        InputError: one sentence about whatever does not fit.
-    """
-    s = c.scenario
-    check_levels(c, TERMS)
-    problem_options(c)
-    program = cast(Coordinated, algorithm_of(c))
-    if s.problem.own_keys().get("positive_share") == "released":
-        program = ClassShare(program, start=program.start)
-    # Whatever can be refused before a record is read is refused here.
-    refuse(_Chosen(s, c, program), _COORDINATED)
-    topology = c.topology.make()
-    check_server(s, topology)
-    shards, elsewhere = deal(c, topology.n_agents)
-    problem = problem_of(c, shards)
-    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
-    # Defaults may be many steps.
-    refuse(_Chosen(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
-    ledger = plan_of(s, algorithm, context)
-    shards = replace(shards, labels=as_numbers(shards.labels))
-    mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
-    return job(
-        components=c,
-        topology=topology,
-        shards=shards,
-        records=records_of(problem, shards, elsewhere, context.clip.norm),
-        test=test_records(problem, shards, "l2"),
-        stream=stream_of(s),
-        clip=context.clip,
-        mechanism=mechanism,
-        rounds=s.algorithm.rounds,
-        ledger=ledger,
-        budget=price(ledger, s.privacy.delta),
-        problem=problem,
-        algorithm=algorithm,
-        context=context,
-    )
-
-
-@dataclass(eq=False)
-class ReadingClients:
-    """A block of agents that answer a trusted coordinator, and read their own records where the block is.
-
-    Args:
-        block: of the agents, without records.
-        read_records: returns kind → their records, and nothing that is scored.
-    """
-
-    block: Any
-    read_records: Callable[[], tuple[Mapping[Split, Any], Any]]
-
-    @property
-    def agents(self) -> NDArray[np.int64]:
-        agents: NDArray[np.int64] = self.block.agents
-        return agents
-
-    @cached_property
-    def _complete(self) -> Any:
-        records, _ = self.read_records()
-        return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
-
-    def ready(self) -> int:
-        """Read the records, and return of how many agents. Raises InputError where a file is not the manifest's."""
-        return int(self._complete.agents.size)
-
-    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
-        """Sum the agents' clipped contributions; as of the block, (b, …) each."""
-        answers: dict[str, Array] = self._complete.answer(number, questions)
-        return answers
-
-    def hand_over(self) -> list[Any]:
-        """Refuse: what is with the agents stays there."""
-        raise TypeError("agents whose records are their own hand over none")
-
-
-def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere) -> CoordinatorNode:
-    """A coordinator whose agents read their own records, where their blocks will live.
-
-    Args:
-        node: whose blocks have no records.
-        records: where they are.
-    """
-
-    def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
-        norm: Norm = block.clip.norm if isinstance(block, ClientBlock) else "l2"
-        return ReadingClients(block, partial(read_shards, block.agents, records.shards, block.problem, norm))
-
-    return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
+# The job -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class _Coordinated(PlannedJob, Protocol):
-    """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
+    """The common part of a trusted coordinator's jobs."""
 
     algorithm: Coordinated
     context: Any
@@ -524,27 +418,32 @@ class _Coordinated(PlannedJob, Protocol):
     def central(self) -> bool:
         return True
 
-    def coordinator_node(self) -> CoordinatorNode:
-        """The coordinator with its agents in blocks."""
-        cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
-        client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
-        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published")
+    @property
+    def program(self) -> Any:
+        """The algorithm without wrappers."""
         program: Any = self.algorithm
         while isinstance(program, Wrapper):
             program = program.program
-        sizes = [value for value in vars(program).values() if isinstance(value, StepSize)]
-        node = CoordinatorNode(
+        return program
+
+    def coordinator_node(self) -> CoordinatorNode:
+        """Return the coordinator with its agents in blocks."""
+        blocks = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
+        clients: list[Any] = [self._client_block(agents, Streams(self.root, "coins", agents)) for agents in blocks]
+        if isinstance(self.records, RecordsElsewhere):
+            read = partial(read_shards, shards=self.records.shards, problem=self.problem, norm=self.clip.norm)
+            clients = [ReadingClients(client, partial(read, client.agents)) for client in clients]
+        sizes = [value for value in vars(self.program).values() if isinstance(value, StepSize)]
+        return CoordinatorNode(
             self.algorithm,
             self.context,
-            make,
-            client_blocks,
+            partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published"),
+            tuple(clients),
             self.n_agents,
+            reads=isinstance(self.records, RecordsElsewhere),
             most_records=max(int(counts.sum()) for counts in self.counts.values()),
             largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
         )
-        if isinstance(self.records, RecordsElsewhere):
-            return reading_coordinator(node, self.records)
-        return node
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
@@ -552,19 +451,19 @@ class _Coordinated(PlannedJob, Protocol):
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def evaluated_on(self, average: int) -> str:
-        # Where x alone is published, scores are those of a lower solution that nobody sees.
+        # If only x is published, the scores are those of an unpublished lower solution.
         published = self.algorithm.published(self.algorithm.init(self.context))
         return "published x and y" if "y" in published else "exact lower solution at the published x"
 
     def covers(self, recorded: Ledger) -> bool:
-        # A coordinator's scales follow from what it released before; what is planned is the price.
+        # The scales depend on earlier releases; the privacy cost is planned.
         return recorded.costs_within(self.ledger.truncate(recorded.rounds))
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorBilevelJob(_Coordinated):
-    """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
+    """A job of a trusted coordinator on a bilevel problem."""
 
     setting: ClassVar[Setting] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
@@ -586,18 +485,25 @@ class CoordinatorBilevelJob(_Coordinated):
     def evaluator(self) -> Evaluator | Unscored:
         if isinstance(self.records, RecordsElsewhere):
             return Unscored()
-        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
-        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
-        named |= {"of_classes": self.of_classes}
-        records = pool(RecordPairs(self.records["train"], self.records["validation"]))
-        return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
+        # All records have the same weight, and all agents the same published value.
+        return Evaluator(
+            self.problem,
+            [pool(RecordPairs(self.records["train"], self.records["validation"]))],
+            self.test,
+            label_unit=self.shards.label_unit,
+            gap=True,
+            names=("coordinator",),
+            reads_state=False,
+            hypergradient=self.tunes_x and not self.unmeasured,
+            measures=self.scenario.run.measures,
+            of_classes=self.of_classes,
+        )
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorMinimaxJob(_Coordinated):
-    """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
+    """A job of a trusted coordinator on a minimax problem."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
 
@@ -609,3 +515,54 @@ class CoordinatorMinimaxJob(_Coordinated):
 
     def evaluator(self) -> MinimaxEvaluator | Unscored:
         return minimax_evaluator(self, self.problem)
+
+
+def coordinated_job(
+    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
+    problem_of: Callable[..., Any],
+    context_of: Callable[..., Any],
+    c: Components,
+) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
+    """Build a planned job of a trusted coordinator, without a noise key.
+
+    Args:
+        job: its class.
+        problem_of: makes the problem of its setting.
+        context_of: makes the context of its setting.
+        c: the components of the scenario.
+
+    Raises:
+        InputError: the components do not fit together.
+    """
+    s = c.scenario
+    check_levels(c, TERMS)
+    problem_options(c)
+    program = cast(Coordinated, algorithm_of(c))
+    if _releases_share(s):
+        program = ClassShare(program, start=program.start)
+    refuse(_Subject(s, c, program), _COORDINATED)
+    topology = c.topology.make()
+    check_server(s, topology)
+    shards, elsewhere = deal(c, topology.n_agents)
+    problem = problem_of(c, shards)
+    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
+    # A default number of steps can be large.
+    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
+    ledger = plan_of(s, algorithm, context)
+    shards = replace(shards, labels=as_numbers(shards.labels))
+    return job(
+        components=c,
+        topology=topology,
+        shards=shards,
+        records=records_of(problem, shards, elsewhere, context.clip.norm),
+        test=test_records(problem, shards, "l2"),
+        stream=stream_of(s),
+        clip=context.clip,
+        mechanism=NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN,
+        rounds=s.algorithm.rounds,
+        ledger=ledger,
+        budget=price(ledger, s.privacy.delta),
+        problem=problem,
+        algorithm=algorithm,
+        context=context,
+    )

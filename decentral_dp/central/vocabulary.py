@@ -45,11 +45,22 @@ from decentral_dp.exchange import (
     Value,
 )
 
+S = TypeVar("S")
+# The steps of a coordinator in a round or in a part of it: exchanges are yielded, S is the result.
+CoordinatorSteps: TypeAlias = Generator[Request, Response, S]
+# Term of a minimax problem → channel of its releases, if the names differ.
+_CHANNELS = {"grad_x": "gx", "grad_y": "gy"}
+
+
+# Plans ---------------------------------------------------------------------------------------------------------------
+
 
 class Calibration(NamedTuple):
-    """The noise that a paper publishes for one channel.
+    """The published noise of one channel.
 
-    scale: (R,) of every release. sensitivity: kind → (R,) sensitivities that the releases really have.
+    Args:
+        scale: (R,) scale of each release.
+        sensitivity: split → (R,) sensitivity of each release.
     """
 
     scale: Array
@@ -57,12 +68,17 @@ class Calibration(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """The releases of one channel, before a target is known.
+    """The planned releases of one channel, before the target ε is known.
 
-    mechanism: "gaussian", "laplace", "exponential" or "uncertified". width: coordinates of one release.
-    indices: (R,), ascending, from 1. weight: kind → (R,) prices (μ, or pure ε) in proportion to each other, also to
-    those of the other channels; one common factor meets the target. rate: kind → share of a Poisson sample.
-    distortion: as in the ledger. reason: why a law is uncertified.
+    Args:
+        mechanism: "gaussian", "laplace", "exponential" or "uncertified".
+        width: coordinates of one release.
+        indices: (R,) indices of the releases, ascending, from 1.
+        weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
+            meets the target.
+        rate: split → rate of the Poisson sample.
+        distortion: as in the ledger.
+        reason: why a mechanism is uncertified.
     """
 
     mechanism: str
@@ -74,74 +90,15 @@ class Charge(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Coordinated(AnyAlgorithm, Coordination, Protocol):
-    """A coordinator's program that also says what it will release; a class that inherits states only what is its own.
-
-    Args:
-        context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
-    """
-
-    @property
-    def needs_constants(self) -> bool:
-        """Whether it can run only where the problem's constants are known."""
-        return False
-
-    @property
-    def needs_records(self) -> bool:
-        """Whether the coordinator must hold the records."""
-        return False
-
-    @property
-    def queries(self) -> tuple[str, ...]:
-        """The terms (of `problems.protocol`) that it asks the agents for."""
-        return ()
-
-    def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
-        """With everything filled in that was left out, from public facts: steps, weights, clips.
-
-        Raises InputError for what cannot be run with these facts: starts of no variable, means that nothing bounds.
-        """
-        context.check_start(self.start)
-        context.check_bounded(self.queries)
-        return self, context
-
-    def free_channels(self, context: Any) -> Mapping[str, int]:
-        """Channel → width, of what is published without reading a record."""
-        return {}
-
-    def published(self, s: Any) -> Mapping[str, Array]:
-        """Variable → (d,), the last iterate: x, and y where the state has one."""
-        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
-
-    def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
-        """What each channel will release in so many rounds, in the order of the ledger."""
-        ...
-
-
-class Calibrated(Coordinated, Protocol):
-    """A coordinator's program as a paper publishes it, whose protocol is "published".
-
-    Args:
-        claim: the statement of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
-    """
-
-    claim: str
-
-    def calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
-        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
-
-        Raises:
-            InputError: where the paper's formula has no value.
-        """
-        ...
-
-
 class Part(NamedTuple):
     """The releases of one channel in a round.
 
-    positions: 0, 1, … within the round. width: coordinates. share: of a round's μ², in proportion to other channels'.
-    kinds: of records that it reads. rate: of the Poisson sample it reads.
+    Args:
+        positions: 0, 1, … within the round.
+        width: coordinates of one release.
+        kinds: splits that it reads.
+        share: share of the round's μ², relative to other channels.
+        rate: rate of the Poisson sample.
     """
 
     positions: Sequence[int]
@@ -152,9 +109,9 @@ class Part(NamedTuple):
 
 
 def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, Part]) -> dict[str, Charge]:
-    """Every round costs the same μ²; in it every channel its share, evenly over its releases.
+    """Plan Gaussian releases with the same μ² in every round, divided by the shares of the channels.
 
-    Shares count among the channels that a kind of records feeds: both kinds come to the same Σμ².
+    Shares count among the channels that read a split: both splits have the same Σμ².
     """
     total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
     out = {}
@@ -170,11 +127,98 @@ def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, P
     return out
 
 
-# Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
-MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
-_CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
-# Short names of what is returned.
-_SHORT_NAMES = {"grad_x": "x", "grad_y": "y"}
+def gradient_parts(
+    context: CoordinatorContext | MinimaxContext,
+    queries: Sequence[str],
+    shares: Mapping[str, float],
+    positions: Sequence[int] = (0,),
+    rate: float = 1.0,
+) -> dict[str, Part]:
+    """Return the releases of `release_gradients` in a round.
+
+    Args:
+        context: of the run.
+        queries: terms.
+        shares: term → share of the round's μ²; default 1.
+        positions: of the releases in the round.
+        rate: rate of the Poisson sample.
+
+    Returns:
+        Channel → its releases, for terms that read records.
+    """
+    return {
+        _CHANNELS.get(term, term): Part(
+            positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
+        )
+        for term in queries
+        if context.reads(term)
+    }
+
+
+# Programs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coordinated(AnyAlgorithm, Coordination, Protocol):
+    """A coordinator's program with a plan of its releases.
+
+    Args:
+        context: a `CoordinatorContext`, or a `MinimaxContext` for minimax problems.
+    """
+
+    @property
+    def needs_constants(self) -> bool:
+        """Whether it requires the problem's constants."""
+        return False
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the coordinator must hold the records."""
+        return False
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The terms (of `problems.protocol`) that it asks the agents for."""
+        return ()
+
+    def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
+        """Fill in all defaults from public facts: learning rates, weights, clipping norms.
+
+        Raises:
+            InputError: a required clipping norm is missing.
+        """
+        context.check_bounded(self.queries)
+        return self, context
+
+    def free_channels(self, context: Any) -> Mapping[str, int]:
+        """Return channel → width for values that are published without reading a record."""
+        return {}
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        """Return variable → (d,), the last iterate: x, and y if the state has one."""
+        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
+
+    def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
+        """Plan the releases of every channel, in the order of the ledger."""
+        ...
+
+
+class Calibrated(Coordinated, Protocol):
+    """A coordinator's program with the noise of its paper; its protocol is "published".
+
+    Args:
+        claim: the statement of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
+    """
+
+    claim: str
+
+    def calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
+
+        Raises:
+            InputError: the paper's formula has no value.
+        """
+        ...
 
 
 def release_gradients(
@@ -189,35 +233,30 @@ def release_gradients(
     """Ask all agents for the means of these terms at one public point, and release them with noise.
 
     Args:
-        t: the round.
-        context: what the coordinator knows.
+        t: round.
+        context: of the run.
         queries: terms, of `problems.protocol` or `problems.saddle`.
         x: (p,), public.
         y: (q,), public.
-        rate: below 1, of one Poisson sample that all these terms read.
+        rate: rate of one Poisson sample for all terms; 1 for all records.
         along: (q,) vector of lower_hvp and lower_jvp.
 
     Returns:
-        Term → its gradient, (d,): the released mean, with the data-independent part. grad_x and grad_y are also there
-        as x and y.
+        Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.
     """
     read = [term for term in queries if context.reads(term)]
-    questions = {_channel(term): context.question(term, x, y, along, rate) for term in read}
-    noised = (yield Release(**(yield Ask(**questions)))).released
+    questions = {_CHANNELS.get(term, term): context.question(term, x, y, along, rate) for term in read}
+    released = (yield Release(**(yield Ask(**questions)))).released
     out = {}
     for term in queries:
         public = context.public(term, x, y, along, t)
-        out[term] = np.asarray(public + noised[_channel(term)][0]) if term in read else public
-    return Bundle(out | {_SHORT_NAMES[term]: value for term, value in out.items() if term in _SHORT_NAMES})
-
-
-def _channel(term: str) -> str:
-    return _CHANNEL_OF.get(term, term)
+        out[term] = np.asarray(public + released[_CHANNELS.get(term, term)][0]) if term in read else public
+    return Bundle(out | {term[-1]: out[term] for term in _CHANNELS if term in out})
 
 
 @dataclass(frozen=True)
 class DeclaredCoordinator(Wrapper, Coordinated):
-    """A coordinator's algorithm with its plan derived."""
+    """A program for an algorithm that states `QUERIES` and `SHARES`."""
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -232,14 +271,8 @@ class DeclaredCoordinator(Wrapper, Coordinated):
         return dict(publish(s))
 
     def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
-        """One price for all rounds, each round's μ² shared among the terms that read records."""
-        shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
-        rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
-        parts = {
-            _channel(term): Part(positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate)
-            for term in self.queries
-            if context.reads(term)
-        }
+        shares, rate = getattr(self.program, "SHARES", {}), float(getattr(self.program, "rate", 1.0))
+        parts = gradient_parts(context, self.queries, shares, range(self.releases_per_round), rate)
         return gaussian_charges(rounds, self.releases_per_round, parts)
 
 
@@ -256,18 +289,16 @@ MINIMAX = BILEVEL._replace(
 )
 
 
-S = TypeVar("S")
-# What a coordinator does in a round or a part of it: exchanges are yielded, S is what it ends with.
-CoordinatorSteps: TypeAlias = Generator[Request, Response, S]
+# Options -------------------------------------------------------------------------------------------------------------
 
-# How a scenario could give the keys of these problems and of ascent, for examples.
+# Values of these options in example scenarios.
 ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
 DRO = {"problem": '"dro"', "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0', "clip": "clip.x = 1.0"}
 KL_DRO = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
 
 
 def sampling_rate() -> Any:
-    """q of a Poisson sample, of a coordinator's round."""
+    """q, rate of the Poisson sample of a round."""
     return option(
         "share of all records in a round's Poisson sample; 1 reads all of them",
         default=1.0,
@@ -277,13 +308,28 @@ def sampling_rate() -> Any:
     )
 
 
-def maximiser() -> Any:
-    """How a coordinator's minimax program finds y."""
-    return option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+# For a program with the fields solver and y, and inner if it has one.
+MAXIMISER_RULES = (
+    Refusal[Any](
+        lambda a: a.solver == "closed_form" and a.y, "algorithm.y", '"closed_form" takes no steps of y', "leave it out"
+    ),
+    Refusal[Any](
+        lambda a: a.solver == "closed_form" and getattr(a, "inner", None),
+        "algorithm.inner",
+        '"closed_form" takes no steps of y',
+        "leave it out",
+    ),
+    Refusal[Any](
+        lambda a: a.solver == "ascent" and a.y is None,
+        "algorithm.y",
+        'missing; solver = "ascent" requires it',
+        'add for example y = {{ scale = 0.1, decay = 0.5 }}, or set solver = "closed_form"',
+    ),
+)
 
 
 def anchor_period() -> Any:
-    """T of estimates that differences carry on (`minimax.steps`)."""
+    """T, the number of rounds from one anchor to the next (`minimax.steps`)."""
     return option(
         "rounds from one anchor, where the gradient is estimated afresh, to the next",
         unit="rounds",
@@ -293,7 +339,7 @@ def anchor_period() -> Any:
 
 
 def change_smoothness() -> Any:
-    """L of the clip on a difference (`minimax.steps`)."""
+    """L of the clipping norm of a difference (`minimax.steps`)."""
     return option(
         "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
         default=None,
@@ -303,30 +349,19 @@ def change_smoothness() -> Any:
 
 
 def count_option(description: str, unit: str, example: str) -> Any:
-    """A whole number from 1 that is settled where it is left out."""
+    """A whole number of at least 1, with a computed default."""
     return option(description, default=None, unit=unit, example=example, at_least=1)
 
 
-def lower_solver() -> Any:
-    """How a coordinator solves the lower level."""
-    return option('how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd")
-
-
-def check_choice(key: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a value of algorithm.KEY that is none of these. Raises InputError."""
-    if value not in choices:
-        raise InputError(f"algorithm.{key}: unknown (got {value!r}). Fix: give {' or '.join(map(repr, choices))}.")
-
-
 def solver_steps(symbol: str = "") -> Any:
-    """Steps of a coordinator's lower-level solver."""
+    """The number of steps of the lower-level solver."""
     return count_option(
         f"{symbol}steps of the lower-level solver; settled by public constants if left out", "steps", "5"
     )
 
 
 def solver_smoothness(what: str) -> Any:
-    """The inverse of the step of "dp_gd"."""
+    """The inverse of the step size of "dp_gd"."""
     return option(
         f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
         default=None,

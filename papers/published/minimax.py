@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -17,7 +17,8 @@ from decentral_dp.central.minimax import (
     spider,
     steps,
 )
-from decentral_dp.central.vocabulary import MINIMAX_CHANNELS, Calibration
+from decentral_dp.central.vocabulary import Calibration
+from decentral_dp.problems.saddle import PublicBall
 from papers.published.calibration import (
     Noise,
     check_ascent,
@@ -52,20 +53,26 @@ class PublishedDpSgda(dp_sgda.DpSgda):
             raise dp.InputError(
                 "privacy.clip.y: missing. As published ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
-        return resolved, context
-
-    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
-        """The paper clips to a constant, whatever is known of the problem at this point."""
-        terms = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
-        return {
-            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in terms.items()
-        }
+        return resolved, ConstantClips(**{f.name: getattr(context, f.name) for f in fields(context)})
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
-        queries = self._questions(context, self.init(context))
-        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in queries.items()}
+        start, noise = self.init(context), {}
+        for channel, term in (("gx", "grad_x"), ("gy", "grad_y")):
+            if context.reads(term):
+                query = context.query(term, start.x, start.y, self.rate)
+                noise[channel] = (unit * query.bound, context.sensitivity_of(query))
         return constant_noise(self.planned_releases(context, rounds), noise)
+
+
+class ConstantClips(dp.MinimaxContext):
+    """A context that clips to constants, whatever ball the problem knows at a point."""
+
+    def ball(self, term: str, x: dp.Array, y: dp.Array) -> PublicBall:
+        return PublicBall(None, self.bound(term))
+
+    def bound(self, term: str) -> float:
+        return self.clip.bound(term[-1]) if self.noisy else math.inf
 
 
 REASON = (
@@ -127,17 +134,20 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
     def step(self, t: int, context: dp.MinimaxContext, s: Any) -> dp.CoordinatorSteps[Any]:
         y = s.exact_y
         for i in range(self.steps):
-            answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
-            released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
+            by_y = context.problem.public("grad_y", s.x, y, t)
+            if context.reads("grad_y"):
+                mean = (yield dp.Ask(gy=context.query("grad_y", s.x, y, self.rate))).gy
+                by_y = by_y + (yield dp.Release(gy=_unproven(mean))).released.gy[0]
+            else:
+                yield dp.Release()
+            y = context.problem.project_y(y + (self.y(i) if self.y else 0.0) * by_y)
         out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _infinite_change(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
             sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
         if sample is None:
             released = (yield dp.Release(**out)).released
-        elif steps.is_anchor(t, self.period) or s.sample is None:
+        elif t % self.period == 0 or s.sample is None:
             released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
@@ -246,7 +256,11 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         with np.errstate(all="ignore"):
             moved = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
         moved = moved if math.isfinite(moved) else 0.0
-        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * moved
+        unit = (
+            recursive_spider.reach(context.ball(term, *here))
+            if before is None
+            else 2.0 * (self.smoothness or 0.0) * moved
+        )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
         clipped = in_units(context.clip_mean(mean, unit), unit)
@@ -307,7 +321,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         self, t: int, context: dp.MinimaxContext, s: recursive_spider.RecursiveState
     ) -> dp.CoordinatorSteps[recursive_spider.RecursiveState]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        clips, fresh = _clips(context), steps.is_anchor(t, self.period)
+        clips, fresh = _clips(context), t % self.period == 0
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
         queries = {
             name: context.query(term, *here, self.rate, since, clip)
@@ -321,7 +335,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
         one = (yield dp.Ask(one=_inner_query(context, *here))).one
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
-        by_x, by_y = steps.compose_gradients(context, s.y, value, v, u)
+        by_x, by_y = recursive_spider.compose_gradients(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
 
@@ -371,7 +385,7 @@ def _worst_point(context: dp.MinimaxContext) -> steps.Point:
 
 def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return steps.reach(context.ball("inner_x", *_worst_point(context))), steps.reach(
+    return recursive_spider.reach(context.ball("inner_x", *_worst_point(context))), recursive_spider.reach(
         context.ball("inner_y", *_worst_point(context))
     )
 

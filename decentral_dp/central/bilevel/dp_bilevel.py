@@ -36,7 +36,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self, cast
+from typing import Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -219,7 +219,9 @@ class DpBilevel(lower_solvers.SolvesLower):
     inner: int | None = dp.solver_steps()
     smoothness: float | None = dp.solver_smoothness("b")
     rate: float = dp.sampling_rate()
-    solver: str = dp.lower_solver()
+    solver: Literal["dp_gd", "output_perturbation"] = dp.option(
+        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+    )
     # Settled: whether the step of x reads records, channel → share of a round's μ².
     reads: bool = dp.internal(True)
     shares: Mapping[str, float] = dp.internal(default_factory=dict)

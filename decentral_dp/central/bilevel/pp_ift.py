@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -72,7 +72,9 @@ class PpIft(lower_solvers.SolvesLower):
     x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
     inner: int | None = dp.solver_steps("K, ")
     smoothness: float | None = dp.solver_smoothness("of g")
-    solver: str = dp.lower_solver()
+    solver: Literal["dp_gd", "output_perturbation"] = dp.option(
+        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+    )
 
     @property
     def queries(self) -> tuple[str, ...]:

@@ -31,16 +31,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.minimax import steps
-from decentral_dp.central.vocabulary import MINIMAX_CHANNELS
 
-# Of a round's μ², for the mean that gives the best y.
+# Share of a round's μ² for the mean that gives the best y.
 _DUAL_SHARE = 0.1
+
+
+class Iterate(NamedTuple):
+    """The public iterates x: (p,) and y: (q,)."""
+
+    x: dp.Array
+    y: dp.Array
 
 
 @dataclass(frozen=True)
@@ -56,45 +61,42 @@ class DpSgda(dp.Coordinated):
     x: dp.StepSize = dp.option("η_x, of x, downwards")
     y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
     rate: float = dp.sampling_rate()
-    solver: str = dp.maximiser()
+    solver: Literal["ascent", "closed_form"] = dp.option(
+        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+    )
 
     def __post_init__(self) -> None:
-        steps.check_solver(self.solver, self.y)
-
-    @property
-    def _channels(self) -> tuple[str, str]:
-        return ("gx", "dual" if self.solver == "closed_form" else "gy")
+        dp.refuse(self, dp.MAXIMISER_RULES)
 
     @property
     def queries(self) -> tuple[str, ...]:
-        return tuple(MINIMAX_CHANNELS[c] for c in self._channels)
+        return ("grad_x", "dual" if self.solver == "closed_form" else "grad_y")
 
-    def init(self, context: dp.MinimaxContext) -> steps.Iterate:
-        return steps.Iterate.start(context, self.start)
+    def init(self, context: dp.MinimaxContext) -> Iterate:
+        return Iterate(context.start("x", self.start), context.start("y", self.start))
 
-    def step(self, t: int, context: dp.MinimaxContext, s: steps.Iterate) -> dp.CoordinatorSteps[steps.Iterate]:
-        released = (yield dp.Release(**(yield dp.Ask(**self._questions(context, s))))).released
-        x = context.problem.project_x(s.x - self.x(t) * steps.released_gradient(context, released, "gx", s.x, s.y, t))
-        if self.solver == "closed_form":
-            return steps.Iterate(x, steps.best_response(context, released))
-        by_y = steps.released_gradient(context, released, "gy", s.x, s.y, t)
-        return steps.Iterate(x, context.problem.project_y(s.y + steps.step_of(self.y, t) * by_y))
-
-    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
-        return steps.questions(context, self._channels, s.x, s.y, self.rate)
+    def step(self, t: int, context: dp.MinimaxContext, s: Iterate) -> dp.CoordinatorSteps[Iterate]:
+        problem = context.problem
+        g = yield from dp.release_gradients(t, context, self.queries, s.x, s.y, self.rate)
+        x = problem.project_x(s.x - self.x(t) * g.x)
+        if self.y is None:
+            return Iterate(x, cast(Any, problem).dual(g.dual))
+        return Iterate(x, problem.project_y(s.y + self.y(t) * g.y))
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
-        parts = {
-            channel: dp.Part((0,), context.width(term), ("train",), share, self.rate)
-            for channel, term, share in zip(self._channels, self.queries, shares, strict=True)
-            if context.reads(term)
-        }
-        return dp.gaussian_charges(rounds, 1, parts)
+        shares = {"grad_x": 1.0 - _DUAL_SHARE, "dual": _DUAL_SHARE} if self.solver == "closed_form" else {}
+        return dp.gaussian_charges(rounds, 1, dp.gradient_parts(context, self.queries, shares, rate=self.rate))
 
 
 class DptdState(NamedTuple):
-    """x: (p,), y: (q,), and the averages of their gradients, v: (p,), w: (q,): all public."""
+    """The public state of DPTD.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) iterate.
+        v: (p,) average of the gradients by x.
+        w: (q,) average of the gradients by y.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -131,14 +133,6 @@ class Dptd:
         return DptdState(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
-TEMPORAL_DIFFERENCES = {
-    "problem": '"mspbe"',
-    "data": '"cartpole"',
-    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\nsynthetic = { records = 20, steps = 50 }',
-    "clip": "clip.x = 3.0\nclip.y = 3.0",
-}
-
-
 ENTRIES = (
     dp.Entry(
         "dp_sgda",
@@ -150,6 +144,12 @@ ENTRIES = (
         "dptd",
         Dptd,
         (dp.Citation("An algorithm of the kind of", "zhao2023differentially"),),
-        example=TEMPORAL_DIFFERENCES,
+        example={
+            "problem": '"mspbe"',
+            "data": '"cartpole"',
+            "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\n'
+            "synthetic = { records = 20, steps = 50 }",
+            "clip": "clip.x = 3.0\nclip.y = 3.0",
+        },
     ),
 )

@@ -34,19 +34,26 @@ never published in this form.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
 
-# Of Σμ², for y.
-Y_SHARE = 0.1
+# Share of Σμ² for y.
+_Y_SHARE = 0.1
 
 
 class PrivateDiffState(NamedTuple):
-    """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last_x (p,): x_{r−1}."""
+    """The public state of PrivateDiff.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) iterate.
+        v: (p,) estimate of the records' part of ∇_x F.
+        last_x: (p,) x of the previous round.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -73,10 +80,12 @@ class PrivateDiff(steps.Estimating):
     inner: int | None = dp.count_option("steps of y in every round; settled by default", "steps", "5")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
-    solver: str = dp.maximiser()
+    solver: Literal["ascent", "closed_form"] = dp.option(
+        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+    )
 
     def __post_init__(self) -> None:
-        steps.check_solver(self.solver, self.y, self.inner)
+        dp.refuse(self, dp.MAXIMISER_RULES)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -85,7 +94,7 @@ class PrivateDiff(steps.Estimating):
     @property
     def steps(self) -> int:
         """Releases for y in a round."""
-        return 1 if self.solver == "closed_form" else self.inner or 1
+        return self.inner or 1
 
     @property
     def releases_per_round(self) -> int:
@@ -100,25 +109,20 @@ class PrivateDiff(steps.Estimating):
         return PrivateDiffState(x, y, np.zeros_like(x), x)
 
     def step(self, t: int, context: dp.MinimaxContext, s: PrivateDiffState) -> dp.CoordinatorSteps[PrivateDiffState]:
-        if self.solver == "closed_form":
-            released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
-            y = steps.best_response(context, released.released)
-        else:
-            y = s.y
-            for i in range(self.steps):
-                gradient = yield from dp.release_gradients(t, context, ("grad_y",), s.x, y, self.rate)
-                y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
+        problem, y = context.problem, s.y
+        for i in range(self.steps):
+            g = yield from dp.release_gradients(t, context, self.queries[1:], s.x, y, self.rate)
+            y = cast(Any, problem).dual(g.dual) if self.y is None else problem.project_y(y + self.y(i) * g.y)
         v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
-        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", s.x, y, t)))
         return PrivateDiffState(x, y, v, s.x)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
-        channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
-        if context.reads(term):
-            each = (first[:, None] + np.arange(self.steps)).reshape(-1)
-            blocks[channel] = steps.ReleaseBlock(each, context.problem.width(term), Y_SHARE)
-        by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - Y_SHARE)
+        for_y = first[:, None] + np.arange(self.steps)
+        for channel, part in dp.gradient_parts(context, self.queries[1:], {}).items():
+            blocks[channel] = steps.ReleaseBlock(for_y.reshape(-1), part.width, _Y_SHARE)
+        by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - _Y_SHARE)
         return steps.block_charges(blocks | by_x, self.rate)
 
 
@@ -145,20 +149,17 @@ class PrivateDiffXY(steps.Estimating):
         return steps.SpiderState.start(context, self.start)
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
-        released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
-        v, u = (of.next(released, last) for of, last in ((steps.BY_X, s.v), (steps.BY_Y, s.u)))
-        by_x = v + context.problem.public("grad_x", s.x, s.y, t)
-        by_y = u + context.problem.public("grad_y", s.x, s.y, t)
-        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return steps.SpiderState(x, y, v, u, s.x, s.y)
-
-    def _questions(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dict[str, dp.ClippedQuery]:
-        here, before = (s.x, s.y), (s.last_x, s.last_y)
-        return dict(
-            self.estimate_query(t, context, of, here, before)
-            for of in (steps.BY_X, steps.BY_Y)
-            if context.reads(of.term)
+        problem, here, before = context.problem, (s.x, s.y), (s.last_x, s.last_y)
+        questions = dict(
+            self.estimate_query(t, context, estimate, here, before)
+            for estimate in (steps.BY_X, steps.BY_Y)
+            if context.reads(estimate.term)
         )
+        released = (yield dp.Release(**(yield dp.Ask(**questions)))).released
+        v, u = steps.BY_X.next(released, s.v), steps.BY_Y.next(released, s.u)
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *here, t)))
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *here, t)))
+        return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = dict.fromkeys((steps.BY_X, steps.BY_Y), np.arange(1, rounds + 1))

@@ -43,21 +43,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
-from decentral_dp.central.minimax.steps import compose_gradients
+from decentral_dp.problems.saddle import PublicBall
 
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 
 
 class RecursiveState(NamedTuple):
-    """All public. x (p,), y (1,): the iterate; last_x, last_y: of the round before.
+    """The public state of Recursive-SPIDER.
 
-    v (p,), u (1,), s (1,): estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
+    Args:
+        x: (p,) iterate.
+        y: (1,) iterate.
+        v: (p,) estimate of the mean of ∇_x h.
+        u: (1,) estimate of the mean of ∂_λ h.
+        s: (1,) estimate of the mean of h.
+        variance: of the noise in s.
+        last_x: (p,) x of the previous round.
+        last_y: (1,) y of the previous round.
     """
 
     x: dp.Array
@@ -96,30 +104,25 @@ class RecursiveSpider(steps.Estimating):
         return RecursiveState(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dp.CoordinatorSteps[RecursiveState]:
-        queries, beta = self._questions(t, context, s), self.weight(t)
-        answer = yield dp.Ask(**queries)
-        derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
+        here, before, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
+        # All on one sample. now and change are of h itself.
+        queries = {"now": context.query("inner", *here, self.rate)}
+        if t:
+            bound = inner_bound(context, here, before)
+            queries["change"] = context.query("inner", *here, self.rate, before, bound)
+        derivatives = dict(self.estimate_query(t, context, estimate, here, before) for estimate in (INNER_X, INNER_Y))
+        answer = yield dp.Ask(**queries, **derivatives)
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        released = yield dp.Release(**derivatives, s=mean)
-        v, u = (of.next(released.released, last) for of, last in ((INNER_X, s.v), (INNER_Y, s.u)))
-        share = 1.0 - beta if t else 0.0
-        value, variance = share * s.s + released.released.s[0], share**2 * s.variance + released.scale["s"] ** 2
-        by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        released = yield dp.Release(**{channel: answer[channel] for channel in derivatives}, s=mean)
+        v, u = INNER_X.next(released.released, s.v), INNER_Y.next(released.released, s.u)
+        kept = 1.0 - beta if t else 0.0
+        value, variance = kept * s.s + released.released.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
-    def _questions(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dict[str, dp.ClippedQuery]:
-        """All on one sample. now, change: of h itself."""
-        here, before = (s.x, s.y), (s.last_x, s.last_y)
-        queries = {"now": context.query("inner", *here, self.rate)}
-        if t:
-            queries["change"] = context.query(
-                "inner", *here, self.rate, before, steps.inner_bound(context, here, before)
-            )
-        return queries | dict(self.estimate_query(t, context, of, here, before) for of in (INNER_X, INNER_Y))
-
     def weight(self, t: int) -> float:
-        """β_t."""
+        """Return β_t."""
         return min(1.0, self.averaging(t))
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -128,16 +131,49 @@ class RecursiveSpider(steps.Estimating):
         return steps.block_charges({**blocks, "s": steps.ReleaseBlock(first, 1, 1.0)}, self.rate)
 
 
-UNPROTECTED_NOTE = (
-    "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
-    'guarantee = "none" to run it as a baseline; recursive_spider is private.'
-)
-# Channel → term.
+def reach(ball: PublicBall) -> float:
+    """Compute the largest norm of a vector in a ball."""
+    return ball.radius + (0.0 if ball.centre is None else float(np.linalg.norm(ball.centre)))
+
+
+def inner_bound(context: dp.MinimaxContext, here: steps.Point, before: steps.Point) -> float:
+    """Bound the change of h of one record between two points, if its clipped derivatives are its derivatives."""
+    by_x = max(reach(context.ball("inner_x", *point)) for point in (here, before))
+    by_y = max(reach(context.ball("inner_y", *point)) for point in (here, before))
+    moved = [float(np.linalg.norm(one - other)) for one, other in zip(here, before, strict=True)]
+    bound = by_x * moved[0] + by_y * moved[1]
+    return min(bound, steps.distance(context, "inner", here, before)) if math.isfinite(bound) else 0.0
+
+
+def compose_gradients(
+    context: dp.MinimaxContext, y: dp.Array, inner: dp.Array, inner_x: dp.Array, inner_y: dp.Array
+) -> tuple[dp.Array, dp.Array]:
+    """Compute ∇_xΨ (p,) and −∂_λΨ (1,) from estimates of the three means.
+
+    Args:
+        context: of a problem that is a function of means.
+        y: (1,), public.
+        inner: (1,) estimate of the mean of h.
+        inner_x: (p,) estimate of the mean of ∇_x h.
+        inner_y: (1,) estimate of the mean of ∂_λ h.
+    """
+    return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
+
+
+# SCDRO, the baseline without privacy. Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
 
 class ScdroState(NamedTuple):
-    """x (p,), y (1,): iterate. s (1,): estimate of h̄. z_x (p,), z_y (1,): averages of ∇_xΨ and −∂_λΨ."""
+    """The state of SCDRO.
+
+    Args:
+        x: (p,) iterate.
+        y: (1,) iterate.
+        s: (1,) estimate of h̄.
+        z_x: (p,) average of ∇_xΨ.
+        z_y: (1,) average of −∂_λΨ.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -185,9 +221,12 @@ class Scdro(dp.Coordinated):
 
 
 def check_unprotected(guarantee: str) -> None:
-    """Refuse to promise anything. Raises InputError."""
+    """Refuse a guarantee for SCDRO. Raises InputError."""
     if guarantee != "none":
-        raise dp.InputError(UNPROTECTED_NOTE)
+        raise dp.InputError(
+            "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
+            'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+        )
 
 
 ENTRIES = (

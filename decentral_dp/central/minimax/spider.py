@@ -35,6 +35,7 @@ Bassily, Smith & Thakurta 2014 and Abadi et al. 2016 (DP-SGD).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -42,21 +43,35 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
-from decentral_dp.central.minimax.steps import (
-    BY_X,
-    BY_Y,
-    Estimating,
-    SpiderState,
-    block_charges,
-    limited_step,
-    planned_estimates,
-)
 
 _JOINT = steps.Estimate("joint", "g", "d")
+# For programs that clip both gradients as one vector.
+_ONE_CLIP = (
+    dp.Refusal[dp.MinimaxContext](
+        lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
+        "privacy.clip.x",
+        "missing; nothing else bounds one record's gradient by x and y",
+        "give for example clip.x = 1.0",
+    ),
+    dp.Refusal[dp.MinimaxContext](
+        lambda context: math.isfinite(context.clip.bound("y")),
+        "privacy.clip.y",
+        "the gradient by x and y is clipped as one vector, to clip.x",
+        "leave it out",
+    ),
+)
 
 
 class DpSpiderState(NamedTuple):
-    """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
+    """The public state of DP-SPIDER.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) iterate.
+        v: (p + q,) estimate of the records' part of the joint gradient.
+        last_x: (p,) x of the previous round.
+        last_y: (q,) y of the previous round.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -85,7 +100,7 @@ class DpSpider(steps.Estimating):
     queries = ("joint",)
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        dp.refuse(context, steps.ONE_CLIP)
+        dp.refuse(context, _ONE_CLIP)
         return super().resolve_defaults(context)
 
     def init(self, context: dp.MinimaxContext) -> DpSpiderState:
@@ -93,8 +108,11 @@ class DpSpider(steps.Estimating):
         return DpSpiderState(x, y, np.zeros(x.size + y.size), x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: DpSpiderState) -> dp.CoordinatorSteps[DpSpiderState]:
+        problem, size_y = context.problem, self.x if self.y is None else self.y
         v = yield from self.released_estimate(t, context, s, _JOINT, s.v, (s.x, s.y), (s.last_x, s.last_y))
-        x, y = steps.joint_step(context, v, s.x, s.y, t, self.x, self.y)
+        by_x = v[: s.x.size] + problem.public("grad_x", s.x, s.y, t)
+        by_y = v[s.x.size :] + problem.public("grad_y", s.x, s.y, t)
+        x, y = problem.project_x(s.x - self.x(t) * by_x), problem.project_y(s.y + size_y(t) * by_y)
         return DpSpiderState(x, y, v, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -116,7 +134,7 @@ class DpSgdDual(DpSpider):
 
 
 @dataclass(frozen=True)
-class DoubleSpider(Estimating):
+class DoubleSpider(steps.Estimating):
     """A trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025).
 
     Args:
@@ -142,36 +160,45 @@ class DoubleSpider(Estimating):
     queries = ("grad_x", "grad_y")
     releases_per_round = 2
 
-    def init(self, context: dp.MinimaxContext) -> SpiderState:
-        return SpiderState.start(context, self.start)
+    def init(self, context: dp.MinimaxContext) -> steps.SpiderState:
+        return steps.SpiderState.start(context, self.start)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dp.CoordinatorSteps[SpiderState]:
+    def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
         problem = context.problem
-        u = yield from self.released_estimate(t, context, s, BY_Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
+        u = yield from self.released_estimate(t, context, s, steps.BY_Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self.released_estimate(t, context, s, BY_X, s.v, (s.x, y), (s.last_x, s.y))
+        v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - limited_step(self.x(t), self.longest, by_x) * by_x)
-        return SpiderState(x, y, v, u, s.x, s.y)
+        return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)
 
 
+def limited_step(size: float, longest: float | None, direction: dp.Array) -> float:
+    """Compute min{size, longest/‖direction‖₂} for a direction (d,)."""
+    if longest is None:
+        return size
+    length = float(np.linalg.norm(direction))
+    return size if not length * size > longest else longest / length
+
+
 def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, dp.Charge]:
-    """Plan u in the first release of a round and v in the second: half of the budget each.
+    """Plan u in the first release of a round and v in the second, with half of the budget for each.
 
     Args:
-        context: what the coordinator knows.
+        context: of the run.
         rounds: of the run.
         period: T, rounds from one anchor to the next.
-        rate: of their Poisson samples.
+        rate: rate of the Poisson samples.
 
     Returns:
-        Channel → its charge.
+        Channel → its releases.
     """
     first = np.arange(rounds, dtype=np.int64) * 2 + 1
-    return block_charges(planned_estimates(context, period, {BY_Y: first, BY_X: first + 1}), rate)
+    blocks = steps.planned_estimates(context, period, {steps.BY_Y: first, steps.BY_X: first + 1})
+    return steps.block_charges(blocks, rate)
 
 
 ENTRIES = (

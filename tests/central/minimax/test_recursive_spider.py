@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, RecursiveState
-from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
+from decentral_dp.central.minimax.recursive_spider import (
+    INNER_X,
+    INNER_Y,
+    RecursiveSpider,
+    RecursiveState,
+    compose_gradients,
+    inner_bound,
+)
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
@@ -100,15 +106,14 @@ def far_apart(**changes: Any) -> Any:
 
 def _forgetful(self: RecursiveSpider, t: int, context: Any, s: RecursiveState) -> Generator[Any, Any, RecursiveState]:
     """The step without 1 − β on the change of h."""
-    asked, beta = self._questions(t, context, s), self.weight(t)
-    answer = yield Ask(**asked)
-    slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+    here, before, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
+    asked = dict(self.estimate_query(t, context, estimate, here, before) for estimate in (INNER_X, INNER_Y))
+    bound = inner_bound(context, here, before)
+    change = {"change": context.query("inner", *here, self.rate, before, bound)} if t else {}
+    answer = yield Ask(now=context.query("inner", *here, self.rate), **change, **asked)
+    slopes = {channel: answer[channel] for channel in asked}
     told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
-    v, u = (
-        (told.released.gx[0], told.released.gy[0])
-        if is_anchor(t, self.period)
-        else (s.v + told.released.dx[0], s.u + told.released.dy[0])
-    )
+    v, u = INNER_X.next(told.released, s.v), INNER_Y.next(told.released, s.u)
     kept = 1.0 - beta if t else 0.0
     value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
     by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
