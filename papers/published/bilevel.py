@@ -81,7 +81,7 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
             if any(context.reads(term) for term in factors)
         }
         if self.reads:
-            factors = dict.fromkeys(self._step_terms(context), 1.0)
+            factors = dict.fromkeys(self.step_terms(context), 1.0)
             out["gx"] = published_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
 

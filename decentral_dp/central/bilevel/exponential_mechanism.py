@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -50,16 +50,16 @@ from decentral_dp.central.selection import (
 
 
 class DrawState(NamedTuple):
-    """x: (p,) what is public."""
+    """The public x, (p,)."""
 
     x: dp.Array
 
 
 class SingleDraw(dp.Coordinated):
-    """A program whose only release is one draw of x, by records that the coordinator holds.
+    """A program whose only release is one draw of x.
 
     Args:
-        name: its kind, as messages call it.
+        name: its kind in a scenario.
     """
 
     name: ClassVar[str]
@@ -69,20 +69,20 @@ class SingleDraw(dp.Coordinated):
         return DrawState(context.start("x", self.start))
 
     def check_once(self, context: dp.CoordinatorContext) -> None:
-        """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
+        """Raise InputError for more than one round, and for a domain without bounds."""
         if context.rounds != 1:
             raise dp.InputError(
-                f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
-                "share its budget; set rounds = 1."
+                f"algorithm.rounds: {self.name} is one draw of x (got {context.rounds}, expected 1). Fix: set rounds "
+                "= 1."
             )
         context.domain.require_compact(self.name)
 
     def box(self, context: dp.CoordinatorContext) -> Box:
-        """The domain."""
+        """Return the domain."""
         return Box(*context.domain.corners(context.problem.p))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> dp.SelectionMechanism:
-        """The draw. pool: all agents' records; None where only prices are wanted."""
+        """Return the mechanism. pool: all agents' records; None for its sensitivity only."""
         raise NotImplementedError
 
     def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
@@ -95,7 +95,7 @@ class SingleDraw(dp.Coordinated):
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
-    """One release. Every kind of records may cost the whole target: each is compared with its own neighbours."""
+    """Plan one release, whose cost is the whole target for a record of either split."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {
         "x": dp.Charge(selection.mechanism, selection.width, np.array([1]), weight, {}, selection.distortion, reason)
@@ -107,12 +107,12 @@ class ExponentialMechanism(SingleDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4).
 
     Args:
-        candidates: along each axis.
+        candidates: points on each axis.
     """
 
     name = "exponential_mechanism"
     reads_losses = True
-    # What is public of the score on a box, and the method of the pool that computes it.
+    # The public bounds on the score over a box, and the method of the pool that computes it.
     facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.of_value)
     scored_by: ClassVar[str] = "scores"
 
@@ -124,7 +124,7 @@ class ExponentialMechanism(SingleDraw):
         return replace(self, candidates=self.candidates or per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
-        """The exponential mechanism. Raises InputError for candidates that do not fit the domain."""
+        """Return the mechanism. Raises InputError for too few or too many candidates."""
         facts = self.facts(context.pooled_bounds, *context.domain.corners(context.problem.p))
         points = candidates(context.domain, context.problem.p, self.candidates)
         score: Any = getattr(pool, self.scored_by, None)
@@ -140,7 +140,7 @@ class GradientNormMechanism(ExponentialMechanism):
     scored_by = "gradient_norms"
 
 
-# By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
+# Largest ratio of the plan's μ to that of the target: the tolerance of root finding, with room.
 _ROOM = 1.0 + 1e-6
 
 
@@ -149,7 +149,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
 
     Args:
-        strength: μ_r, None: settled by public constants.
+        strength: μ_r, None for the default.
     """
 
     name = "regularised_exponential_mechanism"
@@ -164,11 +164,6 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
-        if context.noisy and math.isinf(context.budget):
-            raise dp.InputError(
-                f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "
-                "above 0, for example 1e-6."
-            )
         strength = self.strength
         if strength is None:
             radius = 0.5 * self.box(context).diameter
@@ -179,28 +174,24 @@ class RegularisedExponentialMechanism(SingleDraw):
         return resolved, context
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
-        """S, of the larger kind."""
+        """Return S, the larger one of both splits."""
         return max(context.pooled_bounds.gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
-    def finest(self, context: dp.CoordinatorContext) -> float:
-        """The smallest scale of any run with this target: S/μ."""
-        return self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
-
     def density(self, context: dp.CoordinatorContext) -> Density:
-        """What is public of the density."""
+        """Return the public facts of the density."""
         box = self.box(context)
-        return Density.from_bounds(context.pooled_bounds, box.low, box.high, self.strength or 0.0, self.finest(context))
+        # S/μ, the smallest scale of a run with this target.
+        finest = self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
+        return Density.from_bounds(context.pooled_bounds, box.low, box.high, self.strength or 0.0, finest)
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
-        facts = self.density(context)
-        if pool is None:
-            unknown: Any = None
-            return RegularisedSelection(facts, unknown, unknown)
-        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None)
+        facts, scores, gradient = self.density(context), getattr(pool, "scores", None), getattr(pool, "gradient", None)
+        coefficients = pool.quadratic() if facts.convex and pool is not None else None
+        return RegularisedSelection(facts, cast(Any, scores), cast(Any, gradient), coefficients)
 
 
 ENTRIES = (
-    *tuple(
+    *(
         dp.Entry(
             algorithm.name,
             algorithm,

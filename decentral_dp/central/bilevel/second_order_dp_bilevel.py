@@ -37,7 +37,13 @@ from decentral_dp.central.selection import FiniteExponential, per_axis
 
 
 class DescentState(NamedTuple):
-    """x: (p,) the iterate. best: the one with the smallest step so far, and the size of that step."""
+    """The public state.
+
+    Args:
+        x: (p,) iterate.
+        best: (p,) the x with the smallest step.
+        step: the size of that step.
+    """
 
     x: dp.Array
     best: dp.Array
@@ -58,7 +64,7 @@ class SecondOrder(dp.Coordinated):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         bounds = context.pooled_bounds
-        # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
+        # Raises if float64 certifies nothing, by public numbers: at the start, and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
             if self.x is None:
@@ -66,7 +72,7 @@ class SecondOrder(dp.Coordinated):
             return self, context
         low, high = context.domain.corners(context.problem.p)
         bounds.gradient_error(low, high)
-        return replace(self, x=self.x if self.x is not None else usual_step(context)), context
+        return replace(self, x=self.x if self.x is not None else default_step(context)), context
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:
         x = context.start("x", self.start)
@@ -88,14 +94,14 @@ class SecondOrder(dp.Coordinated):
         return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
 
 
-def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:
-    """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
+def default_step(context: dp.CoordinatorContext) -> dp.StepSize:
+    """Return 1/(2b), b the smoothness of Φ on a compact domain; 1 if Φ is linear."""
     smooth = context.pooled_bounds.smoothness(*context.domain.corners(context.problem.p))
     return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
 
-# Of ρ, for the start.
-START_SHARE = 0.5
+# Share of ρ for the start.
+_START_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class WarmStart(dp.Coordinated):
     """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
 
     Args:
-        x: η, None: settled by public constants.
+        x: η, None for the default.
         candidates: along each axis.
     """
 
@@ -121,8 +127,8 @@ class WarmStart(dp.Coordinated):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         if context.rounds < 2:
             raise dp.InputError(
-                "algorithm.rounds: got 1, but round 0 is the start, and descent takes more; give 2 or more, or take "
-                '"exponential_mechanism".'
+                "algorithm.rounds: round 0 is the start, and descent requires more (got 1, expected at least 2). "
+                'Fix: raise it, or use "exponential_mechanism".'
             )
         context.domain.require_compact("warm_start")
         self.law(context)
@@ -130,7 +136,7 @@ class WarmStart(dp.Coordinated):
         return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
-        """Of the start. pool: None where only prices are wanted."""
+        """Return the mechanism of the start. pool: all agents' records; None for its sensitivity only."""
         return ExponentialMechanism(self.candidates).law(context, pool)
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:
@@ -148,12 +154,12 @@ class WarmStart(dp.Coordinated):
         return self._descent.published(s)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
+        """Plan ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the ratio of the shares."""
         law, after = self.law(context), rounds - 1
-        first = {kind: np.array([math.sqrt(8.0 * START_SHARE)]) for kind in law.sensitivity}
-        # Its own Σμ² is 1.
+        first = {kind: np.array([math.sqrt(8.0 * _START_SHARE)]) for kind in law.sensitivity}
+        # Σμ² of the descent alone is 1.
         descent = self._descent.planned_releases(context, after)["gx"]
-        weight = {kind: math.sqrt(2.0 * (1.0 - START_SHARE)) * w for kind, w in descent.weight.items()}
+        weight = {kind: math.sqrt(2.0 * (1.0 - _START_SHARE)) * w for kind, w in descent.weight.items()}
         return {
             "x0": dp.Charge(law.mechanism, law.width, np.array([1]), first),
             "gx": descent._replace(indices=descent.indices + 1, weight=weight),
