@@ -22,7 +22,7 @@ from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise, without
+from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8, "decay": 0.3}, "y": {"scale": 0.7, "decay": 0.5}}
@@ -54,12 +54,6 @@ def job_of(name: str, rate: float = 0.4) -> Job:
 def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
     job = job_of(name, rate)
     agree(job, Loop(job, with_noise))
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_agrees_with_a_loop_without_clips(name: str) -> None:
-    job = made(PROGRAMS[name], privacy={"guarantee": "none", "clip": {}})
-    agree(job, Loop(job, without), Scripted(lambda index, channel, width: np.zeros(width)))
 
 
 def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
@@ -338,26 +332,18 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
         ("ascent", {"solver": "newton"}, "algorithm.solver"),
         ("ascent", {"y": None}, "algorithm.y: missing"),
         ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("ascent", {"period": None}, "algorithm.period: missing"),
         ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: with period = 1"),
         ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
         ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
         ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),
-        ("xy", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("xy", {"y": None}, "algorithm.y: missing"),
         ("xy", {"inner": 2}, "algorithm.inner: privatediff_xy takes none"),
         ("sgda", {"y": None}, "algorithm.y: missing"),
-        ("sgda, closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
-        ("sgda", {"period": 2}, "algorithm.period: dp_sgda takes none"),
     ],
 )
 def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], words: str) -> None:
     table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^{words}"):
         made(table)
-    assert str(caught.value).startswith(words)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -370,9 +356,8 @@ def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], w
     ],
 )
 def test_what_was_never_printed_is_refused_as_published(program: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^{words}"):
         made(PROGRAMS[program] | changes, privacy=PRINTED)
-    assert str(caught.value).startswith(words)
 
 
 def test_a_missing_clip_is_refused() -> None:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from decentral_dp.central.minimax.recursive_spider import (
-    INNER_X,
-    INNER_Y,
-    RecursiveSpider,
-    RecursiveState,
-    compose_gradients,
-    inner_bound,
-)
-from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
@@ -97,40 +86,6 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
     assert math.exp(-5.0 / 0.6) < SCALE
 
 
-# Sensitivity ------------------------------------------------------------------------------------------------------
-
-
-def far_apart(**changes: Any) -> Any:
-    return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
-
-
-def _forgetful(self: RecursiveSpider, t: int, context: Any, s: RecursiveState) -> Generator[Any, Any, RecursiveState]:
-    """The step without 1 − β on the change of h."""
-    here, before, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
-    asked = dict(self.estimate_query(t, context, estimate, here, before) for estimate in (INNER_X, INNER_Y))
-    bound = inner_bound(context, here, before)
-    change = {"change": context.query("inner", *here, self.rate, before, bound)} if t else {}
-    answer = yield Ask(now=context.query("inner", *here, self.rate), **change, **asked)
-    slopes = {channel: answer[channel] for channel in asked}
-    told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
-    v, u = INNER_X.next(told.released, s.v), INNER_Y.next(told.released, s.u)
-    kept = 1.0 - beta if t else 0.0
-    value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
-    by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
-    x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-    return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
-
-
-def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecursiveSpider, "step", _forgetful)
-    job = made(RECURSIVE, KL)
-    with pytest.raises(AssertionError, match="'s'"):
-        agree(job, SpiderLoop(job, with_noise))
-    test = test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change
-    with pytest.raises(AssertionError):
-        test()
-
-
 # As printed -------------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +129,3 @@ def test_the_printed_minima_are_crossed() -> None:
         # The smaller the unit, the larger what is told in units of it.
         noisy[clip] = np.abs(loop.heard[3, "dx"]).max()
     assert noisy[1e-3] > 20.0 * noisy[1.0]
-
-
-# Refusals ---------------------------------------------------------------------------------------------------------

@@ -18,13 +18,6 @@ TRAJECTORIES = {
     "ridge": 0.1,
     "synthetic": {"records": 8, "test_records": 4, "steps": 10},
 }
-RANKING = {
-    "kind": "auc_maximisation",
-    "data": "breast_cancer",
-    "scale": "public_ranges",
-    "normalise": "l2",
-    "positive_share": 0.6,
-}
 
 
 def content(problem: dict[str, Any], guarantee: str, kind: str = "dptd", **algorithm: Any) -> dict[str, Any]:
