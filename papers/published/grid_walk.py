@@ -34,7 +34,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
-from decentral_dp.central.selection import Box, Function, SelectionBounds, best_point, per_axis
+from decentral_dp.central.selection import Box, Score, SelectionBounds, best_point, per_axis
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 
@@ -48,7 +48,7 @@ class GridWalkSelection(SelectionMechanism):
 
     facts: SelectionBounds
     box: Box
-    score: Function
+    score: Score
     cells: int
     steps: int
 

@@ -368,7 +368,7 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
     ("domain", "p", "count", "says"),
     [
         (Domain(low=0.0, high=1.0), 4, None, "too many points"),
-        (Domain(low=0.0, high=1.0), 1, 1, "wanted 2 or more"),
+        (Domain(low=0.0, high=1.0), 1, 1, "expected at least 2"),
         (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
     ],
 )
