@@ -107,9 +107,9 @@ REFUSED: dict[Change, str] = {
     # Objectives.
     ("my_objective.py", "def slopes", "def slope"): "which has slopes",
     ("my_objective.py", "return self.cap", "return -1.0"): (
-        "radius_y gives -1, wanted a finite number above 0"
+        "radius_y bounds nothing (got -1"
     ),
-    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y gives inf, wanted a finite",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y bounds nothing (got inf",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): (
         "TypeError: 'NoneType' object is not subscriptable"
     ),

@@ -1,11 +1,11 @@
 """Per-record losses of a model's outputs φ (e numbers) and a label, cut to [0, B] by a public cap B.
 
-    name           ℓ                                          labels           e
-    cross_entropy  log Σ_k exp(φ_k) − φ_label                  classes          one per class
-    logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0    two classes      1
-    squared        (φ − label)²                               numbers          1
+    name           ℓ                                                labels           e
+    cross_entropy  log Σ_k exp(φ_k) − φ_label                        classes          one per class
+    logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0     two classes      1
+    squared        (φ − label)²                                     numbers          1
 
-Outside [0, B] a record's slope is exactly 0. A loss that is not a number counts as B.
+Outside [0, B] a record's derivative is exactly 0. A loss that is NaN counts as B.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Positive
 
-# Outputs (n, e) and labels (n,) → losses (n,) and their derivatives by the outputs (n, e).
-Slopes = Callable[[Array, Array], tuple[Array, Array]]
-
 
 class RecordLoss(NamedTuple):
-    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any."""
+    """A loss before it is cut.
+
+    Args:
+        outputs: e.
+        classes: number of classes; 0 if labels are numbers.
+        slopes: (outputs, labels) → losses (n,) and their derivatives by the outputs (n, e).
+        probabilities: outputs → probabilities (n, classes), if any.
+    """
 
     outputs: int
     classes: int
-    slopes: Slopes
+    slopes: Callable[[Array, Array], tuple[Array, Array]]
     probabilities: Callable[[Array], Array] | None = None
 
     def predicted_classes(self, outputs: Array) -> Array | None:
-        """(n,) the class that the model predicts; None where it predicts none."""
+        """Return the predicted class, (n,); None without classes."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
         return (outputs[:, 0] > 0.0).astype(np.float64) if self.classes == 2 and self.outputs == 1 else None
@@ -51,7 +55,7 @@ class Capped:
     cap: float
 
     def slopes(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
-        """Losses (n,) in [0, cap] and their derivatives by the outputs (n, e), which are 0 where the loss is cut."""
+        """Compute losses (n,) in [0, cap] and their derivatives by the outputs (n, e), 0 where the loss is cut."""
         with np.errstate(over="ignore", invalid="ignore"):
             values, slopes = self.loss.slopes(outputs, labels)
         inside = (values >= 0.0) & (values <= self.cap)
@@ -64,21 +68,27 @@ class Capped:
         return self.apply_cap(self.plain(outputs, labels))
 
     def plain(self, outputs: Array, labels: Array) -> Array:
-        """(n,) losses as they are, uncut."""
+        """Compute the losses (n,) before the cut."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.slopes(outputs, labels)[0]
 
 
 @dataclass(frozen=True, eq=False)
 class CappedObjective(Objective, Protocol):
-    """An objective of losses that are cut. loss: ℓ with its cap B."""
+    """An objective of losses with a cap.
+
+    Args:
+        loss: ℓ with its cap B.
+    """
 
     loss: Capped
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy".
+        """Compute "loss", the mean, and for classes "accuracy", "f1" and "worst_class_accuracy".
 
-        outputs: (n, ·); labels: (n,).
+        Args:
+            outputs: (n, e) of the model.
+            labels: (n,).
         """
         out = {"loss": float(np.mean(self.loss.values(outputs, labels)))}
         predicted = self.loss.loss.predicted_classes(outputs)
@@ -106,7 +116,7 @@ class CappedObjective(Objective, Protocol):
 
 
 def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `is_low` turns from true to false between two numbers, from above: the upper end of 80 halvings."""
+    """Find where `is_low` turns from true to false between two numbers: the upper end of 80 halvings."""
     for _ in range(80):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if is_low(middle) else (low, middle)
@@ -119,9 +129,9 @@ Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distr
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
-    """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
+    """Return the loss problem.loss, cut at problem.cap; the default follows from the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    # Labels that a loss needs, and whether these are such.
+    # Loss → labels that it requires, and whether these labels fit.
     losses = {
         "cross_entropy": ("2 or more classes", classes >= 2),
         "logistic": ("exactly 2 classes", classes == 2),
@@ -132,7 +142,7 @@ def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
     needed, fits = losses[name]
     if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
-        raise InputError(f"problem.loss: {name} needs {needed} for labels, and the data have {has}. Take another loss.")
+        raise InputError(f"problem.loss: {name} requires {needed} (the data have {has}). Fix: use another loss.")
     if name == "cross_entropy":
         chosen = RecordLoss(classes, classes, _cross_entropy, lambda o: np.asarray(scipy.special.softmax(o, axis=1)))
     elif name == "logistic":

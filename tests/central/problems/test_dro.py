@@ -204,27 +204,17 @@ def build(classes: int = 3, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "key"),
     [
-        ({"divergence": "kl", "strength": 0.1}, "problem.strength: got 0.1, but with the cap 2 one record could then"),
-        (
-            {"loss": "squared"},
-            "problem.loss: squared needs numbers to predict for labels, and the data have 3 classes.",
-        ),
-        (
-            {"loss": "logistic"},
-            "problem.loss: logistic needs exactly 2 classes for labels, and the data have 3 classes",
-        ),
-        (
-            {"loss": "cross_entropy", "classes": 0},
-            "problem.loss: cross_entropy needs 2 or more classes for labels",
-        ),
+        ({"divergence": "kl", "strength": 0.1}, "problem.strength"),
+        ({"loss": "squared"}, "problem.loss"),
+        ({"loss": "logistic"}, "problem.loss"),
+        ({"loss": "cross_entropy", "classes": 0}, "problem.loss"),
     ],
 )
-def test_refusals(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_refusals(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=f"^{key}: "):
         build(**options)
-    assert str(error.value).startswith(sentence)
 
 
 @cases

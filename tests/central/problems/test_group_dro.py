@@ -148,22 +148,13 @@ def test_shares_are_constants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "options", "sentence"),
+    ("classes", "options", "key"),
     [
-        (0, {}, "problem.kind: group_dro needs groups, which are the classes of the labels, and the data have numbers"),
-        (
-            3,
-            {"group_shares": [0.5, 0.5]},
-            "problem.group_shares: got 2 numbers of sum 1, but one share for each of the 3 ",
-        ),
-        (
-            3,
-            {"group_shares": [0.5, 0.5, 0.5]},
-            "problem.group_shares: got 3 numbers of sum 1.5, but one share for each",
-        ),
+        (0, {}, "problem.kind"),
+        (3, {"group_shares": [0.5, 0.5]}, "problem.group_shares"),
+        (3, {"group_shares": [0.5, 0.5, 0.5]}, "problem.group_shares"),
     ],
 )
-def test_refusals(classes: int, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_refusals(classes: int, options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=f"^{key}: "):
         MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, ProblemFacts(4, classes))
-    assert str(error.value).startswith(sentence)
