@@ -290,6 +290,38 @@ def _budget(s: Scenario) -> float:
 _ENDLESS_NOISE, _SURELY = 1e12, 1.05
 
 
+_UNPLANNED = (
+    Refusal[tuple[Scenario, set[str]]](
+        lambda c: "mechanism" in c[0].privacy.model_fields_set and c[0].privacy.mechanism_kind not in c[1],
+        "privacy.mechanism",
+        '{of[0].algorithm.kind} does not use "{of[0].privacy.mechanism_kind}" noise',
+        "leave it out",
+    ),
+    Refusal[tuple[Scenario, set[str]]](
+        lambda c: c[0].privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in c[1]),
+        "privacy.guarantee",
+        "nothing is proven for {of[0].algorithm.kind} with these options",
+        'set "as_published" to run it without a certificate, at ε = ∞',
+    ),
+)
+# For (ε, δ, the least ε of any noise).
+_OUT_OF_REACH = (
+    Refusal[tuple[float, float, float]](
+        lambda c: math.isinf(c[2]),
+        "privacy.delta",
+        "less than the cost of sampling in float64, whatever the noise (got {of[1]:g})",
+        "raise delta",
+    ),
+    Refusal[tuple[float, float, float]](
+        lambda c: least_text(c[2] * _SURELY) if c[0] <= c[2] * _SURELY else "",
+        "privacy.epsilon",
+        "out of reach at delta = {of[1]:g} because of rounding and sampling in float64 (got {of[0]:g}, expected at "
+        "least about {it})",
+        "raise epsilon, or use fewer rounds",
+    ),
+)
+
+
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
     """Plan every release of a trusted coordinator with its privacy cost: the target's, the paper's, or none.
 
@@ -307,15 +339,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
     rounds, privacy = s.algorithm.rounds, s.privacy
     charges = algorithm.planned_releases(context, rounds)
     mechanisms = {charge.mechanism for charge in charges.values()}
-    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in mechanisms:
-        raise InputError(
-            f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. Fix: leave it out.'
-        )
-    if privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in mechanisms):
-        raise InputError(
-            f'privacy.guarantee: nothing is proven for {s.algorithm.kind} with these options. Fix: set "as_published" '
-            "to run it without a certificate, at ε = ∞."
-        )
+    refuse((s, mechanisms), _UNPLANNED)
     agents, index = np.zeros(1, dtype=np.int64), np.arange(1, rounds * algorithm.releases_per_round + 1)
     free = [
         ChannelLedger(channel, NO_MECHANISM, width, agents, index, np.zeros((index.size, 1)), {}, {}, FREE)
@@ -362,18 +386,7 @@ def target_plan(
         return float(epsilon_of(plan_at(factor).select(np.zeros(1, dtype=np.int64)), delta)[0])
 
     # The cost of rounding to a grid and of sampling in float64 does not fall with more noise.
-    least = epsilon_at(_ENDLESS_NOISE)
-    if math.isinf(least):
-        raise InputError(
-            f"privacy.delta: less than the cost of sampling in float64, whatever the noise (got {delta:g}). Fix: raise "
-            "delta."
-        )
-    if target <= least * _SURELY:
-        raise InputError(
-            f"privacy.epsilon: out of reach at delta = {delta:g} because of rounding and sampling in float64 (got "
-            f"{target:g}, expected at least about {least_text(least * _SURELY)}). Fix: raise epsilon, or use fewer "
-            "rounds."
-        )
+    refuse((target, delta, epsilon_at(_ENDLESS_NOISE)), _OUT_OF_REACH)
     return plan_at(smallest_factor(epsilon_at, target, None, tightness))
 
 

@@ -413,13 +413,26 @@ def even_points(low: Array, high: Array, count: int) -> Array:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
+# For (coordinates of x, points on each axis or None).
+_WRONG_GRID = (
+    Refusal[tuple[int, int | None]](
+        lambda c: c[1] is None and c[0] > len(_PER_AXIS),
+        "algorithm.candidates",
+        "a grid over {of[0]} coordinates of x has too many points (expected at most 3)",
+        'use a problem such as "logistic_regularisation", or "second_order_dp_bilevel"',
+    ),
+    Refusal[tuple[int, int | None]](
+        lambda c: c[1] is not None and (c[1] < 2 or c[1] ** c[0] > _MOST_CANDIDATES),
+        "algorithm.candidates",
+        "got {of[1]} on each of {of[0]} axes, expected at least 2, and no more than 100 000 together",
+        "change it",
+    ),
+)
+
+
 def per_axis(p: int) -> int:
     """Return the default number of points on each axis. Raises InputError for too many axes."""
-    if p > len(_PER_AXIS):
-        raise InputError(
-            f"algorithm.candidates: a grid over {p} coordinates of x has too many points (expected at most "
-            f'{len(_PER_AXIS)}). Fix: use a problem such as "logistic_regularisation", or "second_order_dp_bilevel".'
-        )
+    refuse((p, None), _WRONG_GRID)
     return _PER_AXIS[p - 1]
 
 
@@ -434,12 +447,8 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
     Raises:
         InputError: too many axes, or too few or too many points.
     """
+    refuse((p, count), _WRONG_GRID)
     count = per_axis(p) if count is None else count
-    if count < 2 or count**p > _MOST_CANDIDATES:
-        raise InputError(
-            f"algorithm.candidates: got {count} on each of {p} axes, expected at least 2, and no more than "
-            f"{_MOST_CANDIDATES} together."
-        )
     return even_points(*domain.corners(p), count)
 
 

@@ -91,64 +91,70 @@ class Charge(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The releases of one channel in a round.
+    """The Gaussian releases of one channel in a run.
 
     Args:
-        positions: 0, 1, … within the round.
+        indices: (R,) indices of the releases, ascending, from 1.
         width: coordinates of one release.
         kinds: splits that it reads.
-        share: share of the round's μ², relative to other channels.
-        rate: rate of the Poisson sample.
+        share: share of Σμ² relative to other channels, divided evenly over the releases.
+        rate: rate of the Poisson samples.
     """
 
-    positions: Sequence[int]
+    indices: NDArray[np.int64]
     width: int
-    kinds: Sequence[Split]
+    kinds: Sequence[Split] = ("train",)
     share: float = 1.0
     rate: float = 1.0
 
 
-def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, Part]) -> dict[str, Charge]:
-    """Plan Gaussian releases with the same μ² in every round, divided by the shares of the channels.
+def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int] = (0,)) -> NDArray[np.int64]:
+    """Return the indices (R,) of the releases at these positions of every round."""
+    first = np.arange(rounds, dtype=np.int64)[:, None] * releases_per_round + 1
+    return (first + np.asarray(positions, dtype=np.int64)).reshape(-1)
+
+
+def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
+    """Plan Gaussian releases by the shares of their channels; channels without a release are omitted.
 
     Shares count among the channels that read a split: both splits have the same Σμ².
     """
+    parts = {channel: part for channel, part in parts.items() if part.indices.size}
     total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
-    out = {}
-    for channel, part in parts.items():
-        first = np.arange(rounds)[:, None] * releases_per_round + 1
-        indices = (first + np.asarray(part.positions)).reshape(-1)
-        weight = {
-            k: np.full(indices.size, np.sqrt(part.share / (total[k] * len(part.positions) * rounds)))
-            for k in part.kinds
-        }
-        rate = dict.fromkeys(part.kinds, part.rate) if part.rate < 1.0 else {}
-        out[channel] = Charge("gaussian", part.width, indices, weight, rate)
-    return out
+    return {
+        channel: Charge(
+            "gaussian",
+            part.width,
+            part.indices,
+            {k: np.full(part.indices.size, np.sqrt(part.share / (total[k] * part.indices.size))) for k in part.kinds},
+            dict.fromkeys(part.kinds, part.rate) if part.rate < 1.0 else {},
+        )
+        for channel, part in parts.items()
+    }
 
 
 def gradient_parts(
     context: CoordinatorContext | MinimaxContext,
     queries: Sequence[str],
+    indices: NDArray[np.int64],
     shares: Mapping[str, float],
-    positions: Sequence[int] = (0,),
     rate: float = 1.0,
 ) -> dict[str, Part]:
-    """Return the releases of `release_gradients` in a round.
+    """Return the releases of `release_gradients` in a run.
 
     Args:
         context: of the run.
         queries: terms.
-        shares: term → share of the round's μ²; default 1.
-        positions: of the releases in the round.
-        rate: rate of the Poisson sample.
+        indices: (R,) of the releases.
+        shares: term → share of Σμ²; default 1.
+        rate: rate of the Poisson samples.
 
     Returns:
         Channel → its releases, for terms that read records.
     """
     return {
         _CHANNELS.get(term, term): Part(
-            positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
+            indices, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
         )
         for term in queries
         if context.reads(term)
@@ -272,8 +278,8 @@ class DeclaredCoordinator(Wrapper, Coordinated):
 
     def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
         shares, rate = getattr(self.program, "SHARES", {}), float(getattr(self.program, "rate", 1.0))
-        parts = gradient_parts(context, self.queries, shares, range(self.releases_per_round), rate)
-        return gaussian_charges(rounds, self.releases_per_round, parts)
+        indices = round_indices(rounds, self.releases_per_round, range(self.releases_per_round))
+        return gaussian_charges(gradient_parts(context, self.queries, indices, shares, rate))
 
 
 BILEVEL = Rules(

@@ -340,12 +340,10 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        estimates = {recursive_spider.INNER_X: first, recursive_spider.INNER_Y: first}
-        blocks = steps.planned_estimates(context, self.period, estimates)
-        return steps.block_charges(blocks, self.rate) | steps.block_charges(
-            {"s": steps.ReleaseBlock(first + 1, 1, 1.0)}, 1.0 / context.n
-        )
+        derivatives, means = dp.round_indices(rounds, 2), dp.round_indices(rounds, 2, (1,))
+        estimates = dict.fromkeys((recursive_spider.INNER_X, recursive_spider.INNER_Y), derivatives)
+        parts = steps.planned_estimates(context, self.period, estimates, self.rate)
+        return dp.gaussian_charges(parts) | dp.gaussian_charges({"s": dp.Part(means, 1, rate=1.0 / context.n)})
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)

@@ -346,18 +346,18 @@ class DpBilevel(lower_solvers.SolvesLower):
         }
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        each = self._solver.publishes
-        parts = {
-            objective.channel: lower_solvers.released_part(
-                self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
-            )
-            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective))
-            if objective.kinds(context)
-        }
+        solver, per_round, p, q = self._solver, self.releases_per_round, context.problem.p, context.problem.q
+        parts = {}
+        for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective)):
+            if kinds := objective.kinds(context):
+                positions = range(k * solver.publishes, (k + 1) * solver.publishes)
+                indices, share = dp.round_indices(rounds, per_round, positions), self.shares.get(objective.channel, 1.0)
+                parts[objective.channel] = dp.Part(indices, q, kinds, share, solver.rate)
         if self.reads:
-            kinds = [context.split_of(term) for term in self.step_terms(context)]
-            parts["gx"] = dp.Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
-        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+            indices = dp.round_indices(rounds, per_round, (2 * solver.publishes,))
+            kinds = tuple(context.split_of(term) for term in self.step_terms(context))
+            parts["gx"] = dp.Part(indices, p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return dp.gaussian_charges(parts)
 
 
 ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),))

@@ -125,22 +125,6 @@ class OutputPerturbation(NamedTuple):
 Solver: TypeAlias = DpGd | OutputPerturbation
 
 
-def released_part(
-    solver: Solver, context: dp.CoordinatorContext, level: LowerObjective, first: int, share: float
-) -> dp.Part:
-    """Return the releases of a solver in a round.
-
-    Args:
-        solver: of the lower level.
-        context: of the run.
-        level: the objective.
-        first: position of the first release in the round.
-        share: share of the round's μ² of all these releases, relative to other channels.
-    """
-    positions = range(first, first + solver.publishes)
-    return dp.Part(positions, context.problem.q, level.kinds(context), share, solver.rate)
-
-
 class SolvesLower(dp.Coordinated, Protocol):
     """A coordinator's program with a private solver of the lower level.
 

@@ -153,11 +153,14 @@ class PpIft(lower_solvers.SolvesLower):
         each = self.lower_solver().publishes
         read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
         kinds = [split for split in dp.SPLITS if split in read]
-        parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
-        level = lower_solvers.LowerObjective("y")
-        if level.kinds(context):
-            parts = {"y": lower_solvers.released_part(self.lower_solver(), context, level, 0, _MODEL_SHARE), **parts}
-        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+        per_round, parts = self.releases_per_round, {}
+        if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
+            indices = dp.round_indices(rounds, per_round, range(each))
+            parts["y"] = dp.Part(indices, context.problem.q, level_kinds, _MODEL_SHARE)
+        if not self._keeps_x:
+            indices = dp.round_indices(rounds, per_round, (each,))
+            parts["gx"] = dp.Part(indices, context.problem.p, kinds, 1.0 - _MODEL_SHARE)
+        return dp.gaussian_charges(parts)
 
 
 ENTRY = dp.Entry(

@@ -179,10 +179,10 @@ class RegularisationTuner(dp.Coordinated):
                     else dp.Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
                 ),
             }
-        model = dp.Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
+        for_model, for_slope = (dp.round_indices(rounds - bool(self.last_share), 2, (position,)) for position in (0, 1))
         second, width = ("slope", 1) if self.method == "ppift" else ("pulled", context.problem.q)
-        parts = {"model": model, second: dp.Part((1,), width, kinds, 1.0 - _MODEL_SHARE)}
-        charges = dp.gaussian_charges(rounds - 1 if self.last_share else rounds, 2, parts)
+        model = dp.Part(for_model, context.problem.q, share=_MODEL_SHARE)
+        charges = dp.gaussian_charges({"model": model, second: dp.Part(for_slope, width, kinds, 1.0 - _MODEL_SHARE)})
         if not self.last_share:
             return charges
         # The other rounds leave a train record's share for the last model.

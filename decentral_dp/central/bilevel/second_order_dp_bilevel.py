@@ -91,7 +91,7 @@ class SecondOrder(dp.Coordinated):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         kinds = tuple(context.pooled_bounds.hypergradient(context.start("x", self.start)))
-        return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
+        return dp.gaussian_charges({"gx": dp.Part(dp.round_indices(rounds, 1), context.problem.p, kinds)})
 
 
 def default_step(context: dp.CoordinatorContext) -> dp.StepSize:

@@ -85,7 +85,8 @@ class DpSgda(dp.Coordinated):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         shares = {"grad_x": 1.0 - _DUAL_SHARE, "dual": _DUAL_SHARE} if self.solver == "closed_form" else {}
-        return dp.gaussian_charges(rounds, 1, dp.gradient_parts(context, self.queries, shares, rate=self.rate))
+        indices = dp.round_indices(rounds, 1)
+        return dp.gaussian_charges(dp.gradient_parts(context, self.queries, indices, shares, self.rate))
 
 
 class DptdState(NamedTuple):

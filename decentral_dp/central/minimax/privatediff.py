@@ -118,12 +118,13 @@ class PrivateDiff(steps.Estimating):
         return PrivateDiffState(x, y, v, s.x)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
-        for_y = first[:, None] + np.arange(self.steps)
-        for channel, part in dp.gradient_parts(context, self.queries[1:], {}).items():
-            blocks[channel] = steps.ReleaseBlock(for_y.reshape(-1), part.width, _Y_SHARE)
-        by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - _Y_SHARE)
-        return steps.block_charges(blocks | by_x, self.rate)
+        per_round = self.releases_per_round
+        for_y = dp.round_indices(rounds, per_round, range(self.steps))
+        shares = dict.fromkeys(self.queries, _Y_SHARE)
+        parts = dp.gradient_parts(context, self.queries[1:], for_y, shares, self.rate)
+        for_x = {steps.BY_X: dp.round_indices(rounds, per_round, (self.steps,))}
+        by_x = steps.planned_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
+        return dp.gaussian_charges(parts | by_x)
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ class PrivateDiffXY(steps.Estimating):
         return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = dict.fromkeys((steps.BY_X, steps.BY_Y), np.arange(1, rounds + 1))
-        return steps.block_charges(steps.planned_estimates(context, self.period, first), self.rate)
+        indices = dict.fromkeys((steps.BY_X, steps.BY_Y), dp.round_indices(rounds, 1))
+        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
 
 
 ENTRIES = (

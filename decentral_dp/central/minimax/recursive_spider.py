@@ -126,9 +126,9 @@ class RecursiveSpider(steps.Estimating):
         return min(1.0, self.averaging(t))
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = steps.planned_estimates(context, self.period, {INNER_X: first, INNER_Y: first})
-        return steps.block_charges({**blocks, "s": steps.ReleaseBlock(first, 1, 1.0)}, self.rate)
+        indices = dp.round_indices(rounds, 1)
+        parts = steps.planned_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
+        return dp.gaussian_charges({**parts, "s": dp.Part(indices, 1, rate=self.rate)})
 
 
 def reach(ball: PublicBall) -> float:
@@ -214,10 +214,8 @@ class Scdro(dp.Coordinated):
         return ScdroState(x, y, value, z_x, z_y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        parts = {
-            c: dp.Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()
-        }
-        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+        indices, width = dp.round_indices(rounds, 1), context.problem.width
+        return dp.gaussian_charges({c: dp.Part(indices, width(term), rate=self.rate) for c, term in _TERMS.items()})
 
 
 def check_unprotected(guarantee: str) -> None:

@@ -116,8 +116,8 @@ class DpSpider(steps.Estimating):
         return DpSpiderState(x, y, v, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = np.arange(1, rounds + 1, dtype=np.int64)
-        return steps.block_charges(steps.planned_estimates(context, self.period, {_JOINT: first}), self.rate)
+        indices = {_JOINT: dp.round_indices(rounds, 1)}
+        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
 
 
 @dataclass(frozen=True)
@@ -196,9 +196,8 @@ def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate
     Returns:
         Channel → its releases.
     """
-    first = np.arange(rounds, dtype=np.int64) * 2 + 1
-    blocks = steps.planned_estimates(context, period, {steps.BY_Y: first, steps.BY_X: first + 1})
-    return steps.block_charges(blocks, rate)
+    indices = {steps.BY_Y: dp.round_indices(rounds, 2), steps.BY_X: dp.round_indices(rounds, 2, (1,))}
+    return dp.gaussian_charges(steps.planned_estimates(context, period, indices, rate))
 
 
 ENTRIES = (

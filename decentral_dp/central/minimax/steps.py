@@ -22,36 +22,6 @@ Point = tuple[dp.Array, dp.Array]
 ANCHORS = 0.5
 
 
-class ReleaseBlock(NamedTuple):
-    """The releases of one channel in a run.
-
-    Args:
-        indices: (R,) indices of the releases, ascending.
-        width: coordinates of one release.
-        share: share of Σμ² relative to other channels, divided evenly over the releases.
-    """
-
-    indices: NDArray[np.int64]
-    width: int
-    share: float
-
-
-def block_charges(blocks: Mapping[str, ReleaseBlock], rate: float) -> dict[str, dp.Charge]:
-    """Plan the releases of all channels on samples of one rate; channels without a release are omitted."""
-    charged = {channel: block for channel, block in blocks.items() if block.indices.size}
-    total = sum(block.share for block in charged.values())
-    return {
-        channel: dp.Charge(
-            "gaussian",
-            block.width,
-            block.indices,
-            {"train": np.full(block.indices.size, math.sqrt(block.share / (total * block.indices.size)))},
-            {"train": rate} if rate < 1.0 else {},
-        )
-        for channel, block in charged.items()
-    }
-
-
 class SpiderState(NamedTuple):
     """The state of an algorithm with estimates of both gradients, all public.
 
@@ -190,48 +160,33 @@ class Estimating(dp.Coordinated, Protocol):
         return released
 
 
-def split_releases(
-    first: NDArray[np.int64], period: int, estimate: Estimate, width: int, share: float
-) -> dict[str, ReleaseBlock]:
-    """Divide the releases of an estimate into anchors and differences, with half of the share for the anchors.
-
-    Args:
-        first: (rounds,) indices of the releases in the rounds 0, 1, ….
-        period: T, rounds from one anchor to the next; the anchors have the whole share if there are no differences.
-        estimate: the channels.
-        width: coordinates of one release.
-        share: share of Σμ² relative to other blocks.
-
-    Returns:
-        Channel → its releases.
-    """
-    anchored = np.arange(first.size) % period == 0
-    whole = share if anchored.all() else ANCHORS * share
-    return {
-        estimate.anchor: ReleaseBlock(first[anchored], width, whole),
-        estimate.change: ReleaseBlock(first[~anchored], width, (1.0 - ANCHORS) * share),
-    }
-
-
 def planned_estimates(
-    context: dp.MinimaxContext, period: int, first: Mapping[Estimate, NDArray[np.int64]], share: float = 1.0
-) -> dict[str, ReleaseBlock]:
-    """Plan the anchors and differences of the estimates that read records.
+    context: dp.MinimaxContext,
+    period: int,
+    indices: Mapping[Estimate, NDArray[np.int64]],
+    rate: float,
+    share: float = 1.0,
+) -> dict[str, dp.Part]:
+    """Plan the anchors and differences of the estimates that read records, with half of the share for the anchors.
 
     Args:
         context: of the run.
-        period: T.
-        first: estimate → (rounds,) indices of its releases.
-        share: share of Σμ² of each estimate, relative to other blocks; default 1.
+        period: T, rounds from one anchor to the next; the anchors have the whole share if there are no differences.
+        indices: estimate → (rounds,) indices of its releases.
+        rate: rate of the Poisson samples.
+        share: share of Σμ² of each estimate, relative to other parts; default 1.
 
     Returns:
         Channel → its releases.
     """
-    blocks: dict[str, ReleaseBlock] = {}
-    for estimate, indices in first.items():
+    parts = {}
+    for estimate, numbers in indices.items():
         if context.reads(estimate.term):
-            blocks |= split_releases(indices, period, estimate, context.problem.width(estimate.term), share)
-    return blocks
+            width, anchored = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
+            whole = share if anchored.all() else ANCHORS * share
+            parts[estimate.anchor] = dp.Part(numbers[anchored], width, share=whole, rate=rate)
+            parts[estimate.change] = dp.Part(numbers[~anchored], width, share=(1.0 - ANCHORS) * share, rate=rate)
+    return parts
 
 
 def threshold(smoothness: float | None, here: Point, before: Point) -> float:

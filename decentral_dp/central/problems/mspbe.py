@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.penalties import Ridge
@@ -391,6 +391,22 @@ class Mspbe(Minimax):
         return float(np.sqrt(np.mean(means)))
 
 
+_REFUSED = (
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
+        "problem.model",
+        "mspbe requires second derivatives of its value function (got {it!r})",
+        'use linear, or for example {{ kind = "mlp", hidden = [50] }}',
+    ),
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[0].trajectory is None,
+        "problem.data",
+        "mspbe reads trajectories",
+        "use cartpole, or a .npz file",
+    ),
+)
+
+
 def mspbe(
     facts: ProblemFacts,
     discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
@@ -398,15 +414,11 @@ def mspbe(
     model: ModelChoice | None = None,
 ) -> Mspbe:
     """Make the problem from the keys of a scenario. Raises InputError for a model without second derivatives."""
-    if model is not None and model.kind not in ("linear", "mlp"):
-        raise InputError(
-            f"problem.model: mspbe requires second derivatives of its value function (got {model.kind!r}). Fix: use "
-            'linear, or for example { kind = "mlp", hidden = [50] }.'
-        )
-    if facts.trajectory is None:
-        raise InputError("problem.data: mspbe reads trajectories. Fix: use cartpole, or a .npz file.")
+    refuse((facts, model), _REFUSED)
     hidden = () if model is None else tuple(model.hidden or ())
-    return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
+    return Mspbe(
+        *cast(tuple[int, int], facts.trajectory), discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed
+    )
 
 
 ENTRY = ProblemEntry(

@@ -34,7 +34,7 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Count, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
@@ -210,6 +210,22 @@ def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
     return rows
 
 
+_REFUSED = (
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
+        "problem.model",
+        "wgan requires derivatives of its critic by the input (got {it!r})",
+        'use linear, or for example {{ kind = "mlp", hidden = [64] }}',
+    ),
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[0].l2 is None,
+        "problem.scale",
+        "wgan generates records in [-1, 1], and nothing bounds these",
+        'set scale = "public_ranges", or another declared range',
+    ),
+)
+
+
 def wgan(
     facts: ProblemFacts,
     generator: Annotated[list[Count], Doc("Units of each hidden layer of the generator.")] | None = None,
@@ -219,16 +235,7 @@ def wgan(
     model: ModelChoice | None = None,
 ) -> Wgan:
     """Make the problem from the keys of a scenario. Raises InputError."""
-    if model is not None and model.kind not in ("linear", "mlp"):
-        raise InputError(
-            f"problem.model: wgan requires derivatives of its critic by the input (got {model.kind!r}). Fix: use "
-            'linear, or for example { kind = "mlp", hidden = [64] }.'
-        )
-    if facts.l2 is None:
-        raise InputError(
-            "problem.scale: wgan generates records in [-1, 1], and nothing bounds these. Fix: set scale = "
-            '"public_ranges", or another declared range.'
-        )
+    refuse((facts, model), _REFUSED)
     return Wgan(
         facts.model(1, model),
         facts.n_features,

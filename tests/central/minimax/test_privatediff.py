@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central.minimax.steps import Estimate, split_releases, threshold
+from decentral_dp.central.minimax.steps import Estimate, planned_estimates, threshold
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
@@ -150,7 +150,8 @@ def test_half_of_the_budget_is_for_anchors() -> None:
 @pytest.mark.parametrize("period", [2, 3, 6])
 def test_the_split_is_that_of_the_multipliers(period: int) -> None:
     """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
-    blocks = split_releases(np.arange(1, 13), period, Estimate("joint", "g", "d"), 1, 1.0)
+    context = job_of("xy").context
+    blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
     z = math.sqrt(12.0)
     assert z_1 == pytest.approx(z * math.sqrt(2.0 / period))
