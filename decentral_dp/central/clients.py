@@ -4,7 +4,7 @@ Every record of a minimax problem is evaluated at a fixed row of a block of fixe
 its position and by the number of rows, and a rectified unit at zero turns such a bit into a whole gradient. One
 more record in a sample could then change all other contributions, and no clip bounds that. Record i of an agent
 therefore uses row i mod B of blocks with exactly B rows, B a public number. Its contribution is a function of the
-record and of i, whichever records are sampled. An unused row holds another record, with weight zero.
+record and of i, for any sample. An unused row holds another record, with weight zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax
 
-# The fixed cost of a block: so many weights of one row, and so many rows.
+# The fixed cost of a block, in weights of one row and in rows.
 _OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
 

@@ -446,7 +446,7 @@ class MinimaxContext(_Context):
     def clip_mean(self, mean: Bounded, bound: float) -> Bounded:
         """Clip a mean as a whole to a ball around 0.
 
-        One record can move the clipped mean from one end of the ball to the other, whatever its share in the mean. The
+        One record can move the clipped mean from one end of the ball to the other, even with a small share in it. The
         sensitivity is twice the bound, and sampling does not amplify.
         """
         with np.errstate(over="ignore", invalid="ignore"):

@@ -309,7 +309,7 @@ _OUT_OF_REACH = (
     Refusal[tuple[float, float, float]](
         lambda c: math.isinf(c[2]),
         "privacy.delta",
-        "less than the cost of sampling in float64, whatever the noise (got {of[1]:g})",
+        "less than the cost of sampling in float64 with any noise (got {of[1]:g})",
         "raise delta",
     ),
     Refusal[tuple[float, float, float]](
@@ -379,7 +379,7 @@ def target_plan(
         tightness: default half of TIGHTNESS.
 
     Raises:
-        InputError: sampling in float64 and rounding cost more than the target, whatever the noise.
+        InputError: sampling in float64 and rounding cost more than the target.
     """
 
     def epsilon_at(factor: float) -> float:

@@ -5,7 +5,7 @@ Each bound is for one replaced record. Proofs: docs/proofs, by number.
     Φ(x) = F(x, y(x)),  y(x) = argmin_y G       L*_λ(x) = [F + λG](x, y^λ(x)) − λ G(x, y(x)),  y^λ(x) = argmin_y F + λG
 
 Smoothness, biases and penalties choose default hyper-parameters and are in no guarantee. If y^λ is used, the constants
-must hold on the wider ball of y^λ (mass = 1 + 1/λ). M stands for the papers' b_gxy/μ, which it never exceeds.
+must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ, which it never exceeds.
 """
 
 from __future__ import annotations

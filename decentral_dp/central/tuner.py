@@ -344,11 +344,11 @@ def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split
     ]
     if arguments.method == "em":
         parts.append(
-            "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure but for "
+            "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure except for "
             f"delta = {budget.slack_delta:.1g} of float64."
         )
     if arguments.seed is not None:
         parts.append(
-            "The seed makes the noise reproducible, so this is a simulation: whoever knows it can take the noise off."
+            "The seed makes the noise reproducible, so this is a simulation: with the seed, the noise can be removed."
         )
     return " ".join(parts)

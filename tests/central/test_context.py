@@ -169,7 +169,7 @@ def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
 
 
 class OneAgentAtATime(LogisticHyperparameter):
-    """What overrides `terms` is not evaluated for many at once."""
+    """A problem that overrides `terms`, so that agents are not evaluated together."""
 
     def terms(self, *asked: Any) -> Any:
         return super().terms(*asked)
@@ -179,9 +179,9 @@ class OneAgentAtATime(LogisticHyperparameter):
 def test_records_of_a_sample_are_evaluated_one_by_one(
     kind: type[LogisticHyperparameter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one contributes must not hang on who else is drawn, not even by how a product of matrices rounds.
+    """A contribution must not depend on the other sampled records, not even by the rounding of a matrix product.
 
-    Each as an agent with one record, which keeps its bits whoever else is evaluated with it.
+    Each record is evaluated as an agent with one record, which keeps its bits.
     """
     real, together, sizes = LogisticHyperparameter.stacked_terms, [], []
 
@@ -231,7 +231,7 @@ def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
 
 
 class Dice(NamedTuple):
-    """A selection mechanism that says what it was asked for."""
+    """A selection mechanism that returns its scale."""
 
     sensitivity: Mapping[Split, float]
     mechanism: str = "exponential"

@@ -236,7 +236,7 @@ def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
 
 
-# What an inaccurate solve may add ------------------------------------------------------------------------------------
+# Errors of solves ---------------------------------------------------------------------------------------------------
 
 
 class DataSets:

@@ -84,7 +84,7 @@ def test_the_ratio_is_attained_on_two_levels() -> None:
 
 
 def test_inaccuracy_costs_four_times_its_bound() -> None:
-    """An adversarial error of ±a under each neighbour: not priced it exceeds ε, priced it does not."""
+    """An adversarial error of ±a under each neighbour: ignored it exceeds ε, accounted it does not."""
     a = 0.05
     one, two = np.full(2000, -a), np.full(2000, a)
     one[0], two[0] = a, -1.0 - a
@@ -192,7 +192,7 @@ def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "centre", "draws"),
-    # Just outside, proposals are refused most often; the law is steep there, and fewer draws tell it from the other.
+    # Just outside, proposals are refused most often; the distribution is steep there, and fewer draws suffice.
     [
         (Fraction(1, 9), 6, 4000),
         (Fraction(1, 10**5), 3, 4000),
@@ -220,7 +220,7 @@ def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.5, 1e7), st.integers(1, 3), st.booleans())
 def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimension: int, far: bool) -> None:
-    """No acceptance is above 1 wherever the tangent touches; with more curvature than there is, some are."""
+    """No acceptance probability exceeds 1 for any tangent point; with too large a curvature some do."""
     rng = np.random.default_rng(seed)
     box = Box(-np.ones(dimension), rng.uniform(0.0, 2.0, dimension))
     slopes = rng.normal(size=(4, dimension)) / np.sqrt(dimension)
@@ -250,7 +250,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
     assert above[6.0].min() < 0.0
 
 
-# ---- the price -----------------------------------------------------------------------------------------------------
+# ---- privacy cost ---------------------------------------------------------------------------------------------------
 
 
 def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
@@ -299,7 +299,7 @@ def test_a_double_well_costs_everything() -> None:
     wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
     found = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
     assert found == pytest.approx(0.5, abs=0.02)
-    # As weakly convex as it is (its curvature is 48 x² − 8), no strength below 8 gives any price.
+    # Its curvature is 48 x² − 8, and no strength below 8 gives a guarantee.
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
         quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
@@ -309,7 +309,7 @@ def test_a_double_well_costs_everything() -> None:
 
 
 def test_an_inexact_score_costs_twice_tau() -> None:
-    """An error of ±a chosen by an adversary breaks the Gaussian price, and keeps the one with e = k·a."""
+    """An error of ±a chosen by an adversary breaks the Gaussian guarantee, and keeps the one with e = k·a."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength)
     a = 0.05 / rate
@@ -402,11 +402,11 @@ def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
     return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
 
-# ---- what neighbours tell apart -------------------------------------------------------------------------------------
+# ---- neighbouring data sets -----------------------------------------------------------------------------------------
 
 
 def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
-    """The largest exact log-ratio over hard data sets, and the price, at price 1 for a scale."""
+    """Return the largest exact log-ratio over hard data sets, in units of the sensitivity over the scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
@@ -476,7 +476,7 @@ def test_rounding_and_inexactness_are_in_the_price() -> None:
     one, other = (log_law(selection, s, scale) for s in scores)
     found = float(np.abs(one - other).max()) * scale
     assert found <= selection.sensitivity["train"]
-    assert found > 2.0 * shift + 0.9 * r, "without room for rounding the price would be too low"
+    assert found > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
     # Errors of the scores: ±e in one data set, ∓e in the other.
     error = 0.05
     inexact = replace(selection, facts=replace(declared, inexact=error))
@@ -498,7 +498,7 @@ def affine(slope: float, sensitivity: float, strength: float, finest: float) -> 
 
 
 def density_of(selection: RegularisedSelection, scale: float) -> Array:
-    """On a fine grid, from the density as it is written."""
+    """Evaluate the density on a fine grid."""
     facts = selection.facts
     rate = (facts.strength + facts.curvature) / scale**2
     points = FINE[:, None]

@@ -34,7 +34,7 @@ MANY = 10**9
 
 
 def granular(**given: Any) -> ProblemConstants:
-    """Constants, 0 where none is given; radius 1e9, so that no bound is cut off by the ball."""
+    """Return constants, 0 by default; radius 1e9, so that the ball truncates no bound."""
     values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | given
     return ProblemConstants(**values)
 

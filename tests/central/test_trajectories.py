@@ -19,7 +19,7 @@ SMALL = {"records": 3, "test_records": 2, "steps": 12}
 
 
 def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations (n, L+1, d), rewards (n, L) and terminal (n,), read off the rows as they are documented."""
+    """Observations (n, L+1, d), rewards (n, L) and terminal (n,), from the documented layout of the rows."""
     assert data.trajectory is not None
     longest, d = data.trajectory
     rows = data.features
@@ -169,7 +169,7 @@ def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str,
     assert str(refused.value).startswith(f"problem.data: {str(path)!r}")
 
 
-# Where they may be used ----------------------------------------------------------------------------------------------
+# Compatible problems ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_budget_is_met_and_used(method: str, loss: str, epsilon: float, step
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_returned_is_what_was_released(method: str) -> None:
-    """Its channels, counts and sizes, and nothing beside them."""
+    """Its channels, counts and sizes are those of the plan."""
     found = call(method=method)
     assert found.model.shape == (3,)
     assert 0.01 <= found.weight <= 1.0

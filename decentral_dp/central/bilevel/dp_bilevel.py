@@ -112,7 +112,7 @@ class Defaults:
     def from_context(
         cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
     ) -> Self:
-        """Return the defaults for a round with so many channels. Raises InputError, naming the missing key."""
+        """Return the defaults of a round with this number of channels. Raises InputError, naming the missing key."""
         dp.refuse((context, key), _NO_DEFAULT)
         price = context.budget / math.sqrt(channels * context.rounds)
         family = cast(Family, context.family)

@@ -12,7 +12,7 @@ domain (set a larger one if the domain is wide), K by `lower_solvers.best_steps`
 record.
 
 The hypergradient is taken at the released ỹ. Its sensitivity needs no accuracy of a solver, no Lipschitz constant of a
-second derivative, and no bound on a loss: the clipping norms and the curvature w₀ of R bound it. The price is the bias
+second derivative, and no bound on a loss: the clipping norms and the curvature w₀ of R bound it. The cost is the bias
 of ỹ, at most C‖ỹ − y_Z(x)‖.
 
 The guarantee holds for every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with

@@ -9,7 +9,7 @@ and sums divided by the public qn:
     dptd       v <- (1 − a_t) v + a_t g,    w <- (1 − a_t) w + a_t h,    v = w = 0 at the start
                x <- P(x − η_x v),    y <- Π_Y(y + η_y w)
 
-η_x, η_y → x, y; a_t → averaging, at most 1. If the problem bounds ∇_y f by a ball of its own, that ball replaces a
+η_x, η_y → x, y; a_t → averaging, at most 1. A public ball of the problem for ∇_y f replaces a
 larger clip. dp_sgda with solver = "closed_form" queries another mean instead of ∇_y f, and computes the best y at the
 previous x from it.
 

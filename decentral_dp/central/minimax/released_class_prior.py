@@ -9,7 +9,7 @@ The guarantee holds for every record of every agent. One record moves the share 
 where a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (A counted, noiseless share would
 move all gradients with one record, by up to 7 times 2C: nothing certifies it.)
 
-Reference: the two-class objective of AUC maximisation, "released" beside a declared constant.
+Reference: the two-class objective of AUC maximisation, "released" instead of a declared constant.
 """
 
 from __future__ import annotations

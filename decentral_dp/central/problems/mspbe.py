@@ -8,7 +8,7 @@ at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025,
     ∇_ω f = (1/T) Σ_t (δ_t − ⟨Ψ_t, ω⟩) Ψ_t
     ∇_θ f = (1/T) Σ_t ⟨Ψ_t, ω⟩ (γ ∇V(s_{t+1}) − ∇V(s_t)) + (δ_t − ⟨Ψ_t, ω⟩) ∇²V(s_t) ω
 
-A step is weighted by the length of its own trajectory, never by a count of others, and a trajectory's gradient is
+A step is weighted by the length of its trajectory, never by a count of others, and a trajectory's gradient is
 clipped as one vector. The guarantee is for trajectories: one for single transitions would leave a state that two of
 them share with twice the influence.
 

@@ -62,7 +62,7 @@ def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float)
 
 @pytest.mark.parametrize("kind", ["logistic_regularisation", "hyper_cleaning"])
 def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> None:
-    """Scales by hand: the larger over both kinds of what one record moves, over the planned price."""
+    """Scales by hand: the larger sensitivity of both splits, over the planned privacy cost."""
     job = made(kind)
     lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.context.counts
     sensitivity = {
@@ -91,7 +91,7 @@ def test_the_output_is_the_point_of_the_smallest_gradient_mapping() -> None:
         np.testing.assert_allclose(seen[t + 1]["x"][0], loop.path[at], atol=1e-12)
 
 
-# What it finds ----------------------------------------------------------------------------------------------------
+# Optima ----------------------------------------------------------------------------------------------------------
 
 
 def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **algorithm: Any) -> Job:
@@ -207,7 +207,7 @@ def test_a_factor_is_clipped_with_the_contribution() -> None:
         bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
         for agent, total in enumerate(loud):
             assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
-        # Where nothing is clipped it is a factor.
+        # Without clipping it is a factor.
         plain, twice = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
         np.testing.assert_allclose(twice, 2.0 * plain)
     for times in (0.0, -1.0, math.inf, math.nan):
@@ -217,7 +217,7 @@ def test_a_factor_is_clipped_with_the_contribution() -> None:
 
 # The penalty method against formulas: its defaults, what it refuses, its noise as published
 
-# What is left out ---------------------------------------------------------------------------------------------------
+# Defaults ----------------------------------------------------------------------------------------------------------
 
 
 def test_defaults_follow_from_constants_by_their_formulas() -> None:

@@ -38,7 +38,7 @@ def pair(job: Job, kind: str, rng: np.random.Generator) -> tuple[dict[str, list[
 
 
 def data_sets(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
-    """What two neighbours want to release along one transcript."""
+    """Return the values that two neighbouring data sets release along one transcript."""
     rng = np.random.default_rng(seed)
     spoken: dict[Any, np.ndarray] = {}
 
@@ -159,7 +159,7 @@ def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
 
 
 class Priced(Scripted):
-    """Draws what the job's curator would, at its scales; the second data set hears what the first one said."""
+    """A releaser with the job's scales; the second data set receives the releases of the first."""
 
     def __init__(self, job: Job, rng: np.random.Generator | None, spoken: dict[Any, Any]) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Priced(Scripted):
 
 
 def two(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndarray]]:
-    """A run, and its neighbour along what was said."""
+    """Run a job and its neighbour along the same transcript."""
     row, spoken = np.array([50.0, 0.0, 0.0]), {}
     sides = Priced(job, np.random.default_rng([seed, 9]), spoken), Priced(job, None, spoken)
     for releaser, sign in zip(sides, (1.0, -1.0), strict=True):

@@ -93,7 +93,7 @@ def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]
 
 
 def printed_constants(job: Job) -> dict[str, float]:
-    """Of the logistic loss with a shared strength e^x, records of length at most 1, by hand, on [LOW, HIGH]."""
+    """Return constants of the logistic loss with a shared strength e^x on [LOW, HIGH], records of norm at most 1."""
     w, gain = math.exp(LOW), 0.278464542761
     r = min(0.5 / w, math.sqrt(gain / w))
     slope = 1.0 / (1.0 + math.exp(-r))

@@ -1,4 +1,4 @@
-"""Implicit differentiation at a private point: against a loop over raw records, and priced for what it releases."""
+"""Implicit differentiation at a private point: a loop over raw records, and its sensitivities."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
 
 
 def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
-    """Of a problem from losses nothing is known: H is raised to the regulariser's curvature, at twice the price."""
+    """For custom losses, H is raised to the regulariser's curvature, at twice the sensitivity."""
     made = content(problem={"kind": "hyper_cleaning", "data": "wine", "groups": 1})
     made["algorithm"]["x"] = {"scale": 0.1}
     run = decentral_dp.run(made)

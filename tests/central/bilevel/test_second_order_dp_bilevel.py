@@ -1,4 +1,4 @@
-"""The second-order method and the tuner as programs: against loops of their own, and priced for what they release."""
+"""The second-order method and the tuner: loops over raw records, and their privacy costs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
 
 @pytest.mark.parametrize("planted", ["accuracy", "constants"])
 def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
-    """What is released says what it could move by; a plan that prices it lower is not met."""
+    """A release carries its sensitivity, and a plan with a lower cost is exceeded."""
     honest = PooledBounds.hypergradient
 
     def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:

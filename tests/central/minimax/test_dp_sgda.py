@@ -1,4 +1,4 @@
-"""DPTD: averages of released gradients, at the price of DP-SGDA."""
+"""DPTD: averages of released gradients, at the privacy cost of DP-SGDA."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ CONTEXT = MinimaxContext(
 
 
 def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
-    """Of one coordinate: what rounding to a grid adds is another matter."""
+    """Return ledger lines of one coordinate, without rounding to a grid."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
         name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
@@ -68,7 +68,7 @@ def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float,
 
 
 def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
-    """Prices of one weight 1 a round: R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, whatever T is."""
+    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for any T."""
 
     def price(program: Any, mu: float) -> float:
         charges = program.planned_releases(CONTEXT, R)

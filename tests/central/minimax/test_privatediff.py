@@ -1,4 +1,4 @@
-"""PrivateDiff in its three forms: against loops over records, its prices, its refusals, and what one record can do."""
+"""PrivateDiff in its three forms: loops over records, plans, sensitivities and refusals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
 
 
 def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
-    """The questions of three rounds of a program that is told noise of its own, however it was asked."""
+    """Return the questions of three rounds of a program that receives random releases."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
@@ -105,7 +105,7 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
 def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
-    """The loops above cannot tell by what y a gradient by α was asked: of the records' part it is no function."""
+    """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
     rounds = asked_of("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
@@ -116,7 +116,7 @@ def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> Non
         if t:
             before = rounds[t - 1][2]
             assert not np.array_equal(first.x, before.x)
-            # y goes on from where ∇_x f was taken.
+            # y continues from the point of ∇_x f.
             assert np.array_equal(first.y, before.y)
             if protocol == "released" and t % 2:
                 assert same(last.earlier_point, before)
@@ -189,12 +189,12 @@ def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
     )  # fmt: skip
 
 
-# What is decided beforehand ------------------------------------------------------------------------------------------
+# The plan -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
 def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
-    """Other records, other noise, wild steps: the same releases at the same indices, at the same prices."""
+    """Other records, other noise, wild steps: the same releases at the same indices, at the same cost."""
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
@@ -228,7 +228,7 @@ def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> Non
     assert run.records.costs_within(run.simulation().ledger)
 
 
-# What one record can do ----------------------------------------------------------------------------------------------
+# Sensitivities ------------------------------------------------------------------------------------------------------
 
 
 def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
@@ -273,7 +273,7 @@ def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("inner", [1, 3])
 def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
-    """y goes on without noise, differences are of different samples, noise comes in units of C_{2,r}."""
+    """y continues without noise, differences are of different samples, noise is in units of C_{2,r}."""
     job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
 
     class Silent(Scripted):

@@ -1,4 +1,4 @@
-"""Recursive-SPIDER against a loop over raw records; its three releases of a round, and its printed form."""
+"""Recursive-SPIDER: a loop over raw records, its three releases of a round, and its published form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KL = "kl_dro"
 
 
 def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
-    """Whatever the period and the averaging: changes of means on the same records add up to means."""
+    """For any period and averaging: changes of means on the same records add up to means."""
     ends = []
     for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
         algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
@@ -126,6 +126,6 @@ def test_the_printed_minima_are_crossed() -> None:
         job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})
         loop = SpiderLoop(job, with_noise)
         agree(job, loop, atol=1e-7)
-        # The smaller the unit, the larger what is told in units of it.
+        # The smaller the unit, the larger the release in this unit.
         noisy[clip] = np.abs(loop.heard[3, "dx"]).max()
     assert noisy[1e-3] > 20.0 * noisy[1.0]

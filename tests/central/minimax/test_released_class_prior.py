@@ -117,7 +117,7 @@ def test_no_noise_is_printed_for_the_share() -> None:
         made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
 
 
-# What one record moves, where its class is in every gradient ---------------------------------------------------------
+# Sensitivity of a counted share --------------------------------------------------------------------------------------
 
 
 def whole(

@@ -219,7 +219,7 @@ def test_printed_noise_of_joint_estimates_by_hand() -> None:
     job = made(SGD | {"rounds": 30}, privacy=PRINTED_JOINT)
     (line,) = job.ledger.channels
     np.testing.assert_allclose(line.scale, 0.2 * root / math.sqrt(0.5) * change)
-    # √ε for ε: half a budget is not half as dear.
+    # √ε instead of ε: half the claim does not cost half as much.
     assert job.budget.epsilon.max() > 0.5
 
 

@@ -94,7 +94,7 @@ def test_projection_on_the_simplex(y: Array, shift: float) -> None:
 def test_scores_of_classes() -> None:
     problem, test = problem_of(), records(40, 3)
     x = np.random.default_rng(1).normal(size=problem.p)
-    # One class has no record: nothing is said of it.
+    # A class without records has no score.
     train = Labelled(test.inputs, np.where(test.labels == 2, 1.0, test.labels))
     scores = problem.scores(x, np.full(3, 1 / 3), train, test)
     told = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
@@ -130,11 +130,11 @@ def test_the_ball_is_the_smallest(ends: Array) -> None:
     assert ball.diameter <= 2 * ball.radius * (1 + 1e-15)
 
 
-# What one record can do -----------------------------------------------------------------------------------------------
+# Sensitivities -------------------------------------------------------------------------------------------------------
 
 
 def test_shares_are_constants() -> None:
-    """A record's contribution is the same whatever the others are: counted shares would move all of them."""
+    """A record's contribution does not depend on the others; with counted shares it would."""
     problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
     asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
     alone = problem.sums(one, asked)

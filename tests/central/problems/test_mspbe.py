@@ -131,7 +131,7 @@ def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
         other.observations[i, length + 1 :] = 7.0
         other.rewards[i, length:] = -9.0
         if TERMINAL[i]:
-            # The value of a terminal state is 0, wherever it is.
+            # The value of a terminal state is 0.
             other.observations[i, length] = 5.0
     for before, after in zip(m.sums(r, asked), m.sums(other, asked), strict=True):
         np.testing.assert_array_equal(before, after)

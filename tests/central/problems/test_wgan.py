@@ -93,7 +93,7 @@ def test_the_public_part_for_the_critic_is_that_of_fakes_and_penalty(hidden: tup
 
 
 def test_fakes_are_clipped_as_records_are() -> None:
-    """So that the two sides cancel where they are alike, whatever the clip."""
+    """Both sides cancel if they are equal, for any clip."""
     bound, m = 0.7, problem(5, clip=0.7)
     x, y = point(m)
     fakes = generated(x, m.latents("fakes", wgan.FAKES, 0))
