@@ -45,14 +45,17 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax
-from decentral_dp.simulation.jobs.agent_records import (
+from decentral_dp.simulation.jobs.job import (
+    LARGEST_PLAN,
+    PlannedJob,
     RecordsElsewhere,
     as_numbers,
+    minimax_evaluator,
     read_shards,
     records_of,
     test_records,
+    unmeasured_reason,
 )
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN, PlannedJob, minimax_evaluator, unmeasured_reason
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statements.statement import Setting
 
