@@ -165,7 +165,7 @@ LATER: dict[Change, str] = {
         "my_objective:WorseClass: project_y does not run: ZeroDivisionError: division by zero"
     ),
     ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return np.zeros(3)"): (
-        "my_objective:WorseClass: project_y gives shape (3,)"
+        "my_objective:WorseClass: project_y returns a wrong shape (got (3,)"
     ),
 }
 
