@@ -36,8 +36,8 @@ from decentral_dp.simulation.statements.statement import (
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
 _PROTOCOLS = {
-    "released": "trusted coordinator: noise once, by it; prices planned beforehand",
-    "published": "trusted coordinator: noise once, by it, as the paper calibrates it",
+    "released": "trusted coordinator adds noise once; privacy cost planned before the run",
+    "published": "trusted coordinator adds noise once, as the paper calibrates it",
 }
 # Term → formula; h is the upper loss of a record, l its lower loss.
 _FORMULAS = {
@@ -47,10 +47,10 @@ _FORMULAS = {
     "grad_x": "∇_x f",
     "grad_y": "∇_y f",
     "joint": "∇_x f and ∇_y f as one vector",
-    "inner": "the function that the mean is of",
-    "inner_x": "its gradient by x",
-    "inner_y": "its derivative by y",
-    "dual": "a statistic for the best y",
+    "inner": "the inner function",
+    "inner_x": "its Jacobian in x",
+    "inner_y": "its derivative in y",
+    "dual": "a statistic of the best y",
     "positive": "whether a record is positive",
     CHANGE: "the change of ∇_x l between two public points",
     "lower_hvp": "∇²_yy l times a public vector",
@@ -74,7 +74,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         mechanisms=tuple(sorted({c.mechanism.name for c in charged})),
         protocol=_PROTOCOLS[algorithm.protocol] if noisy else "trusted coordinator, without noise",
         seen=tuple(observers(job)),
-        seen_briefly=f"by everybody: {_releases_text(job)}. The coordinator is trusted with {with_what}.",
+        seen_briefly=f"by the adversary: {_releases_text(job)}. The coordinator is trusted with {with_what}.",
         pools_records=algorithm.needs_records,
         constants=constants(job),
         prices=tuple(map(_price, charged)) if noisy else (),
@@ -86,9 +86,9 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
 def observers(job: CoordinatorJob) -> list[str]:
     """Describe what the coordinator, the agents and the adversary observe."""
     algorithm, context = job.algorithm, job.context
-    out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]
+    out = ["The coordinator is trusted: the adversary observes what it publishes, not what it receives."]
     if job.mechanism == NO_NOISE:
-        out = ["The coordinator is trusted; without noise, what it publishes protects nobody against anybody else."]
+        out = ["The coordinator is trusted. Without noise, what it publishes has no privacy guarantee."]
     if algorithm.needs_records:
         out.append(HANDS_RECORDS)
     queried = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
@@ -99,9 +99,9 @@ def observers(job: CoordinatorJob) -> list[str]:
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
             f"The coordinator receives from every agent {clipped} of {join_words(queried)}, without noise; "
-            f"{letters}. To the agents go published values alone."
+            f"{letters}. The agents receive published values only."
         )
-    out.append(f"Everybody sees what the coordinator publishes: {_releases_text(job)}; and whatever follows from it.")
+    out.append(f"The adversary observes what the coordinator releases ({_releases_text(job)}) and all that follows.")
     return out
 
 
@@ -187,20 +187,18 @@ def notes(job: CoordinatorJob) -> list[str]:
     out = []
     if (claim := coordinator_claim(job)) is not None:
         proven, claimed, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
-        cost = "that is what it costs"
+        cost = "this is its privacy cost"
         if np.isinf(proven):
-            cost = "nothing can be proven of it here"
+            cost = "no ε can be proven"
         elif proven != claimed:
             how = "less than" if proven < claimed else "more than"
-            cost = f"priced by what one record can really move, it costs {epsilon_text(proven)}, {how} it claims"
+            cost = f"from the sensitivity to one record, its privacy cost is {epsilon_text(proven)}, {how} it claims"
         out.append(f"The noise is the paper's, for its claim of ε = {epsilon_text(claimed)} at δ = {delta}; {cost}.")
     out += sorted({c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason})
     if job.mechanism != NO_NOISE and job.rounds > 1:
-        out.append(
-            "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."
-        )
+        out.append("The plan composes exactly these rounds: more rounds need a new plan, with more noise in each.")
     elif job.mechanism != NO_NOISE:
-        out.append("The whole budget is spent in one round; running it again on the same records costs it again.")
+        out.append("One round spends the whole budget; a second run on the same records spends it again.")
     return out
 
 

@@ -183,7 +183,7 @@ class PublicFacts(NamedTuple):
         penalty: λ.
         lipschitz: bound on one record's ∇_y.
         records: number of records in a mean.
-        price: μ of all releases of one solve.
+        price: the privacy cost μ of all releases of one solve.
         dimension: q.
     """
 

@@ -130,7 +130,7 @@ def auc_maximisation(
     facts: ProblemFacts,
     positive_share: Annotated[
         Share | Literal["released"],
-        Doc('Public share of positive records; "released": a noisy one, at a price.'),
+        Doc('Public share of positive records; "released": a noisy one, which spends budget.'),
     ],
     model: ModelChoice | None = None,
 ) -> Composite:

@@ -73,10 +73,10 @@ class Values(NamedTuple):
 
 
 class Objective(Protocol):
-    """f as a function of a model's outputs. By default y is a number, and x has no coordinates of the objective's own.
+    """f as a function of a model's outputs. By default y is a number, and the objective adds no coordinates to x.
 
     Args:
-        extra: k, number of its own coordinates of x.
+        extra: k, number of coordinates that the objective adds to x.
         q: dimension of y.
         statistics: further terms → width.
     """

@@ -253,6 +253,6 @@ def wgan(
 ENTRY = ProblemEntry(
     "wgan",
     wgan,
-    "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
+    "a generator of synthetic records against a critic: a Wasserstein GAN",
     task="trained a generator against a critic",
 )
