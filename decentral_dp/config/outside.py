@@ -1,6 +1,6 @@
 """Custom components: how a scenario's keys are checked against them, and how they are made.
 
-    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.losses`; its
+    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
                                                dataclass fields are keys of [problem]. Or a function that makes a
                                                problem of public facts, such as (n_features, n_classes); its other
                                                parameters are keys

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.central import jobs as coordinator_jobs
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
@@ -60,7 +60,7 @@ def refusal(made: dict[str, Any]) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 # Before a record is read

@@ -107,9 +107,9 @@ REFUSED: dict[Change, str] = {
     # Objectives.
     ("my_objective.py", "def slopes", "def slope"): "which has slopes",
     ("my_objective.py", "return self.cap", "return -1.0"): (
-        "radius_y gives -1, wanted a finite number above 0"
+        "radius_y bounds nothing (got -1"
     ),
-    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y gives inf, wanted a finite",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y bounds nothing (got inf",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): (
         "TypeError: 'NoneType' object is not subscriptable"
     ),
@@ -165,7 +165,7 @@ LATER: dict[Change, str] = {
         "my_objective:WorseClass: project_y does not run: ZeroDivisionError: division by zero"
     ),
     ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return np.zeros(3)"): (
-        "my_objective:WorseClass: project_y gives shape (3,)"
+        "my_objective:WorseClass: project_y returns a wrong shape (got (3,)"
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.central import jobs as coordinator_jobs
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
 from papers.published import FORMS
@@ -32,7 +32,7 @@ def refusal(kind: str, **changes: Any) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 @pytest.mark.usefixtures("unread")
@@ -43,14 +43,14 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("problem.stream", {"kind": "minibatch", "batch": 5}, "reads all records in every round"),
         ("run.average", 3, "not averages"),
         ("privacy.x", {"scale": 1.0}, "follows from privacy.epsilon and delta"),
-        ("privacy.cap", 3.0, "plans its whole budget beforehand"),
-        ("privacy.box", {"x": 1.0}, "plans its whole budget beforehand"),
-        ("privacy.share", {"x": 1.0}, "plans its whole budget beforehand"),
+        ("privacy.cap", 3.0, "plans its whole budget"),
+        ("privacy.box", {"x": 1.0}, "plans its whole budget"),
+        ("privacy.share", {"x": 1.0}, "plans its whole budget"),
         ("privacy.epsilon", None, "missing"),
         ("privacy.epsilon", -1.0, "at least"),
         ("privacy.delta", 1.0, "below 1"),
         ("algorithm.rounds", 0, "at least 1"),
-        ("algorithm.rounds", 10**12, "more releases than can be priced"),
+        ("algorithm.rounds", 10**12, "more releases than can be accounted"),
         ("algorithm.rate", 0.0, "above 0|takes none"),
         ("algorithm.domain", {"low": 1.0, "high": 1.0}, "no interior"),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
@@ -100,7 +100,7 @@ def test_the_spy_sees_a_read(unread: None) -> None:
         ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
         ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
         ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
-        ("dp_bilevel", {"algorithm.rounds": 20_000_000, "algorithm.inner": 9}, "more releases than can be priced"),
+        ("dp_bilevel", {"algorithm.rounds": 20_000_000, "algorithm.inner": 9}, "more releases than can be accounted"),
         ("pp_ift", {"privacy.guarantee": "as_published"}, "privacy.guarantee: pp_ift"),
         ("papers.published:PublishedSecondOrder", {}, "privacy.guarantee: papers.published"),
     ],

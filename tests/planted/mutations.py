@@ -1714,6 +1714,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
     ),
     Mutation(
+        "a penalty forgotten in what one record can move",
+        "central/context.py",
+        "round_up(query.times * known.d_hxy",
+        "round_up(known.d_hxy",
+        (
+            "tests/central/bilevel/test_dp_bilevel_neighbours.py"
+            "::test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less",
+        ),
+    ),
+    Mutation(
+        "the whole change of a moving average",
+        "central/minimax/recursive_spider.py",
+        "mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now",
+        "mean = beta * answer.now + answer.change if t else answer.now",
+        (
+            "tests/central/minimax/test_recursive_spider.py"
+            "::test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change",
+        ),
+    ),
+    Mutation(
         "states of a run that everybody may read",
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',

@@ -110,7 +110,7 @@ def test_a_pure_claim_has_no_delta() -> None:
     assert privacy["claimed"]["delta"] == 0.0
     assert math.isinf(privacy["epsilon_max"])
     assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
-    assert any("nothing can be proven" in note for note in privacy["notes"])
+    assert any("no ε can be proven" in note for note in privacy["notes"])
 
 
 @pytest.mark.parametrize("kind", ["pp_ift", SECOND])
@@ -159,7 +159,7 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
     assert f"upper_loss {metrics['upper_loss_unreleased']:.4f}" in said
     assert "agent " not in said.split("Scores")[1]
     assert "unreleased" not in said
-    assert "Seen by everybody: gx, 3 times, 1 number each. The coordinator is trusted with all records." in said
+    assert "Seen by the adversary: gx, 3 times, 1 number each. The coordinator is trusted with all records." in said
     x = float(run.published["x"][0, 0])
     assert f"Result x = {x:.4g}".replace("-", "−") in said
     released = decentral_dp.run(load(content("pp_ift", **CLIP)))

@@ -1,4 +1,4 @@
-"""DPTD: averages of released gradients, at the price of DP-SGDA."""
+"""DPTD: averages of released gradients, at the privacy cost of DP-SGDA."""
 
 from __future__ import annotations
 
@@ -17,13 +17,6 @@ TRAJECTORIES = {
     "model": {"kind": "mlp", "hidden": [4]},
     "ridge": 0.1,
     "synthetic": {"records": 8, "test_records": 4, "steps": 10},
-}
-RANKING = {
-    "kind": "auc_maximisation",
-    "data": "breast_cancer",
-    "scale": "public_ranges",
-    "normalise": "l2",
-    "positive_share": 0.6,
 }
 
 
