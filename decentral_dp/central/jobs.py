@@ -27,7 +27,7 @@ from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, read_shards
 from decentral_dp.simulation.jobs.job import PlannedJob, minimax_evaluator, unmeasured_reason
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 
 
 @dataclass(eq=False)

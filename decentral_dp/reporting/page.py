@@ -36,7 +36,7 @@ from decentral_dp.reporting.measures import ENDINGS, JUDGES, MEASURES
 from decentral_dp.reporting.notes import judge_of, method_lines, network_text, predicts, score_notes
 from decentral_dp.reporting.render import render
 from decentral_dp.simulation.result import RunResult, mode_of
-from decentral_dp.simulation.statements.statement import Cost, PrivacyStatement
+from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
 
 def write_report(folder: Path, drawing: Drawing | None = None) -> Path:

@@ -35,7 +35,7 @@ from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.setting import settled_parameters, statement_of
-from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
+from decentral_dp.simulation.statement import PrivacyStatement, Setting
 from decentral_dp.simulation.summary import method_name, title_of, topology_summary
 from decentral_dp.topology import GENERATORS
 

@@ -21,7 +21,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
-from decentral_dp.simulation.statements.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
+from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # What a run folder holds while its run is not complete.

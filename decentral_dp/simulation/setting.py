@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from decentral_dp import annexes
 from decentral_dp.config.components import Components
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.statements.statement import PaperClaim, PrivacyStatement
+from decentral_dp.simulation.statement import PaperClaim, PrivacyStatement
 
-SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.job:GOSSIP"} | dict(annexes.SETTINGS)
+SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.job_statement:GOSSIP"} | dict(annexes.SETTINGS)
 
 
 class Setting(NamedTuple):

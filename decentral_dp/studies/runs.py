@@ -31,7 +31,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.setting import claim_of, statement_of
-from decentral_dp.simulation.statements.statement import UNVERIFIED, Horizon, PrivacyStatement
+from decentral_dp.simulation.statement import UNVERIFIED, Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write

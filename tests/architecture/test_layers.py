@@ -67,7 +67,7 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 REPORTING = {
     "decentral_dp.simulation.events",
     "decentral_dp.simulation.result",
-    "decentral_dp.simulation.statements.statement",
+    "decentral_dp.simulation.statement",
     "decentral_dp.algorithms",
     "decentral_dp.problems",
 }
@@ -83,7 +83,7 @@ FORBIDDEN = {
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
+    "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
     "__init__",

@@ -482,10 +482,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a custom component whose ε is printed as verified",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "        return self.is_noisy and bool(self.unverified)",
         "        return False",
-        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+        ("tests/simulation/test_job_statement_custom.py::test_objects_are_unverified",),
     ),
     Mutation(
         "a function of any installed package that a scenario may call",
@@ -1407,7 +1407,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a statement of privacy that is read without its neighbours",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "missing = [f.name for f in fields(cls) if f.name not in content]",
         'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),

@@ -43,7 +43,7 @@ from decentral_dp.problems.records import RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, scored_agents
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import off_diagonal

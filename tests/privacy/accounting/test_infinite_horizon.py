@@ -23,9 +23,9 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
 from decentral_dp.privacy.schedules import StepSize
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements.job import delta_cautions
-from decentral_dp.simulation.statements.job import gossip_horizon as limits
-from decentral_dp.simulation.statements.statement import Horizon
+from decentral_dp.simulation.job_statement import delta_cautions
+from decentral_dp.simulation.job_statement import gossip_horizon as limits
+from decentral_dp.simulation.statement import Horizon
 from tests.support.schedules import STEPS, noise, stream
 
 

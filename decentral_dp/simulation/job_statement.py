@@ -43,7 +43,7 @@ from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.setting import Setting
-from decentral_dp.simulation.statements.statement import (
+from decentral_dp.simulation.statement import (
     UNVERIFIED,
     AgentBudget,
     AgentBudgets,
