@@ -550,7 +550,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
-    from decentral_dp.reporting.progress import show_progress
+    from decentral_dp.reporting.terminal import show_progress
 
     return show_progress(callbacks, unit)
 

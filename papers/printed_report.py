@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 from rich.text import Text
 
-from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, log_axis, new_figure, package_style, picture_of
-from decentral_dp.reporting.render import environment
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.page import environment
+from decentral_dp.reporting.report import TextTable
+from decentral_dp.reporting.style import GREY, SERIES_COLOURS, log_axis, new_figure, package_style, picture_of
 from decentral_dp.reporting.terminal import console, terminal
 from decentral_dp.simulation.folder.layout import check_writable
 from papers.findings import short

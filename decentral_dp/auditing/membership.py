@@ -46,8 +46,8 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
+from decentral_dp.simulation.summary import claim_of, statement_of
 from decentral_dp.tasks.outcomes import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"

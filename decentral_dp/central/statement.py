@@ -20,7 +20,6 @@ from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.job_statement import statement
 from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
@@ -28,6 +27,7 @@ from decentral_dp.simulation.statement import (
     PrivacyStatement,
     ReleasePrice,
 )
+from decentral_dp.simulation.summary import Setting
 
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 

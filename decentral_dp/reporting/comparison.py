@@ -22,11 +22,10 @@ from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
-from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
-from decentral_dp.reporting.measures import MEASURES, metric_label
-from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.render import render
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting import style
+from decentral_dp.reporting.page import render
+from decentral_dp.reporting.report import Curve, TextTable, curve, nothing_measured, read_metrics, read_scenario
+from decentral_dp.simulation.metrics import MEASURES, metric_label
 from decentral_dp.simulation.result import (
     RESULT,
     RunResult,

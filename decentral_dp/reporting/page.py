@@ -1,20 +1,24 @@
-"""The page of a run, written from its folder alone, and the views of runs and plans in notebooks.
-
-The texts are in `templates/run.html.j2`; here is what they are filled with. Every ε is rounded up.
-"""
+"""Pages from templates: a run's page, and the views of runs and plans in notebooks."""
 
 from __future__ import annotations
 
+import base64
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from decentral_dp import formatting
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import Stopped, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
@@ -30,11 +34,21 @@ from decentral_dp.formatting import (
     topology_name,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
-from decentral_dp.reporting.folder import Drawing, read_drawing, read_scenario, scenario_text
-from decentral_dp.reporting.measures import ENDINGS, JUDGES, MEASURES
-from decentral_dp.reporting.notes import judge_of, method_lines, network_text, predicts, score_notes
-from decentral_dp.reporting.render import render
+from decentral_dp.reporting.report import (
+    Drawing,
+    baselines_in,
+    compare_with_baselines,
+    head_of,
+    judge_of,
+    method_lines,
+    network_text,
+    predicts,
+    read_drawing,
+    read_scenario,
+    scenario_text,
+    score_notes,
+)
+from decentral_dp.simulation.metrics import ENDINGS, JUDGES, MEASURES
 from decentral_dp.simulation.result import RunResult, mode_of
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
@@ -315,3 +329,95 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], named: bool) -> st
     if len(text) <= (_LONGEST_NAMES if named else 24) or len(agents) == 1:
         return text
     return f"{len(agents)} agents{f', {listed[0]} among them' if named else ''}"
+
+
+# A number, and what it is the value of: "δ = 1e-5", "0.590 ± 0.02".
+_NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
+
+
+def render(template: str, **values: Any) -> str:
+    """Render a template of this package.
+
+    Args:
+        template: its name without the ending.
+        values: of its variables.
+    """
+    return environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
+
+
+def unbroken(text: str) -> Markup:
+    """Keep every number of a text on one line, however narrow its column is."""
+    return Markup("").join(
+        Markup('<span class="unbroken">{}</span>').format(part) if k % 2 and len(part) > 1 else escape(part)
+        for k, part in enumerate(_NUMBERS.split(printable(text)))
+    )
+
+
+def breakable(text: str) -> Markup:
+    """Allow a break after an underscore, or after a dot between keys, in a narrow column."""
+    return Markup("<wbr>").join(unbroken(part) for part in re.split(r"(?<=_)|(?<=\.)(?=[a-z])", text))
+
+
+def formula(text: str) -> Markup:
+    """Write `_i`, `_(t−1)` and `^-0.5` of a plain text as subscripts and superscripts."""
+    parts = re.split(r"([_^])(-?\w+(?:\.\w+)?|\([^()]*\))", printable(text))
+    marks = [escape(parts[0])]
+    for sign, mark, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        element = Markup("<sub>{}</sub>") if sign == "_" else Markup("<sup>{}</sup>")
+        marks += [element.format(mark.strip("()").replace("-", "−")), escape(rest)]
+    return Markup('<span class="formula">{}</span>').format(Markup("").join(marks))
+
+
+def with_formulas(sentence: str) -> Markup:
+    """Write the words of a sentence that are formulas, such as ∇_y, as `formula` does."""
+    words = (formula(word) if re.search("[_^]", word) else escape(printable(word)) for word in sentence.split(" "))
+    return Markup(" ").join(words)
+
+
+def _data_uri(png: bytes) -> Markup:
+    return Markup(f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}")
+
+
+_NUMERALS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
+
+
+def _agent_count(count: int) -> str:
+    """ "Ten agents", at the start of a sentence."""
+    return f"{_NUMERALS[count] if count < len(_NUMERALS) else count} {'agent' if count == 1 else 'agents'}"
+
+
+def _margin(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{formatting.power_text(abs(value))}"
+
+
+@cache
+def environment() -> Environment:
+    """Make the environment of templates, once."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        lstrip_blocks=True,
+        # Only markup of templates and of this module is not text.
+        finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
+    )
+    texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
+    made.filters |= texts | {
+        "article": formatting.article,
+        "capitalise": formatting.capitalise,
+        "graph_noun": formatting.graph_noun,
+        "topology_name": formatting.topology_name,
+        "agents": _agent_count,
+        "breakable": breakable,
+        "data_uri": _data_uri,
+        "formula": formula,
+        "head": head_of,
+        "margin": _margin,
+        "minus": lambda text: str(text).replace("-", "−"),
+        "number": lambda value: None if value is None else float(value),
+        "unbroken": unbroken,
+        "with_formulas": with_formulas,
+    }
+    return made

@@ -42,7 +42,6 @@ from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
-from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statement import (
     UNVERIFIED,
     AgentBudget,
@@ -54,6 +53,7 @@ from decentral_dp.simulation.statement import (
     PrivacyStatement,
     Signal,
 )
+from decentral_dp.simulation.summary import Setting
 
 # Times 1/N, up to which δ is taken without a note.
 _LARGE_DELTA = 0.1

@@ -34,9 +34,8 @@ from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
-from decentral_dp.simulation.setting import settled_parameters, statement_of
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
-from decentral_dp.simulation.summary import method_name, title_of, topology_summary
+from decentral_dp.simulation.summary import method_name, settled_parameters, statement_of, title_of, topology_summary
 from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:

@@ -65,15 +65,22 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
-from decentral_dp.simulation.setting import settled_parameters, statement_of
-from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.summary import (
+    baselines,
+    method_name,
+    problem_summary,
+    settled_parameters,
+    statement_of,
+    title_of,
+    topology_summary,
+)
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.reporting.folder import Drawing
     from decentral_dp.reporting.plots import Picture
+    from decentral_dp.reporting.report import Drawing
 
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
@@ -140,7 +147,7 @@ class Run:
             Stopped: interrupted again.
         """
         from decentral_dp.reporting import page
-        from decentral_dp.reporting.progress import show_progress
+        from decentral_dp.reporting.terminal import show_progress
 
         folder = Path(folder)
         interruption, lock = open_interrupted(folder)
@@ -257,7 +264,7 @@ class Run:
     @property
     def drawing(self) -> Drawing:
         """What its figures are drawn from."""
-        from decentral_dp.reporting.folder import Drawing, drawn_rounds
+        from decentral_dp.reporting.report import Drawing, drawn_rounds
 
         ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
         return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))

@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.files.spreadsheets import escape_formulas
-from decentral_dp.reporting.plots.style import write_figure
+from decentral_dp.reporting.style import write_figure
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain

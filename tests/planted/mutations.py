@@ -305,14 +305,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "pages that take names from files for markup",
-        "reporting/render.py",
+        "reporting/page.py",
         "        autoescape=True,\n",
         "        autoescape=False,\n",
         ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
     ),
     Mutation(
         "control characters of names on pages",
-        "reporting/render.py",
+        "reporting/page.py",
         "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
         "value",
         ("tests/files/test_printable.py",),

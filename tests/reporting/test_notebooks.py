@@ -13,7 +13,7 @@ from rich.progress import Progress
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.reporting import progress
+from decentral_dp.reporting import terminal as progress
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.run import Run
 

@@ -19,9 +19,8 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.page import breakable, formula, unbroken, with_formulas, write_report
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.render import breakable, formula, unbroken, with_formulas
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
 

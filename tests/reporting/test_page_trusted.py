@@ -21,7 +21,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 

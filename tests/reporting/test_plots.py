@@ -14,11 +14,10 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
-from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.plots.network import layout
-from decentral_dp.reporting.plots.style import change, new_figure, package_style, picture_of
+from decentral_dp.reporting.plots import FIGURES, layout, write_plots
+from decentral_dp.reporting.report import Curve, curve, read_drawing
+from decentral_dp.reporting.style import change, new_figure, package_style, picture_of
 from tests.support.run_folders import (
     ALL_FIGURES,
     DOT,

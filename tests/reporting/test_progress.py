@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from decentral_dp.reporting import progress
-from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.reporting import terminal as progress
+from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Progress
 
 

@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.reporting import page
-from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
+from decentral_dp.reporting.report import baselines_in, compare_with_baselines
 from decentral_dp.simulation.result import RunResult
 from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT

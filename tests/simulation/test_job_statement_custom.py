@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 
 LOSSES = """
 import decentral_dp

@@ -13,11 +13,11 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
+from decentral_dp.simulation import statement as written
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation import statement as written
 from decentral_dp.simulation.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
+from decentral_dp.simulation.summary import statement_of
 from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT, write_run
 

@@ -21,11 +21,11 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
     round_losses,
 )
 from decentral_dp.privacy.schedules import StepSize
-from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.job_statement import delta_cautions
 from decentral_dp.simulation.job_statement import gossip_horizon as limits
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.statement import Horizon
+from decentral_dp.simulation.summary import statement_of
 from tests.support.schedules import STEPS, noise, stream
 
 

@@ -16,7 +16,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.formatting import power_text
-from decentral_dp.reporting.folder import Curve
+from decentral_dp.reporting.report import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,23 +1,31 @@
-"""Figures of a run: its metrics and ε over rounds, its noise, and the published x."""
+"""Figures of a run, drawn from its report."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from decentral_dp.formatting import capitalise, delta_text, epsilon_text, power_text, spans
-from decentral_dp.reporting.folder import OVERFLOW, Drawing, curve
-from decentral_dp.reporting.plots import style
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.files.regular import own
+from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
+from decentral_dp.reporting import style
+from decentral_dp.reporting.report import OVERFLOW, Drawing, curve, read_drawing
+from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 # Lines that coincide let those below them be seen.
 _DASHES = ("-", "-", "--", "-.", ":")
@@ -224,3 +232,160 @@ def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str
     of = rows.groupby("round")[name].agg(["median", "min", "max"])
     ax.fill_between(of.index, of["min"], of["max"], color=colour, alpha=0.16, linewidth=0)
     ax.plot(of.index, of["median"], dash, color=colour, marker="o" if len(of) <= 25 else None, label=label)
+
+
+_DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
+
+
+def topology(figure: Figure, d: Drawing) -> bool:
+    """The graph, its agents coloured by ε where that differs; False where there is none."""
+    from matplotlib.collections import LineCollection
+
+    graph, privacy = d.result.topology, d.result.privacy
+    m = int(graph.get("agents") or 0)
+    # With a coordinator the graph plays no part.
+    if not 1 <= m <= _DRAWN_AGENTS or d.is_trusted:
+        return False
+    edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
+    # A map brings coordinates of its own.
+    at = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if at.shape != (m, 2) or not np.isfinite(at).all() or not np.ptp(at):
+        at = layout(m, edges)
+    ax = figure.subplots()
+    ax.set_axis_off()
+    faint = min(0.7, 400 / (len(edges) + 1))
+    ax.add_collection(LineCollection(list(at[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
+    if graph.get("directed"):
+        # A head past the middle of each arc, where no agent hides it.
+        (x, y), (dx, dy) = at[edges[:, 0]].T, 0.6 * (at[edges[:, 1]] - at[edges[:, 0]]).T
+        heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
+        heads.set(color=style.GREY, alpha=faint)
+    epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
+    label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
+    differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
+    nodes = ax.scatter(
+        at[:, 0], at[:, 1], s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else style.BLUE, zorder=3
+    )
+    nodes.set_cmap("cividis")
+    nodes.set_edgecolor("white")
+    numbers = f": ρ = {graph['rho']:.3f}" if graph["rho"] is not None and m > 1 else ""
+    if differs:
+        figure.colorbar(nodes, ax=ax, shrink=0.75, label=f"ε {label}").outline.set_visible(False)
+    elif epsilon.size and epsilon.max() > 0:
+        numbers += f"; ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {label}"
+    # Bright agents have the largest ε.
+    bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
+    names = [str(name) for name in graph.get("labels") or ()]
+    for agent, place in enumerate(at if m <= _NUMBERED_AGENTS else ()):
+        ink = "black" if bright[agent] else "white"
+        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+        if len(names) == m and names[agent] != str(agent):
+            below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
+    # As wide as the figure, so that the title has room: a path is flat, a ring is square.
+    middle, (wide, high) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
+    ax.set(xlim=(middle[0] - wide, middle[0] + wide), ylim=(middle[1] - high, middle[1] + high), aspect="equal")
+    style.title(ax, capitalise(topology_name(graph)) + numbers)
+    return True
+
+
+def layout(m: int, edges: NDArray[np.int64]) -> Array:
+    """Return (m, 2) places whose distances come close to the hop counts of the graph; a circle if it is in parts.
+
+    Kamada & Kawai, "An algorithm for drawing general undirected graphs", Information Processing Letters 31 (1989).
+    """
+    # Slow to import, and only drawing needs it.
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(m))
+    graph.add_edges_from(edges.tolist())
+    places = nx.kamada_kawai_layout(graph) if nx.is_connected(graph) else nx.circular_layout(graph)
+    return np.array([places[agent] for agent in range(m)], dtype=np.float64)
+
+
+# Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
+SIZE = (4.7, 3.3)
+Draw = Callable[["Figure", Drawing], bool]
+
+
+FIGURES: Mapping[str, Draw] = {
+    **{name: metrics_figure(name) for name in METRICS},
+    "upper_variable": upper_variable,
+    "epsilon": epsilon,
+    "noise": noise,
+    "topology": topology,
+}
+
+
+def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), drawing: Drawing | None = None) -> list[Path]:
+    """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
+
+    A figure of an earlier run that this run has no numbers for is removed.
+
+    Args:
+        folder: of the run.
+        formats: the page shows "png".
+        drawing: the numbers; by default they are read from the folder.
+
+    Raises:
+        InputError: `folder` holds no readable result.json.
+    """
+    drawing = read_drawing(folder) if drawing is None else drawing
+    own(folder / "plots", folder, "report").mkdir(exist_ok=True)
+    paths = []
+    with style.package_style():
+        for name, draw in FIGURES.items():
+            path, figure = folder / "plots" / name, style.new_figure(*SIZE)
+            wanted = formats if draw(figure, drawing) else ()
+            style.remove_figure(path, wanted)
+            paths += style.write_figure(figure, path, wanted, mode_of(folder))
+    return paths
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, which notebooks show.
+
+    Args:
+        figure: of matplotlib, to be changed at will.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure as its file's name ends: .png, .svg, .pdf, or whatever matplotlib writes.
+
+        Raises:
+            InputError: matplotlib writes no such files.
+        """
+        path = Path(path)
+        try:
+            with style.package_style():
+                self.figure.savefig(path)
+        except ValueError as error:
+            raise InputError(f"{path}: {error}. Give a name that ends in .png, .svg or .pdf.") from None
+        return path
+
+    def _repr_png_(self) -> bytes:
+        with style.package_style():
+            return style.picture_of(self.figure)
+
+
+def draw(name: str, drawing: Drawing) -> Picture | None:
+    """Draw a figure of a run; None if the run has no numbers for it.
+
+    Args:
+        name: of `FIGURES`.
+        drawing: the numbers.
+    """
+    with style.package_style():
+        figure = style.new_figure(*SIZE)
+        return Picture(figure) if FIGURES[name](figure, drawing) else None
+
+
+def opening_pictures(drawing: Drawing) -> list[Picture]:
+    """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
+    pictures = (draw(name, drawing) for name in ("losses", "accuracy", "explained", "primal"))
+    return list(itertools.islice((picture for picture in pictures if picture is not None), 2))
