@@ -181,7 +181,7 @@ class Job:
             from decentral_dp.reporting import page
 
             for one in (*ran.values(), done):
-                page.draw_run(one.folder or done.folder, one.drawing)
+                page.draw_run(one.folder or done.folder, one.report)
         return done
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:

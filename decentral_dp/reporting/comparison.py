@@ -24,7 +24,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.page import render
-from decentral_dp.reporting.report import Curve, TextTable, curve, nothing_measured, read_metrics, read_scenario
+from decentral_dp.reporting.report import Curve, TextTable, curve, parse_scenario, read_metrics, scenario_text
 from decentral_dp.simulation.metrics import MEASURES, metric_label
 from decentral_dp.simulation.result import (
     RESULT,
@@ -223,7 +223,6 @@ class Comparison:
         with style.package_style():
             drawn = comparison_figure(self)
             if drawn is not None:
-                style.remove_figure(folder / "comparison", ["png", *formats])
                 style.write_figure(drawn, folder / "comparison", ["png", *formats], mode)
             page = _render(self, "comparison", drawn)
         path = folder / "comparison.html"
@@ -283,7 +282,7 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
     complete = is_complete(folder)
     if complete:
         require_own_files(folder, result, "compare", ("metrics.parquet", "scenario.toml"))
-    scenario = read_scenario(folder)
+    scenario = parse_scenario(scenario_text(folder))
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
     objects = dict(scenario.get("objects") or {})
     # A graph that was given as an object is compared by its facts, and not by what the scenario names.
@@ -314,8 +313,9 @@ def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
     """What was measured; of a run that is not complete, up to its last state, part by part as far as they are whole."""
+    whole = read_metrics(folder / "metrics.parquet")
     if complete:
-        return read_metrics(folder / "metrics.parquet")
+        return whole
     paths = sorted(folder.glob("in_progress/metrics-*.parquet"), key=lambda path: (len(path.name), path.name))
     parts = []
     for path in paths:
@@ -324,9 +324,7 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
         except InputError:
             break
     # Rounds that were repeated after an interruption have the same values.
-    return pd.concat([nothing_measured(), *parts]).drop_duplicates(
-        ["round", "agent", "name"], keep="last", ignore_index=True
-    )
+    return pd.concat([whole, *parts]).drop_duplicates(["round", "agent", "name"], keep="last", ignore_index=True)
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:

@@ -19,7 +19,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
-from decentral_dp.reporting.report import OVERFLOW, Drawing, curve, read_drawing
+from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
 from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
@@ -85,26 +85,26 @@ METRICS: Mapping[str, Metrics] = {
 }
 
 
-def metrics_figure(name: str) -> Callable[[Figure, Drawing], bool]:
+def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
     """Return what draws a figure of `METRICS`, and returns False if the run measured none of its metrics."""
     axis, scale, labels = METRICS[name]
 
-    def draw(figure: Figure, d: Drawing) -> bool:
+    def draw(figure: Figure, r: Report) -> bool:
         curves = {}
         for k, (metric, label) in enumerate(labels.items()):
             # Where x is not tuned, it stays what it was.
-            if not d.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
+            if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
-            if metric == "lower_loss" and d.result.is_one_level:
+            if metric == "lower_loss" and r.result.is_one_level:
                 label = "train loss"
-            c = d.score(metric) or curve(d.metrics, metric)
+            c = r.curve(metric) or curve(r.metrics, metric)
             if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
                 curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
         if not curves:
             return False
         ax = figure.subplots()
         style.draw_curves(ax, curves)
-        ax.set_ylabel(f"{axis}, exact lower solution" if d.result.solves_lower else axis)
+        ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
         (label, (first, *_)), *_ = curves.items()
         style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
         values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
@@ -123,25 +123,28 @@ def metrics_figure(name: str) -> Callable[[Figure, Drawing], bool]:
     return draw
 
 
-def epsilon(figure: Figure, d: Drawing) -> bool:
+def epsilon(figure: Figure, r: Report) -> bool:
     """Certified ε spent by the worst agent, with target, cap and the paper's claim.
 
     False if nothing is spent, no axis can hold it, or all is spent in one round.
     """
-    spent, privacy = curve(d.metrics, "epsilon_spent"), d.result.privacy
+    spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     if not privacy.is_noisy or spent is None or not np.any(spent.mean > 0) or spent.rounds[-1] <= 1:
         return False
     ax = figure.subplots()
     claim = {"claimed by the paper, not certified": privacy.claimed_epsilon or 0.0}
-    levels = {name: value for name, value in (d.limits | claim).items() if 0 < value < math.inf}
+    limits = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0, "cap": privacy.cap or 0.0}
+    levels = {name: value for name, value in (limits | claim).items() if 0 < value < math.inf}
     for (name, value), dash in zip(levels.items(), ("--", "-.", ":"), strict=False):
         colour = style.VERMILLION if name in claim else style.GREY
         ax.axhline(value, color=colour, linestyle=dash, label=f"{name}: {epsilon_text(value)}")
     style.draw_curves(ax, {privacy.certainty: (spent, style.BLUE, "-")})
     style.log_axis(ax, "y", [*levels.values(), *spent.mean])
-    ax.set_ylabel(f"ε spent{'' if d.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
+    ax.set_ylabel(
+        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
+    )
     word = "Provable" if privacy.guarantee == "as_published" else "Certified"
-    planned = " by the end of the plan" if d.result.has_diverged else ""
+    planned = " by the end of the plan" if r.result.has_diverged else ""
     style.title(ax, f"{word} ε per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}")
     return True
 
@@ -153,27 +156,32 @@ _NAMED_COORDINATES = 40
 _NAMES_BELOW = 0.9
 
 
-def upper_variable(figure: Figure, d: Drawing) -> bool:
+def upper_variable(figure: Figure, r: Report) -> bool:
     """The published x per coordinate: mean over agents, lowest to highest, and its start; False if x is not tuned."""
     from matplotlib.ticker import MaxNLocator
 
-    if not d.result.tunes_x or d.x is None or not np.all(np.abs(d.x) < OVERFLOW):
+    if not r.result.tunes_x or r.x is None or not np.all(np.abs(r.x) < OVERFLOW):
         return False
     # The page lists the only number of a coordinator.
-    if d.x.size == 1 or not 0 < d.x.shape[1] <= _DRAWN_COORDINATES:
+    if r.x.size == 1 or not 0 < r.x.shape[1] <= _DRAWN_COORDINATES:
         return False
     ax = figure.subplots()
-    index, mean = np.arange(d.x.shape[1]), d.x.mean(axis=0)
-    ax.vlines(index, d.x.min(axis=0), d.x.max(axis=0), color=style.BLUE, alpha=0.35, linewidth=3.0)
+    index, mean = np.arange(r.x.shape[1]), r.x.mean(axis=0)
+    ax.vlines(index, r.x.min(axis=0), r.x.max(axis=0), color=style.BLUE, alpha=0.35, linewidth=3.0)
     ax.plot(index, mean, "o", color=style.BLUE, markersize=4.0)
-    values, started = d.x, ""
-    if d.start is not None:
-        ax.axhline(d.start, color=style.GREY, linestyle="--", linewidth=1.2, zorder=1)
-        values, started = np.append(values, d.start), f"; it started at {d.start:.3g}"
+    values, started = r.x, ""
+    if r.result.algorithm:
+        start = r.result.algorithm["start"]["x"]
+    else:
+        start = (r.scenario.get("algorithm", {}).get("init") or {}).get("x", 0.0)
+        start = None if "x" in (r.scenario.get("problem", {}).get("start") or {}) else start
+    if isinstance(start, int | float):
+        ax.axhline(start, color=style.GREY, linestyle="--", linewidth=1.2, zorder=1)
+        values, started = np.append(values, start), f"; it started at {start:.3g}"
     style.flat_axis(ax, values)
     ax.grid(visible=False, axis="x")
     ax.set_xlim(-0.7, index.size - 0.3)
-    names = [str(name) for name in d.result.problem.get("x_names") or ()]
+    names = [str(name) for name in r.result.problem.get("x_names") or ()]
     if len(names) == index.size <= _NAMED_COORDINATES:
         figure.set_figheight(figure.get_figheight() + _NAMES_BELOW)
         ax.set_xticks(index, [textwrap.shorten(name, 24, placeholder="…") for name in names], rotation=90, fontsize=7.5)
@@ -187,15 +195,15 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
     return True
 
 
-def noise(figure: Figure, d: Drawing) -> bool:
+def noise(figure: Figure, r: Report) -> bool:
     """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
-    if "scale" not in d.ledger:
+    if "scale" not in r.ledger:
         return False
     columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
-    rows = pd.DataFrame({name: np.asarray(d.ledger[name]) for name in columns})
+    rows = pd.DataFrame({name: np.asarray(r.ledger[name]) for name in columns})
     rows = rows[(rows["scale"] > 0) & ~rows["mechanism"].isin(["free", "none", "uncertified"])]
     # One release of a coordinator is a line of the page.
-    if rows.empty or (d.is_trusted and np.unique(rows["release"]).size == 1):
+    if rows.empty or (r.result.privacy.is_trusted and np.unique(rows["release"]).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     moving = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
@@ -219,9 +227,9 @@ def noise(figure: Figure, d: Drawing) -> bool:
     message = f"Nothing bounds the sensitivity of {', '.join(spans(unbounded, least=3))}"
     if not unbounded and not moving.empty:
         ratio = moving["scale"] / moving["sensitivity"]
-        if d.is_trusted:  # One number for all kinds of records, by the one that can do most.
+        if r.result.privacy.is_trusted:  # One number for all kinds of records, by the one that can do most.
             ratio = ratio.groupby([moving["channel"], moving["release"]]).min()
-        low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
+        low, high = (power_text(float(f"{end:.2g}")) for end in (ratio.min(), ratio.max()))
         message = f"Noise is {low if low == high else f'{low} to {high}'} times the sensitivity"
     figure.suptitle(message, x=0.02, ha="left", fontsize=10.5, fontweight="bold", wrap=True)
     return True
@@ -237,14 +245,14 @@ def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
 
 
-def topology(figure: Figure, d: Drawing) -> bool:
+def topology(figure: Figure, r: Report) -> bool:
     """The graph, its agents coloured by ε where that differs; False where there is none."""
     from matplotlib.collections import LineCollection
 
-    graph, privacy = d.result.topology, d.result.privacy
+    graph, privacy = r.result.topology, r.result.privacy
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
-    if not 1 <= m <= _DRAWN_AGENTS or d.is_trusted:
+    if not 1 <= m <= _DRAWN_AGENTS or r.result.privacy.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     # A map brings coordinates of its own.
@@ -293,9 +301,9 @@ def topology(figure: Figure, d: Drawing) -> bool:
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
     """Return (m, 2) places whose distances come close to the hop counts of the graph; a circle if it is in parts.
 
-    Kamada & Kawai, "An algorithm for drawing general undirected graphs", Information Processing Letters 31 (1989).
+    Kamada & Kawai, "An algorithm for report general undirected graphs", Information Processing Letters 31 (1989).
     """
-    # Slow to import, and only drawing needs it.
+    # Slow to import, and only report needs it.
     import networkx as nx
 
     graph = nx.Graph()
@@ -307,7 +315,7 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
 
 # Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
 SIZE = (4.7, 3.3)
-Draw = Callable[["Figure", Drawing], bool]
+Draw = Callable[["Figure", Report], bool]
 
 
 FIGURES: Mapping[str, Draw] = {
@@ -319,7 +327,7 @@ FIGURES: Mapping[str, Draw] = {
 }
 
 
-def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), drawing: Drawing | None = None) -> list[Path]:
+def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report: Report | None = None) -> list[Path]:
     """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
 
     A figure of an earlier run that this run has no numbers for is removed.
@@ -327,20 +335,19 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), drawin
     Args:
         folder: of the run.
         formats: the page shows "png".
-        drawing: the numbers; by default they are read from the folder.
+        report: the numbers; by default they are read from the folder.
 
     Raises:
         InputError: `folder` holds no readable result.json.
     """
-    drawing = read_drawing(folder) if drawing is None else drawing
+    report = read_report(folder) if report is None else report
     own(folder / "plots", folder, "report").mkdir(exist_ok=True)
     paths = []
     with style.package_style():
         for name, draw in FIGURES.items():
-            path, figure = folder / "plots" / name, style.new_figure(*SIZE)
-            wanted = formats if draw(figure, drawing) else ()
-            style.remove_figure(path, wanted)
-            paths += style.write_figure(figure, path, wanted, mode_of(folder))
+            figure = style.new_figure(*SIZE)
+            wanted = formats if draw(figure, report) else ()
+            paths += style.write_figure(figure, folder / "plots" / name, wanted, mode_of(folder))
     return paths
 
 
@@ -373,19 +380,13 @@ class Picture:
             return style.picture_of(self.figure)
 
 
-def draw(name: str, drawing: Drawing) -> Picture | None:
+def draw(name: str, report: Report) -> Picture | None:
     """Draw a figure of a run; None if the run has no numbers for it.
 
     Args:
         name: of `FIGURES`.
-        drawing: the numbers.
+        report: the numbers.
     """
     with style.package_style():
         figure = style.new_figure(*SIZE)
-        return Picture(figure) if FIGURES[name](figure, drawing) else None
-
-
-def opening_pictures(drawing: Drawing) -> list[Picture]:
-    """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
-    pictures = (draw(name, drawing) for name in ("losses", "accuracy", "explained", "primal"))
-    return list(itertools.islice((picture for picture in pictures if picture is not None), 2))
+        return Picture(figure) if FIGURES[name](figure, report) else None

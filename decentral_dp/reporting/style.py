@@ -93,7 +93,7 @@ def picture_of(figure: Figure, ending: Format = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",), mode: int = 0o666) -> list[Path]:
-    """Write a figure in each of these formats, and return the paths.
+    """Write a figure in some formats, remove it in all others, and return the paths.
 
     Args:
         figure: to write.
@@ -101,17 +101,15 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
         formats: endings.
         mode: of the files, less the umask.
     """
-    files = {ending: path.with_name(f"{path.name}.{ending}") for ending in FORMATS if ending in formats}
-    for ending, file in files.items():
-        write_whole(file, picture_of(figure, ending), mode)
-    return list(files.values())
-
-
-def remove_figure(path: Path, but: Sequence[Format] = ()) -> None:
-    """Remove a figure in all formats but some; path: without an ending."""
+    paths = []
     for ending in FORMATS:
-        if ending not in but:
-            path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
+        file = path.with_name(f"{path.name}.{ending}")
+        if ending in formats:
+            write_whole(file, picture_of(figure, ending), mode)
+            paths.append(file)
+        else:
+            file.unlink(missing_ok=True)
+    return paths
 
 
 # Steps between ticks, at most. Making and placing its ticks is what takes the time of a figure.

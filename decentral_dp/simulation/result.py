@@ -21,6 +21,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
+from decentral_dp.simulation.metrics import JUDGES
 from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -169,6 +170,17 @@ class RunResult(Mapping[str, Any]):
     def score(self, name: str) -> float | None:
         """One of the metrics, of what was published or else of the exact lower solution there."""
         return self.metric(f"{name}_unreleased" if self.solves_lower else name)
+
+    @property
+    def judge(self) -> str | None:
+        """The name of the main held-out score, the first of `JUDGES` that was measured."""
+        return next((name for name in JUDGES if self.score(name) is not None), None)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether training at one level published a model for new records."""
+        kind = PROBLEMS.get(str(self.problem.get("kind")))
+        return kind is not None and kind.one_level and not self.has_diverged and bool(self.problem.get("features"))
 
     @property
     def has_diverged(self) -> bool:

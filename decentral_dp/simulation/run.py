@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from decentral_dp.reporting.plots import Picture
-    from decentral_dp.reporting.report import Drawing
+    from decentral_dp.reporting.report import Report
 
 
 # At most so many points of the spent-epsilon curve: each is a full pricing.
@@ -255,26 +255,35 @@ class Run:
         """
         from decentral_dp.reporting.plots import FIGURES, draw
 
-        picture = draw(name, self.drawing) if name in FIGURES else None
+        picture = draw(name, self.report) if name in FIGURES else None
         if picture is None:
-            drawn = [other for other in FIGURES if draw(other, self.drawing) is not None]
+            drawn = [other for other in FIGURES if draw(other, self.report) is not None]
             raise InputError(f"plot: this run has no figure {quoted(name)}; it has {', '.join(drawn)}.")
         return picture
 
-    @property
-    def drawing(self) -> Drawing:
-        """What its figures are drawn from."""
-        from decentral_dp.reporting.report import Drawing, drawn_rounds
+    @cached_property
+    def report(self) -> Report:
+        """The content of its page and its figures."""
+        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, scenario_text
 
-        ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
-        return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))
+        # The scenario of a folder also names components that are Python objects.
+        text = "" if self.folder is None else scenario_text(self.folder)
+        return make_report(
+            self.result,
+            parse_scenario(text) or self.scenario.model_dump(),
+            self.measured,
+            self.records.columns_at(drawn_rounds(self.result)),
+            self.published.get("x"),
+            {name: run.result for name, run in self.baselines.items()},
+            text,
+        )
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
-        from decentral_dp.reporting.plots import opening_pictures
+        from decentral_dp.reporting.plots import draw
 
-        baselines = {name: run.result for name, run in self.baselines.items()}
-        return run_view(self.result, [picture._repr_png_() for picture in opening_pictures(self.drawing)], baselines)
+        pictures = [draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")]
+        return run_view(self.report, [picture._repr_png_() for picture in pictures if picture is not None][:2])
 
     def __repr__(self) -> str:
         result = self.result

@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, layout, write_plots
-from decentral_dp.reporting.report import Curve, curve, read_drawing
+from decentral_dp.reporting.report import Curve, curve, read_report
 from decentral_dp.reporting.style import change, new_figure, package_style, picture_of
 from tests.support.run_folders import (
     ALL_FIGURES,
@@ -216,7 +216,7 @@ def test_a_dollar_sign_or_a_strange_letter_in_a_name_is_no_formula(tmp_path: Pat
 def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, name: str) -> None:
     with package_style():
         figure = new_figure(5.6, 3.5)
-        assert FIGURES[name](figure, read_drawing(certified))
+        assert FIGURES[name](figure, read_report(certified))
         picture_of(figure)
         drawn = figure.get_tightbbox().padded(-0.01)
     assert drawn.x0 >= 0.0
