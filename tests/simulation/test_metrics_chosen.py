@@ -12,7 +12,6 @@ from scipy import special
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.problems.class_measures import CLASS_MEASURES
-from decentral_dp.problems.training.problem import Training
 
 FEW: dict[str, Any] = {"algorithm.rounds": 10, "run.evaluate_every": 5}
 
@@ -24,27 +23,6 @@ def test_those_that_are_chosen_have_the_numbers_that_they_have_beside_others() -
     assert set(some["name"]) == names
     kept = every[every["name"].isin(names)].reset_index(drop=True)
     assert kept.equals(some.reset_index(drop=True))
-
-
-def test_train_losses_are_not_computed_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    losses = Training.losses
-
-    def counted(self: Training, x: Any, y: Any, records: Any, weights: Any) -> Any:
-        sizes.append(len(weights))
-        return losses(self, x, y, records, weights)
-
-    monkeypatch.setattr(Training, "losses", counted)
-    decentral_dp.run("classification", set=FEW | {"run.measures": ["test_auc"]})
-    assert set(sizes) == {114}
-    decentral_dp.run("classification", set=FEW | {"run.measures": ["train_loss"]})
-    assert 455 in sizes
-
-
-def test_minimax_and_coordinators_have_theirs() -> None:
-    pytest.importorskip("torch")
-    run = decentral_dp.run("auc_digits", set={"algorithm.rounds": 2, "run.measures": ["test_auc"]})
-    assert set(run.metrics["name"]) == {"test_auc", "epsilon_spent"}
 
 
 def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:

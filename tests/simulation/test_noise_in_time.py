@@ -385,15 +385,3 @@ def test_a_release_reads_the_turn_of_its_round_alone(kind: str, monkeypatch: pyt
     for place, (what, t) in enumerate(seen):
         if what == "read":
             assert of_round[t][0] < place < of_round[t + 1][0]
-
-
-@pytest.mark.parametrize("name", ["gradient_tracking", "ldp_dsbo"])
-def test_other_algorithms_of_all_records_go_on_from_it(name: str) -> None:
-    """Planned as recorded, or a run fails; channel by channel."""
-    keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1, "privacy.mechanism": "gaussian"}
-    fixed = {"privacy.correlation": {"in_time": "banded_square_root"}}
-    try:
-        run = decentral_dp.run(name, set={**keys, **fixed})
-    except InputError as error:
-        pytest.fail(str(error))
-    assert run.result.privacy.epsilon_max > 0.0
