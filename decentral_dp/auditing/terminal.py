@@ -96,7 +96,7 @@ def audit_command(
     if membership:
         if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
             raise InputError("--membership: give a run folder, and --runs and --out only.")
-        with ProgressBar("runs", estimate=True) as progress:
+        with ProgressBar("runs") as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         print_inference(inference)
         if out is not None:
@@ -110,7 +110,7 @@ def audit_command(
         with refuse_damaged(run, "audit"):
             read_result(run)
     print_plan(plan)
-    with ProgressBar("runs", estimate=True) as progress:
+    with ProgressBar("runs") as progress:
         result = play_game(plan, file, progress)
     print_audit(result)
     if file is not None:

@@ -108,13 +108,9 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
         (label, (first, *_)), *_ = curves.items()
         style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
         values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
-        if scale == "log":
-            style.log_axis(ax, "y", values)
-        elif scale == "values":
-            style.value_axis(ax, values)
-        else:
-            style.flat_axis(ax, values)
-            # Early R² may be far below 0, where one value says as much as another; the last one is always seen.
+        style.scale_axis(ax, scale, values)
+        if scale == "share":
+            # Early values of R² may be far below 0; the last one stays visible.
             low, high = ax.get_ylim()
             lowest = min(float(c.low[-1]) for c, *_ in curves.values())
             ax.set_ylim(max(low, min(-1.0, 1.1 * lowest)), min(high, 1.005))

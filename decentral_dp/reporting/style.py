@@ -185,13 +185,16 @@ def flat_axis(ax: Axes, values: Array) -> None:
         ax.set_ylim(middle - least / 2, middle + least / 2)
 
 
-def value_axis(ax: Axes, values: Array) -> None:
-    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear.
+def scale_axis(ax: Axes, scale: str, values: Array) -> None:
+    """Scale the y axis.
 
-    values: of any shape.
+    Args:
+        ax: the axes.
+        scale: "log", "flat" (linear), or "values": logarithmic if all values are positive and differ by a factor 30.
+        values: of any shape.
     """
     finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
+    if scale == "log" or (scale == "values" and finite.size and finite.max() > 30 * finite.min() > 0):
         log_axis(ax, "y", finite)
     else:
         flat_axis(ax, finite)

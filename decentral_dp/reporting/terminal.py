@@ -22,7 +22,6 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
-from decentral_dp.formatting import duration_text
 from decentral_dp.simulation.events import Callback, Callbacks, Progress, join_callbacks
 
 # Blanks between the columns of a table.
@@ -92,8 +91,6 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
 
 # Whether a bar is shown already: the runs of a study have none of their own.
 _bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
-# Seconds that are measured before the rest is estimated, and seconds below which no estimate is printed.
-_MEASURED, _LONG = 1.0, 20.0
 # Seconds between two lines of progress without a terminal.
 _BETWEEN_LINES = 30.0
 
@@ -103,7 +100,6 @@ class ProgressBar:
 
     Args:
         unit: that is counted, as "runs".
-        estimate: whether a line says how long the rest takes, measured on the first units; default no.
         lines: whether a line every 30 seconds stands in for the bar where there is no terminal; default no.
         quiet: whether nothing is shown; default no.
         console: where it is shown; default stderr, where the bar disappears at the end, if that is a terminal.
@@ -112,16 +108,14 @@ class ProgressBar:
     def __init__(
         self,
         unit: str,
-        estimate: bool = False,
         lines: bool = False,
         quiet: bool = False,
         console: Console | None = None,
     ) -> None:
         self._console = console or Console(stderr=True)
         self._is_hidden = quiet or not (console or self._console.is_terminal)
-        self._unit, self._to_estimate = unit, estimate
+        self._unit = unit
         self._lines, self._last = lines and not quiet and self._is_hidden, time.monotonic()
-        self._first: tuple[int, float] | None = None
         self._bar = Columns(
             *(TextColumn(unit), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}")),
             *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
@@ -144,8 +138,6 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if self._to_estimate:
-            self._estimate(progress, now)
         self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.description)
         if self._lines and now - self._last >= _BETWEEN_LINES:
             self._last = now
@@ -153,18 +145,6 @@ class ProgressBar:
             speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
             where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
             print(f"{where}, {progress.description}, {speed}{left}", file=sys.stderr, flush=True)
-
-    def _estimate(self, progress: Progress, now: float) -> None:
-        """Print once how long the rest will take."""
-        self._first = self._first or (progress.done, now)
-        counted, passed = progress.done - self._first[0], now - self._first[1]
-        if not counted or passed < _MEASURED:
-            return
-        self._to_estimate, rest = False, progress.total - progress.done
-        left = passed / counted * rest
-        if left >= _LONG:
-            took = f"{passed / counted:.1f} s each by the first {progress.done}"
-            self._console.print(f"About {duration_text(left)} for {rest} more {self._unit}: {took}.")
 
 
 def in_notebook() -> bool:

@@ -181,8 +181,8 @@ def test_the_page_has_everything_and_loads_nothing(
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["a"], "got 1 run, wanted at least two"),
-        (["a", "../runs0/a"], "given twice"),
+        (["a"], "expected at least 2"),
+        (["a", "../runs0/a"], "got 1 different run folders"),
         (["a", "nowhere"], "is no run folder; it has no result.json"),
         (["a", "a/result.json"], "is no run folder"),
         (["a", "damaged"], "not what a run"),
@@ -215,7 +215,7 @@ def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, col
         compare(folders / "a", tmp_path / "b")
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, 120])
 def test_no_column_of_the_terminal_is_cut(
     width: int, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.page import breakable, formula, unbroken, with_formulas, write_report
+from decentral_dp.reporting.page import breakable, draw_run, formula, unbroken, with_formulas, write_report
 from decentral_dp.reporting.plots import write_plots
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
@@ -24,7 +24,7 @@ from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, re
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_run(tmp_path_factory.mktemp("certified"))
-    write_report(folder)
+    draw_run(folder)
     return folder
 
 
