@@ -292,21 +292,18 @@ class Evaluator:
             for name, per_row in self._scores(values).items():
                 if values is published or name.startswith("test"):
                     rows += summarise(index, name + suffix, per_row, each if values is published else ())
-        if self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all():
-            rows += self._hypergradient(index, published["x"].mean(axis=0))
-        return rows
-
-    def _hypergradient(self, index: int, x: Array) -> list[Row]:
+        if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
+            return rows
+        x = published["x"].mean(axis=0)
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
-        # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
-        if not np.isfinite(gradient).all():
-            return []
-        rows: list[Row] = [(index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient)))]
-        # Where records count by their places, as held-out ones have none, there is no population to compare with.
-        if self.gap and self.test is not None and not isinstance(self.problem, Placed):
-            there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-            if np.isfinite(there).all():
-                rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
+        # Not finite if the lower level could not be solved at x̄.
+        if np.isfinite(gradient).all():
+            rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
+            # Held-out records have no index that a problem could count them by.
+            if self.gap and self.test is not None and not isinstance(self.problem, Placed):
+                there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+                if np.isfinite(there).all():
+                    rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
@@ -385,10 +382,10 @@ class MinimaxEvaluator:
         rows: list[Row] = []
         for values, suffix in ((seen.published, ""), (seen.released if averaged else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
-                rows += self._rows_of(seen.round, values, suffix)
+                rows += self._score_rows(seen.round, values, suffix)
         return rows
 
-    def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
+    def _score_rows(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
         problem: Any = self.problem
         x, y = values["x"], values["y"]
         if "share" in values:
@@ -573,14 +570,14 @@ class AgentEvaluator:
         scores: dict[str, Array] = {}
         with np.errstate(all="ignore"):
             if {"x", "y"} <= chosen.keys():
-                scores |= self._of_records(seen, {c: chosen[c] for c in ("x", "y")})
+                scores |= self._record_scores(seen, {c: chosen[c] for c in ("x", "y")})
                 if isinstance(self.problem, Scored):
                     scores |= self.problem.scores(chosen["x"], chosen["y"])
             for channel, value in chosen.items():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - values[channel].mean(axis=0), axis=1)
         return scores
 
-    def _of_records(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _record_scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
         """The scores that agents send sums of; nothing where they send none."""
         blocks = [block for block in seen.score(values) if block is not None]
         if not blocks:

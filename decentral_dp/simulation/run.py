@@ -224,7 +224,7 @@ class Run:
             >>> run.predict(load_breast_cancer(as_frame=True).data[:3]).tolist()
             ['malignant', 'malignant', 'malignant']
         """
-        return self._model_of(agent).predict(table)
+        return (self.model if agent is None else self.model.of_agent(agent)).predict(table)
 
     def predict_proba(self, table: Any, *, agent: int | str | None = None) -> Array:
         """The probabilities (n, c) of the classes, in the order of `run.model.classes`; as `predict`.
@@ -232,10 +232,7 @@ class Run:
         Raises:
             InputError: as of `predict`, or numbers are predicted.
         """
-        return self._model_of(agent).predict_proba(table)
-
-    def _model_of(self, agent: int | str | None) -> TrainedModel:
-        return self.model if agent is None else self.model.of_agent(agent)
+        return (self.model if agent is None else self.model.of_agent(agent)).predict_proba(table)
 
     def plot(self, name: str) -> Picture:
         """Draw a figure of this run: notebooks show it, `save` writes it.
@@ -410,11 +407,6 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
     return ""
 
 
-def _with_keys(result: RunResult, **keys: Any) -> RunResult:
-    """The same result with more keys in result.json."""
-    return RunResult.from_content({**result.content, **keys}, result.privacy)
-
-
 def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
     """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
@@ -445,8 +437,8 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
-        result = _with_keys(done.result, **{FILES: digests, RUN: journal.begun})
-        result = _with_keys(result, **seal(result.content))
+        sealed = seal({**done.result.content, FILES: digests, RUN: journal.begun})
+        result = RunResult.from_content(sealed, done.result.privacy)
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
         for name in [*names, RESULT]:

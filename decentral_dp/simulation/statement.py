@@ -144,7 +144,7 @@ class AgentBudgets(Sequence[AgentBudget]):
         """
         if isinstance(entries, AgentBudgets):
             return entries
-        budgets = _adapter_of_budgets().validate_python(entries)
+        budgets = _adapter(tuple[AgentBudget, ...]).validate_python(entries)
         runs = [np.array(entry.get("alike", [[k, k]]), dtype=np.int64) for k, entry in enumerate(entries)]
         every = np.concatenate([np.empty((0, 2), dtype=np.int64), *runs])
         order = np.argsort(every[:, 0], kind="stable")
@@ -153,11 +153,6 @@ class AgentBudgets(Sequence[AgentBudget]):
             raise ValueError("each agent has one budget")
         owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
         return cls(budgets, np.repeat(owner[order], last - first + 1))
-
-
-@cache
-def _adapter_of_budgets() -> TypeAdapter[tuple[AgentBudget, ...]]:
-    return TypeAdapter(tuple[AgentBudget, ...])
 
 
 @dataclass(frozen=True)
@@ -432,15 +427,16 @@ class PrivacyStatement:
         if missing:
             raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
         try:
-            return _adapter().validate_python(content)
+            statement: PrivacyStatement = _adapter(cls).validate_python(content)
+            return statement
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 @cache
-def _adapter() -> TypeAdapter[PrivacyStatement]:
-    return TypeAdapter(PrivacyStatement)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _as_json(value: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.model import TrainedModel
 from tests.support.run_folders import rewrite_result
 
 N, WARDS = 240, ("surgery", "icu", "garden")
@@ -100,7 +100,7 @@ def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: A
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert run.model.classes == ("no", "yes")
     assert list(said) == [("no", "yes")[k] for k in shares.argmax(axis=1)]
-    mean = TrainedModel(run.model.problem, run.model.published.mean(axis=0)[None], run.model.reading, run.model.classes)
+    mean = replace(run.model, published=run.model.published.mean(axis=0)[None])
     np.testing.assert_array_equal(mean.predict_proba(rows), shares)
     # Months later the records are gone.
     csv.unlink()
