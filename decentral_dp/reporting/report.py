@@ -103,6 +103,19 @@ class BudgetColumn(NamedTuple):
     values: Sequence[float | None]
     is_claimed: bool = False
 
+    @property
+    def head(self) -> str:
+        """The group and the name, as briefly as a terminal needs."""
+        kind = "pure ε" if self.name.startswith("pure") else "ε"
+        if self.group.startswith("Channel "):
+            return f"{kind} of {self.group.removeprefix('Channel ')}"
+        return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it holds pure ε, which is ∞ in every row."""
+        return self.name.startswith("pure") and not self.is_claimed and all(v == math.inf for v in self.values)
+
 
 class BudgetTable(NamedTuple):
     """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""

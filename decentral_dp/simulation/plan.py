@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.bounded import SPLITS
 from decentral_dp.config.components import Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
     communication_text,
     compression_text,
-    cut_name,
     delta_text,
     epsilon_text,
     graph_text,
@@ -26,9 +23,9 @@ from decentral_dp.formatting import (
     ratio_text,
     schedule_text,
     sentence,
-    spans,
 )
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.reporting.report import tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build_job
@@ -162,12 +159,6 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     return Plan.from_job(build_job(c.without_records()))
 
 
-# Above so many different lines a table lists only the most expensive agents.
-_MOST_ROWS = 12
-# Letters that the names of the agents of a line take at most.
-_WIDEST_NAMES = 30
-
-
 def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     """Print a plan: the guarantee, ε of each agent and channel, and the public facts that they follow from.
 
@@ -176,8 +167,8 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
         out: a console; by default the terminal.
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    agents = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
-    out.print(Text(plan.title or "Plan", style="bold"), f"({rounds_text(plan.rounds)}, {agents})")
+    count = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
+    out.print(Text(plan.title or "Plan", style="bold"), f"({rounds_text(plan.rounds)}, {count})")
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     items = []
@@ -192,11 +183,14 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     items += [("Step", plan.stability_text)] if plan.stability_text else []
     print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
-    if privacy.is_noisy:
+    if (budgets := tabulate_budgets(privacy, graph)) is not None:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
-        for table in _budgets(privacy, out.width, agent_names(graph["labels"])):
-            out.print(table, soft_wrap=True)
+        agents, rows = zip(*budgets.rows, strict=True)
+        # Pure ε of Gaussian noise is ∞ for everybody.
+        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True) if not c.is_endless]
+        for part in split_columns(cells, out.width - longest(["agents", *agents])):
+            out.print(terminal([("agents", *agents), *part]), soft_wrap=True)
         out.print()
     values = {} if plan.settings is None else plan.settings["settled"]
     defaults = [] if plan.settings is None else plan.settings["left_out"]
@@ -225,47 +219,6 @@ def graph_line(graph: Mapping[str, Any]) -> str:
 def rounds_text(count: int) -> str:
     """So many rounds, in words."""
     return "1 round" if count == 1 else f"{count} rounds"
-
-
-def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -> list[Table]:
-    """One line per different budget; agents that pay the same share a line. As many tables as fit the width.
-
-    names: of the agents, where they have others than their numbers.
-    """
-    agents, claimed = privacy.agents, privacy.claimed
-    channels = list(agents[0].channels)
-    kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents.different)] or list(SPLITS)
-    heads = ["all", *(f"{c} only" for c in channels), *kinds, *([] if claimed is None else ["claimed"])]
-    lines: dict[tuple[str, ...], list[int]] = {}
-    for row, members in zip(agents.different, agents.members(), strict=True):
-        values = [row.epsilon, *(row.channels[c].epsilon for c in channels), *(row.records.get(k) for k in kinds)]
-        shown = list(map(epsilon_text, values))
-        if claimed is None:
-            lines.setdefault(tuple(shown), []).extend(members)
-            continue
-        for agent in members:
-            lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
-    by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
-    chosen = sorted(((cells, sorted(members)) for cells, members in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
-    first = ("agents", *(_name_list(members, names) for _, members in chosen))
-    columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
-    tables = [terminal([first, *part]) for part in split_columns(columns, width - longest(first))]
-    if len(lines) > _MOST_ROWS:
-        tables[-1].caption = f"The most expensive {_MOST_ROWS} of {len(lines)} different budgets."
-        tables[-1].caption_justify = "left"
-    return tables
-
-
-def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
-    """0–4, 7: numbers drawn together; carl, … (4 agents): names in a column that leaves room for numbers."""
-    if not names:
-        words = spans([str(n) for n in members])
-        return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(members)} agents)"
-    if len(members) == len(names) > 1:
-        return f"all {len(names)}"
-    words = [cut_name(names[agent]) for agent in members]
-    text = ", ".join(words)
-    return text if len(text) <= _WIDEST_NAMES else f"{words[0]}, … ({len(members)} agents)"
 
 
 def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
