@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from decentral_dp.errors import InputError, quoted, quoted_path
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
@@ -28,7 +28,6 @@ from decentral_dp.reporting.page import render
 from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, scenario_text
 from decentral_dp.simulation.metrics import MEASURES, metric_label
 from decentral_dp.simulation.result import (
-    RESULT,
     RunResult,
     is_complete,
     is_private,
@@ -245,14 +244,6 @@ def compare(*runs: str | Path | Any) -> Comparison:
 
     Raises:
         InputError: one of them is no run folder, or they are fewer than two.
-
-    Example:
-        >>> import decentral_dp
-        >>> try:
-        ...     decentral_dp.compare("scenarios", "docs")
-        ... except decentral_dp.InputError as error:
-        ...     print(str(error).partition(";")[0])
-        compare: "scenarios" is no run folder
     """
     folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
     if None in folders:
@@ -267,11 +258,6 @@ def compare(*runs: str | Path | Any) -> Comparison:
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:
-    if not (folder / RESULT).is_file():
-        raise InputError(
-            f"compare: {quoted_path(folder)} is no run folder; it has no result.json. Give folders that "
-            '"decentral-dp run" has written.'
-        )
     result = read_any_result(folder)
     own(folder / "scenario.toml", folder, "compare")
     complete = is_complete(folder)

@@ -23,9 +23,8 @@ from decentral_dp.bounded import SPLITS
 from decentral_dp.errors import Stopped, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.report import Report, read_report, tabulate_budgets
+from decentral_dp.reporting.report import Report, read_report
 from decentral_dp.simulation.result import mode_of
-from decentral_dp.simulation.statement import PrivacyStatement
 
 # A number and its name: "δ = 1e-5", "0.590 ± 0.02".
 _NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
@@ -113,22 +112,6 @@ def run_view(report: Report, pictures: Iterable[bytes] = ()) -> str:
         pictures: PNGs.
     """
     return render("run_view", **vars(report), pictures=pictures)
-
-
-def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any], settings: str, method: str) -> str:
-    """Return the markup of a plan for a notebook.
-
-    Args:
-        title: of the scenario.
-        privacy: its statement.
-        graph: as in `result.json`.
-        settings: of training, or "".
-        method: the algorithm's name.
-    """
-    budgets = tabulate_budgets(privacy, graph)
-    return render(
-        "plan_view", title=title, privacy=privacy, graph=graph, method=method, settings=settings, budgets=budgets
-    )
 
 
 def render(template: str, **values: Any) -> str:

@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
@@ -358,18 +357,10 @@ class Picture:
     figure: Figure
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure as its file's name ends: .png, .svg, .pdf, or whatever matplotlib writes.
-
-        Raises:
-            InputError: matplotlib writes no such files.
-        """
-        path = Path(path)
-        try:
-            with style.package_style():
-                self.figure.savefig(path)
-        except ValueError as error:
-            raise InputError(f"{path}: {error}. Give a name that ends in .png, .svg or .pdf.") from None
-        return path
+        """Write the figure to a file that ends in .png, .svg or .pdf, and return its path."""
+        with style.package_style():
+            self.figure.savefig(path)
+        return Path(path)
 
     def _repr_png_(self) -> bytes:
         with style.package_style():

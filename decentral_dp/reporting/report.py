@@ -286,13 +286,11 @@ def read_metrics(path: Path) -> pd.DataFrame:
         frame = pd.read_parquet(path)
         if not set(_METRIC_TYPES) <= set(frame):
             return nothing
-        texts = {name: pd.api.types.infer_dtype(frame[name], skipna=False) for name in ("agent", "name")}
-        if wrong := [
-            name for name, kind in texts.items() if kind not in ("string", "empty") or frame[name].isna().any()
-        ]:
-            raise ValueError(f"its column {wrong[0]} has other values than text")
-        if wrong := [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]:
-            raise ValueError(f"its column {wrong[0]} has other values than numbers")
+        types = {name: pd.api.types.infer_dtype(frame[name], skipna=False) for name in ("agent", "name")}
+        wrong = [n for n, kind in types.items() if kind not in ("string", "empty") or frame[n].isna().any()]
+        wrong += [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]
+        if wrong:
+            raise ValueError(f"its column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
         raise _broken_error(path, error) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,9 +124,7 @@ class Plan:
         return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.page import plan_view
-
-        return plan_view(self.title, self.privacy, self.topology, self.settings_text, self.method)
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         text = io.StringIO()

@@ -22,7 +22,7 @@ from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.metrics import JUDGES
-from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
+from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # What a run folder holds while its run is not complete.
@@ -163,13 +163,9 @@ class RunResult(Mapping[str, Any]):
         value = self.content.get(key)
         return value if isinstance(value, Mapping) else {}
 
-    def metric(self, name: str) -> float | None:
-        """One of the metrics; None where it was not measured."""
-        return self.metrics.get(name)
-
     def score(self, name: str) -> float | None:
         """One of the metrics, of what was published or else of the exact lower solution there."""
-        return self.metric(f"{name}_unreleased" if self.solves_lower else name)
+        return self.metrics.get(f"{name}_unreleased" if self.solves_lower else name)
 
     @property
     def judge(self) -> str | None:
@@ -185,11 +181,6 @@ class RunResult(Mapping[str, Any]):
     @property
     def has_diverged(self) -> bool:
         return self.status == "diverged"
-
-    @property
-    def setting(self) -> Setting:
-        """Who trusts whom, and what is solved."""
-        return self.privacy.setting
 
     @property
     def is_minimax(self) -> bool:

@@ -254,8 +254,7 @@ class Run:
 
         picture = draw(name, self.report) if name in FIGURES else None
         if picture is None:
-            drawn = [other for other in FIGURES if draw(other, self.report) is not None]
-            raise InputError(f"plot: this run has no figure {quoted(name)}; it has {', '.join(drawn)}.")
+            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: take another of {', '.join(FIGURES)}.")
         return picture
 
     @cached_property

@@ -183,8 +183,8 @@ def test_the_page_has_everything_and_loads_nothing(
     [
         (["a"], "expected at least 2"),
         (["a", "../runs0/a"], "got 1 different run folders"),
-        (["a", "nowhere"], "is no run folder; it has no result.json"),
-        (["a", "a/result.json"], "is no run folder"),
+        (["a", "nowhere"], "result.json: the file does not exist"),
+        (["a", "a/result.json"], "the file does not exist"),
         (["a", "damaged"], "not what a run"),
     ],
 )
