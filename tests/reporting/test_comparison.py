@@ -102,22 +102,6 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     ]
 
 
-def test_a_server_that_has_all_records_is_trusted(tmp_path: Path) -> None:
-    """A pooled run has one agent, and its adversary sees only what the server publishes."""
-    few = {"algorithm.rounds": 3, "run.evaluate_every": 3}
-    for name, kind in {
-        "own": {},
-        "by_algorithm": {"algorithm.kind": "central"},
-        "by_key": {"topology.pooled": True},
-    }.items():
-        decentral_dp.run("classification", set=few | kind, out=tmp_path / name)
-    found = compare(*(tmp_path / name for name in ("own", "by_algorithm", "by_key")))
-    assert "different adversaries" in " ".join(found.remarks)
-    assert [run.result.privacy.pools_records for run in found.runs] == [False, True, True]
-    central = decentral_dp.plan("classification", set={"algorithm.kind": "central"}).privacy
-    assert central.adversary == "observes all that the trusted server publishes"
-
-
 def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, tmp_path: Path) -> None:
     found = compare(folders / "a", folders / "b")
     assert repr(found) == "<Comparison of a, b>"

@@ -13,17 +13,14 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, layout, write_plots
 from decentral_dp.reporting.report import curve, read_report
 from decentral_dp.reporting.style import new_figure, package_style, picture_of
 from tests.support.run_folders import (
     ALL_FIGURES,
-    DOT,
     axes_of,
     figure_of,
     privacy_of,
-    read_page,
     write_run,
 )
 
@@ -134,15 +131,6 @@ def test_overflowing_metrics_are_drawn_up_to_their_end(tmp_path: Path) -> None:
     assert found.overflow == 3
     assert "overflows at round 3" in axes_of("losses", folder)[0].get_title(loc="left")
     assert {p.stem for p in write_plots(folder)} == ALL_FIGURES - {"hypergradient"}
-
-
-def test_missing_numbers_skip_their_figures_and_remove_old_ones(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, agents=1, rounds=1, guarantee="none", metrics=False)
-    (folder / "plots").mkdir()
-    (folder / "plots" / "losses.png").write_bytes(DOT)
-    assert [p.stem for p in write_plots(folder)] == ["topology"]
-    assert [p.name for p in (folder / "plots").iterdir()] == ["topology.png"]
-    assert "One agent tuned" in read_page(write_report(folder)).text
 
 
 @pytest.mark.parametrize("name", sorted(ALL_FIGURES))

@@ -13,7 +13,6 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.errors import Stopped
-from decentral_dp.exchange import Gossip
 from decentral_dp.simulation.folder import journal
 from decentral_dp.topology.compression import Compression
 from tests.support.published import scenario_file
@@ -187,26 +186,6 @@ def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, mon
         decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", callbacks=[cut])
     done = decentral_dp.resume(tmp_path / "run")
     np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
-
-
-def test_each_neighbour_is_heard_by_its_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What every single neighbour sent adds up to the sum of all."""
-    from decentral_dp.algorithms.gossip.single_level import DpDsgd
-
-    heard = []
-
-    def step(self: DpDsgd, t: int, dataset: Any, s: Any) -> Any:
-        own, near, each = yield Gossip(each=True, y=s.y)
-        total = np.zeros_like(near.y)
-        np.add.at(total, each.rows, each.weights[:, None] * each.values.y)
-        heard.append(np.abs(total - near.y).max())
-        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
-
-    monkeypatch.setattr(DpDsgd, "step", step)
-    decentral_dp.run(scenario(KINDS["top_k"]))
-    assert heard
-    assert max(heard) < 1e-12
 
 
 # What is said and refused -------------------------------------------------------------------------------------------

@@ -43,18 +43,11 @@ def assert_same_values(mine: Any, theirs: Any) -> None:
     ("name", "overrides"),
     [
         ("dp_bilevel_breast_cancer", []),
-        ("dp_bilevel_minibatch", []),
         ("pp_ift", []),
-        ("privatediff", []),
-        ("dp_sgda", ["privacy.guarantee='none'", "privacy.epsilon=4.0"]),
         # Counts with noise how many records are of the second class.
         ("auc_digits", ["problem.positive_share='released'"]),
         ("double_spider", []),
-        ("dp_spider", []),
-        ("recursive_spider", []),
-        ("privatediff_xy", []),
         ("dp_sgd_dual", []),
-        ("scdro", []),
     ],
 )
 def test_values_and_budget_are_those_of_the_whole_data_set(name: str, overrides: list[str], tmp_path: Path) -> None:

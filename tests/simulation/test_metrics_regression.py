@@ -65,17 +65,6 @@ def test_errors_are_in_the_unit_of_the_label_and_stand_beside_those_of_the_mean(
     assert metrics["test_loss"] == pytest.approx(0.5 * (metrics["test_rmse"] / 100.0) ** 2, rel=1e-2)
 
 
-def test_what_lies_outside_the_range_is_cut_and_said() -> None:
-    data = records()
-    data["labels"][:6] = 1e6
-    run = decentral_dp.run(scenario(), data=data)
-    assert run.result.labels_cut == 0.05
-    assert run.result.baselines["test_rmse"] < 200.0
-    shards = run.simulation().shards
-    assert (shards.labels.min() >= -1.0, shards.labels.max()) == (True, 1.0)
-    assert decentral_dp.run(scenario(), data=records()).result.labels_cut == 0.0
-
-
 def test_equal_labels_have_no_explained_variance() -> None:
     data = records()
     run = decentral_dp.run(scenario(), data={**data, "labels": np.full(120, 50.0)})

@@ -304,12 +304,8 @@ def test_a_factor_of_ones_own(batch: int | None, tmp_path: Path) -> None:
 
 OTHERS: dict[str, tuple[str, Any]] = {
     "rounds": ("got 10 lines", OWN),
-    "nothing": ("got 0 lines", []),
-    "a short line": ("11 lines of 11 numbers", [[1.0] * 11] * 10 + [[1.0]]),
     "not causal": ("ones on its diagonal", np.ones((11, 11))),
     "no numbers": ("wanted a number", [["a"] * 11] * 11),
-    "not finite": ("finite", np.full((11, 11), np.nan)),
-    "a text": ("banded_square_root", "nowhere.csv"),
 }
 
 

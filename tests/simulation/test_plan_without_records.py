@@ -41,7 +41,7 @@ def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("data", SYNTHETIC)
-@pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}, {"normalise": "l2"}])
+@pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}])
 def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> None:
     problem = {"kind": "logistic_hyperparameter", "data": data, "synthetic": {"dimension": 5, "records": 30}, **more}
     scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
