@@ -244,6 +244,14 @@ def compare(*runs: str | Path | Any) -> Comparison:
 
     Raises:
         InputError: one of them is no run folder, or they are fewer than two.
+
+    Example:
+        >>> import decentral_dp
+        >>> try:
+        ...     decentral_dp.compare("scenarios", "docs")
+        ... except decentral_dp.InputError as error:
+        ...     print(str(error).partition(". Fix")[0])
+        scenarios/result.json: the file does not exist
     """
     folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
     if None in folders:

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
+from decentral_dp.simulation.metrics import metric_label
 from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
@@ -30,72 +31,38 @@ if TYPE_CHECKING:
 _DASHES = ("-", "-", "--", "-.", ":")
 
 
-class Metrics(NamedTuple):
-    """A figure of metrics over rounds.
-
-    Args:
-        axis: label of the y axis.
-        scale: of the y axis: "log", "share" (at most 1, never stretched), or by its values.
-        labels: metric → its label; a metric that a run has not measured is left out.
-    """
-
-    axis: str
-    scale: Literal["values", "log", "share"]
-    labels: Mapping[str, str]
-
-
-METRICS: Mapping[str, Metrics] = {
-    "losses": Metrics(
+# Figure → label of its y axis, its scale ("values", "log", or "share": at most 1), and its metrics.
+METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "losses": (
         "loss",
         "values",
-        {
-            "upper_loss": "upper loss (validation)",
-            "lower_loss": "lower loss (train)",
-            "test_loss": "test loss (held out)",
-            "test_robust_loss": "robust loss (held out)",
-            "test_mspbe": "MSPBE (held out)",
-            "test_distance": "distance to held-out records",
-        },
+        ("upper_loss", "lower_loss", "test_loss", "test_robust_loss", "test_mspbe", "test_distance"),
     ),
-    "accuracy": Metrics(
+    "accuracy": (
         "score on held-out records",
         "share",
-        {
-            "test_accuracy": "accuracy",
-            "test_auc": "AUC",
-            "test_f1": "F1",
-            "test_accuracy_last": "accuracy of the last released values",
-            "test_worst_class_accuracy": "accuracy on the worst class",
-        },
+        ("test_accuracy", "test_auc", "test_f1", "test_accuracy_last", "test_worst_class_accuracy"),
     ),
-    "explained": Metrics("R² on held-out records", "share", {"test_r2": "R²"}),
-    "hypergradient": Metrics(
-        "‖∇F(x)‖₂",
-        "log",
-        {"hypergradient_norm": "hypergradient norm", "hypergradient_gap": "its distance to that on held-out records"},
-    ),
-    "consensus": Metrics(
-        "distance to the network average (ℓ2)",
-        "log",
-        {f"consensus_{channel}": f"consensus error of {channel}" for channel in "xyz"},
-    ),
-    "primal": Metrics("Φ(x) on the train records", "values", {"primal": "Φ"}),
-    "gradient": Metrics("‖∇Φ(x)‖₂ on the train records", "log", {"gradient_norm": "gradient norm"}),
+    "explained": ("R² on held-out records", "share", ("test_r2",)),
+    "hypergradient": ("‖∇F(x)‖₂", "log", ("hypergradient_norm", "hypergradient_gap")),
+    "consensus": ("consensus error (ℓ2)", "log", ("consensus_x", "consensus_y", "consensus_z")),
+    "primal": ("Φ(x) on the train records", "values", ("primal",)),
+    "gradient": ("‖∇Φ(x)‖₂ on the train records", "log", ("gradient_norm",)),
 }
 
 
 def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
     """Return what draws a figure of `METRICS`, and returns False if the run measured none of its metrics."""
-    axis, scale, labels = METRICS[name]
+    axis, scale, metrics = METRICS[name]
 
     def draw(figure: Figure, r: Report) -> bool:
         curves = {}
-        for k, (metric, label) in enumerate(labels.items()):
+        for k, metric in enumerate(metrics):
             # Where x is not tuned, it stays what it was.
             if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
-            if metric == "lower_loss" and r.result.is_one_level:
-                label = "train loss"
+            is_train_loss = metric == "lower_loss" and r.result.is_one_level
+            label = "train loss" if is_train_loss else metric_label(metric)
             c = r.curve(metric) or curve(r.metrics, metric)
             if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
                 curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])

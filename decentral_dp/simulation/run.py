@@ -38,7 +38,7 @@ from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
-from decentral_dp.simulation.communication import By, communication, tabulate_sent
+from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.events import Callback, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
@@ -184,15 +184,6 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
-
-    def messages(self, by: By = "link") -> pd.DataFrame:
-        """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.tabulate_sent`.
-
-        Args:
-            by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every
-                round.
-        """
-        return tabulate_sent(self.simulation(), by)
 
     @property
     def model(self) -> TrainedModel:

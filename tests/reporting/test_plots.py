@@ -41,7 +41,7 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     metrics = pd.read_parquet(certified / "metrics.parquet")
     lines = {line.get_label(): line.get_ydata() for line in axes_of("losses", certified)[0].lines}
     expected = metrics[metrics["name"] == "test_loss"]["value"].to_numpy()
-    np.testing.assert_array_equal(lines["test loss (held out)"], expected)
+    np.testing.assert_array_equal(lines["loss on held-out records"], expected)
     found = curve(metrics, "test_accuracy_last")
     assert found is not None
     np.testing.assert_array_equal(found.low, metrics[metrics["name"] == "test_accuracy_min_last"]["value"])
