@@ -396,7 +396,7 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     figure = style.new_figure(4.2 * _COLUMNS, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / _COLUMNS))
     grid = figure.subplots(down, min(_COLUMNS, len(names)), squeeze=False)
     pairs = itertools.cycle(itertools.product(("-", "--", ":", "-."), style.SERIES_COLOURS))
-    looks = [(colour, dash) for _, (dash, colour) in zip(runs, pairs, strict=False)]
+    looks: list[tuple[str, Any]] = [(colour, dash) for _, (dash, colour) in zip(runs, pairs, strict=False)]
     for ax, name in zip(grid.flat, names, strict=False):
         spent = name == "epsilon_spent"
         # On a logarithmic axis there is no point for an ε of 0 or ∞.

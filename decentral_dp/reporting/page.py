@@ -121,7 +121,7 @@ def render(template: str, **values: Any) -> str:
         template: its name without the ending.
         values: of its variables.
     """
-    return _environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
+    return environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
 
 
 def unbroken(text: str) -> Markup:
@@ -160,8 +160,9 @@ def _margin(value: float | None) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Make the environment of templates, once."""
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
@@ -170,7 +171,7 @@ def _environment() -> Environment:
         finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
     texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
-    environment.filters |= texts | {
+    made.filters |= texts | {
         "article": formatting.article,
         "capitalise": formatting.capitalise,
         "graph_noun": formatting.graph_noun,
@@ -187,4 +188,4 @@ def _environment() -> Environment:
         "unbroken": unbroken,
         "with_formulas": with_formulas,
     }
-    return environment
+    return made

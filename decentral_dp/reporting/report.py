@@ -560,8 +560,8 @@ def _chance_width(result: RunResult) -> float:
     An accuracy p of n records has the variance p(1 − p)/n. An AUC of value a has at most a(1 − a)/k, with k the size of
     the smaller class. The variance of R² has no such bound: 0 is returned.
     """
-    judge = result.judge
-    records, share = (result.problem.get("records") or {}).get("test"), judge and result.score(judge)
+    judge, records = result.judge, (result.problem.get("records") or {}).get("test")
+    share = None if judge is None else result.score(judge)
     if judge == "test_r2" or not records or share is None or not 0.0 <= share <= 1.0:
         return 0.0
     guess, count = result.baselines.get("test_accuracy"), float(records)

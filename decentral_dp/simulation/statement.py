@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, overload
+from typing import Annotated, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 from pydantic import PlainValidator, TypeAdapter, ValidationError
@@ -427,7 +427,7 @@ class PrivacyStatement:
         if missing:
             raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
         try:
-            statement: PrivacyStatement = _adapter(cls).validate_python(content)
+            statement: PrivacyStatement = _adapter(cast(Hashable, cls)).validate_python(content)
             return statement
         except ValidationError as error:
             first = error.errors()[0]
@@ -435,7 +435,7 @@ class PrivacyStatement:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
