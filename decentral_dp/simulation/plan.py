@@ -1,4 +1,4 @@
-"""Plans: the privacy cost of a scenario before anything is run, and its text on a terminal."""
+"""Plans: the privacy cost of a scenario before it is run, and its text on a terminal."""
 
 from __future__ import annotations
 
@@ -39,26 +39,31 @@ from decentral_dp.topology import GENERATORS
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns of the text of a plan, where no terminal says how many it has.
+# Columns of the text of a plan without a terminal.
 _WIDTH = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The price of a scenario; `print(plan)` shows what the command "plan" prints.
+    """The privacy cost of a scenario; `print(plan)` prints the text of the command "plan".
 
     Args:
-        title: of the scenario. setting: who trusts whom, and what is solved.
-        rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
-        n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
-        data_notes: in what the records are others than those that were named.
+        title: of the scenario.
+        setting: "gossip", "coordinator_bilevel" or "coordinator_minimax".
+        rounds: number of rounds.
+        status: "ok" or "budget_reached".
+        reason: why there are fewer rounds than in the scenario; None if there are as many.
+        n_agents: number of agents.
+        topology: their graph, as in `result.json`.
+        privacy: the privacy statement.
+        data_notes: differences between the records and those of the scenario.
         method: the algorithm's name, with every part that is on.
-        settings_text: what the settings of training come to; "" of anything else.
-        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
-        unmeasured: which metric a run leaves out because it would take too long; "" where none.
+        settings_text: default hyper-parameters of training; "" for other problems.
+        stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        unmeasured: the metrics that would take too long to compute, or "".
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
-        communication: what agents send; None of a trusted coordinator.
+        communication: messages of the agents; None with a trusted coordinator.
 
     Example:
         >>> import decentral_dp
@@ -86,7 +91,7 @@ class Plan:
 
     @classmethod
     def from_job(cls, job: PlannedJob) -> Plan:
-        """The plan of a job."""
+        """Make the plan of a job."""
         return cls(
             title=title_of(job.scenario),
             setting=job.setting,
@@ -133,27 +138,27 @@ class Plan:
 
 
 def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
-    """Price every release of a scenario, without running anything.
+    """Compute the privacy cost of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
-        **objects: in place of what it names; as in `build`.
+        **objects: Python objects instead of its components, as in `build`.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: the scenario is invalid.
 
     Example:
-        >>> priced = plan_scenario("quadratic", ["algorithm.rounds=2"])
-        >>> priced.rounds, priced.ledger["round"].unique().tolist()
+        >>> plan = plan_scenario("quadratic", ["algorithm.rounds=2"])
+        >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
     c = load_components(scenario, overrides, **objects)
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
-        # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
+        # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(build_job(c.without_records()))
 
@@ -171,12 +176,12 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     items = []
-    # Where agents answer a coordinator or a server, the graph plays no part.
+    # With a coordinator or a server the graph plays no part.
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
         beside = [text for text in (over_time_text(graph), compression_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*beside, *graph["notes"]))]
         items += [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
-    # Where there is a guarantee, its notes tell of the data, too.
+    # The notes of a guarantee contain those on the data.
     items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
     items += [("Algorithm", f"{plan.method}.")] if plan.method else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
@@ -186,7 +191,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
         agents, rows = zip(*budgets.rows, strict=True)
-        # Pure ε of Gaussian noise is ∞ for everybody.
+        # Pure ε of Gaussian noise is ∞ for every agent.
         cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True) if not c.is_endless]
         for part in split_columns(cells, out.width - longest(["agents", *agents])):
             out.print(terminal([("agents", *agents), *part]), soft_wrap=True)
@@ -205,9 +210,10 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
-    """Print a graph in one line; one that no generator made with its nodes and first names, to be compared.
+    """Return a graph in one line; a graph from a file with its number of nodes and the first names.
 
-    graph: as of `topology_summary`.
+    Args:
+        graph: as of `topology_summary`.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
     made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
@@ -216,12 +222,12 @@ def graph_line(graph: Mapping[str, Any]) -> str:
 
 
 def rounds_text(count: int) -> str:
-    """So many rounds, in words."""
+    """Return a number of rounds as text."""
     return "1 round" if count == 1 else f"{count} rounds"
 
 
 def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """Free channels, the signal-to-noise ratio, the limit for T → ∞, and notes."""
+    """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes."""
     free: dict[str, list[str]] = {}
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)
