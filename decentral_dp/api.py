@@ -181,7 +181,7 @@ class Job:
             from decentral_dp.reporting import page
 
             for one in (*ran.values(), done):
-                page.draw_run(one.folder or done.folder, one.drawing)
+                page.draw_run(one.folder or done.folder, one.report)
         return done
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
@@ -550,7 +550,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
-    from decentral_dp.reporting.progress import show_progress
+    from decentral_dp.reporting.terminal import show_progress
 
     return show_progress(callbacks, unit)
 

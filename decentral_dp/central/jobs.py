@@ -57,7 +57,7 @@ from decentral_dp.simulation.jobs.job import (
     unmeasured_reason,
 )
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 
 # Refusals before a record is read ------------------------------------------------------------------------------------
 

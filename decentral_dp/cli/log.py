@@ -14,7 +14,7 @@ from decentral_dp.callbacks import MLflow, TensorBoard
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import regular
-from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Progress
 from decentral_dp.simulation.folder.layout import TENSORBOARD
 from decentral_dp.simulation.result import plain

@@ -19,11 +19,10 @@ from rich.text import Text
 from decentral_dp.errors import InputError, printable, readable
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.formatting import sentence
-from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.reporting.notes import method_lines, predicts, score_notes
+from decentral_dp.reporting.report import compare_with_baselines, method_lines, score_notes
 from decentral_dp.reporting.terminal import console, print_items, terminal
 from decentral_dp.simulation.folder.layout import check_writable, new_folder, require_new
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
@@ -140,7 +139,7 @@ def print_run(run: Run) -> None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-        if predicts(result):
+        if result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from decentral_dp.reporting.render import render
+from decentral_dp.reporting.page import render
 from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.runs import GOOD

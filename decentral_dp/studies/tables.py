@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of

@@ -8,9 +8,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.reporting.progress import ProgressBar
-from decentral_dp.reporting.tables import TextTable
-from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
+from decentral_dp.reporting.report import TextTable
+from decentral_dp.reporting.terminal import GAP, ProgressBar, console, longest, split_columns
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct

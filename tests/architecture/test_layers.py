@@ -63,19 +63,18 @@ CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     )
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-# Read by pages, plots and bars besides the base: the two records that a run folder is read into, how far something is,
-# and one line per algorithm and problem.
+# Modules that pages, plots and bars import besides the base: the result and its statement, progress, labels of metrics,
+# and the tables of algorithms and problems.
 REPORTING = {
     "decentral_dp.simulation.events",
+    "decentral_dp.simulation.metrics",
     "decentral_dp.simulation.result",
-    "decentral_dp.simulation.statements.statement",
+    "decentral_dp.simulation.statement",
     "decentral_dp.algorithms",
     "decentral_dp.problems",
 }
 # Results that are shown: a run by its figures, a plan by its sentences. What runs and writes a folder draws nothing.
 VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}
-# A job is built with the names of what is measured.
-SAID = {"decentral_dp.reporting.measures"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
@@ -84,7 +83,7 @@ FORBIDDEN = {
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants.py": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
+    "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
     "__init__",
@@ -105,13 +104,14 @@ ONLY_IN = {
     "ray": ["engines/ray.py", "tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
-        "reporting/plots",
+        "reporting/plots.py",
+        "reporting/style.py",
         "reporting/comparison.py",
         "auditing",
         "studies",
     ],
     "cryptography": ["privacy/randomness.py"],
-    "jinja2": ["reporting/render.py"],
+    "jinja2": ["reporting/page.py"],
     "torch": ["problems", "models", "central/problems"],
 }
 
@@ -188,7 +188,7 @@ def test_imports_run_downwards(room: str) -> None:
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:
                 # Whoever runs something draws it; what runs and what writes a folder do not.
-                above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED or (room == "simulation" and other in SAID)
+                above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED
                 fine = to == room or (to == "reporting" and above)
                 fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))
             assert fine, f"{name} imports {other}"

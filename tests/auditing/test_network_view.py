@@ -23,7 +23,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.reporting.style import package_style
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out

@@ -27,7 +27,7 @@ from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
 from tests.support.published import scenario_file
@@ -574,7 +574,7 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.reporting import progress
+    from decentral_dp.reporting import terminal as progress
 
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies.terminal import draw_means
 
 HEADS = [("variant", ""), ("data", ""), ("epsilon", "target, δ = 1e-5"), ("rounds_to_test_accuracy_0.7", "")]

@@ -18,7 +18,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (o.key for o in ALGORITHMS[n].keys)]

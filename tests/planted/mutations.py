@@ -303,14 +303,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "pages that take names from files for markup",
-        "reporting/render.py",
+        "reporting/page.py",
         "        autoescape=True,\n",
         "        autoescape=False,\n",
         ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
     ),
     Mutation(
         "control characters of names on pages",
-        "reporting/render.py",
+        "reporting/page.py",
         "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
         "value",
         ("tests/files/test_printable.py",),
@@ -480,10 +480,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a custom component whose ε is printed as verified",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "        return self.is_noisy and bool(self.unverified)",
         "        return False",
-        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+        ("tests/simulation/test_job_statement_custom.py::test_objects_are_unverified",),
     ),
     Mutation(
         "a function of any installed package that a scenario may call",
@@ -1398,7 +1398,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a statement of privacy that is read without its neighbours",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "missing = [f.name for f in fields(cls) if f.name not in content]",
         'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import decentral_dp
-from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.reporting.style import package_style
 from decentral_dp.studies import figures
 
 POINTS_PER_INCH = 72.0

@@ -60,9 +60,8 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, INCOMPLETE, RESULT, is_complete, read_any_result, seal, text_of
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements.statement import without_bound
-from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
+from decentral_dp.simulation.statement import without_bound
+from decentral_dp.simulation.summary import problem_summary, statement_of, title_of, topology_summary
 
 ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
 

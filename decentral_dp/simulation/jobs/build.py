@@ -28,9 +28,9 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.reporting.measures import MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.setting import setting_of
+from decentral_dp.simulation.metrics import MEASURES
+from decentral_dp.simulation.summary import setting_of
 
 
 def noise_root(seed: int | None) -> Root:

@@ -28,7 +28,7 @@ from decentral_dp.simulation.plan import Plan, print_privacy_plan
 from decentral_dp.simulation.probing.pairs import made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
 from decentral_dp.simulation.probing.transcript import WatchedRun
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -16,7 +16,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.formatting import power_text
-from decentral_dp.reporting.folder import Curve
+from decentral_dp.reporting.report import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def picture_of(figure: Figure, ending: Format = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",), mode: int = 0o666) -> list[Path]:
-    """Write a figure in each of these formats, and return the paths.
+    """Write a figure in some formats, remove it in all others, and return the paths.
 
     Args:
         figure: to write.
@@ -101,17 +101,15 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
         formats: endings.
         mode: of the files, less the umask.
     """
-    files = {ending: path.with_name(f"{path.name}.{ending}") for ending in FORMATS if ending in formats}
-    for ending, file in files.items():
-        write_whole(file, picture_of(figure, ending), mode)
-    return list(files.values())
-
-
-def remove_figure(path: Path, but: Sequence[Format] = ()) -> None:
-    """Remove a figure in all formats but some; path: without an ending."""
+    paths = []
     for ending in FORMATS:
-        if ending not in but:
-            path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
+        file = path.with_name(f"{path.name}.{ending}")
+        if ending in formats:
+            write_whole(file, picture_of(figure, ending), mode)
+            paths.append(file)
+        else:
+            file.unlink(missing_ok=True)
+    return paths
 
 
 # Steps between ticks, at most. Making and placing its ticks is what takes the time of a figure.
@@ -187,13 +185,16 @@ def flat_axis(ax: Axes, values: Array) -> None:
         ax.set_ylim(middle - least / 2, middle + least / 2)
 
 
-def value_axis(ax: Axes, values: Array) -> None:
-    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear.
+def scale_axis(ax: Axes, scale: str, values: Array) -> None:
+    """Scale the y axis.
 
-    values: of any shape.
+    Args:
+        ax: the axes.
+        scale: "log", "flat" (linear), or "values": logarithmic if all values are positive and differ by a factor 30.
+        values: of any shape.
     """
     finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
+    if scale == "log" or (scale == "values" and finite.size and finite.max() > 30 * finite.min() > 0):
         log_axis(ax, "y", finite)
     else:
         flat_axis(ax, finite)

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 
 LOSSES = """
 import decentral_dp
@@ -27,12 +27,6 @@ import torch
 
 def loss(outputs, label):
     return torch.logsumexp(outputs, 0) - (outputs * (torch.arange(2) == label)).sum()
-"""
-NET = """
-from torch import nn
-
-def build(n_features, outputs):
-    return nn.Linear(n_features, outputs)
 """
 DEAL = "def deal(labels, agents):\n    return [k % agents for k in range(len(labels))]\n"
 GRAPH = "import networkx as nx\n\n\ndef ring(agents):\n    return nx.cycle_graph(agents)\n"
@@ -56,7 +50,7 @@ GOSSIP: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    texts = {"losses": LOSSES, "loss": LOSS, "net": NET, "deal": DEAL, "graph": GRAPH, "records": RECORDS}
+    texts = {"losses": LOSSES, "loss": LOSS, "deal": DEAL, "graph": GRAPH, "records": RECORDS}
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     return tmp_path
@@ -67,11 +61,6 @@ def test_a_custom_component_of_agents_is_unverified(scenario: Any, folder: Path,
     statement = statement_of(build_job(load(scenario(**GOSSIP[what]), folder=folder)))
     assert statement.rests_on_unverified
     assert any(note.startswith("Unverified") for note in statement.notes)
-
-
-def test_a_custom_model_of_a_coordinators_problem_is_unverified(folder: Path) -> None:
-    content = {**MINIMAX, "problem": MINIMAX["problem"] | {"model": "net:build"}}
-    assert statement_of(build_job(load(content, folder=folder))).rests_on_unverified
 
 
 def test_objects_are_unverified(scenario: Any) -> None:

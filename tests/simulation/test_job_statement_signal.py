@@ -58,22 +58,11 @@ def test_what_noise_swamps_is_said_before_and_after_a_run(scenario: Callable[...
     assert not decentral_dp.plan(scenario(privacy={"epsilon": 16.0})).privacy.cautions
 
 
-def test_choices_and_runs_without_noise_have_no_signal() -> None:
-    assert decentral_dp.plan("exponential_mechanism").privacy.signal == {}
-    assert decentral_dp.plan("ring_breast_cancer_no_privacy").privacy.signal == {}
-
-
 def test_numbers_at_the_ends_of_float64_have_no_ratio(scenario: Callable[..., dict[str, Any]]) -> None:
     far = {"epsilon": None, "y": {"scale": 1e200, "decay": 0.0}, "z": {"scale": 1.0, "decay": 0.0}}
     content = scenario(privacy=far)
     del content["privacy"]["epsilon"]
     assert set(decentral_dp.plan(content).privacy.signal) == {"z"}
-
-
-@pytest.mark.parametrize(("average", "is_single"), [(0.01, True), (0.5, False), (1, False)])
-def test_an_average_of_a_single_value_is_said(average: float, is_single: bool) -> None:
-    plan = decentral_dp.plan("ring_breast_cancer", set={"algorithm.rounds": 20, "run.average": average})
-    assert any("one released value" in note for note in plan.privacy.notes) == is_single
 
 
 @pytest.mark.parametrize(("delta", "is_large"), [(0.02, True), (0.002, True), (0.0001, False)])

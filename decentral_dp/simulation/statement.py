@@ -1,4 +1,4 @@
-"""The statement of privacy of a job: its guarantee, what it costs each agent, and what to know about both.
+"""The privacy statement of a job: its guarantee, the budget of each agent, and notes.
 
 `to_dict` returns the table "privacy" of `result.json`, and `from_dict` reads it.
 """
@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, overload
+from typing import Annotated, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 from pydantic import PlainValidator, TypeAdapter, ValidationError
@@ -19,11 +19,11 @@ from decentral_dp.data.dataset import IntArray
 from decentral_dp.formatting import delta_text, epsilon_text
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
-"""Who trusts whom, and what is solved."""
+"""Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
 
-# What notes on unverified code begin with.
+# First word of notes on unverified code.
 UNVERIFIED = "Unverified: "
-# What an agent hands to a coordinator that holds all records, in the words of `PrivacyStatement.seen`.
+# In `PrivacyStatement.seen`, of a coordinator that holds all records.
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
 
 
@@ -33,11 +33,11 @@ Number: TypeAlias = float | None
 
 @dataclass(frozen=True)
 class Cost:
-    """What one channel costs one agent.
+    """The privacy cost of one channel for one agent.
 
     Args:
-        epsilon: ε at the δ of the statement; None where it is not known, +inf where nothing is proven.
-        epsilon_pure: ε at δ = 0; +inf of Gaussian noise.
+        epsilon: ε at the δ of the statement; None if unknown, +inf if nothing is proven.
+        epsilon_pure: ε at δ = 0; +inf for Gaussian noise.
     """
 
     epsilon: Number = None
@@ -48,8 +48,10 @@ class Cost:
 class Horizon:
     """The budget for T → ∞, in exact arithmetic.
 
-    finite_data: ε at δ of the records there are; +inf where it diverges, None where nothing is known.
-    endless_stream: pure ε for Laplace, ε at δ for Gaussian noise, if new records never ended; None without a bound.
+    Args:
+        finite_data: ε at δ on these records; +inf if it diverges, None if unknown.
+        endless_stream: pure ε for Laplace, ε at δ for Gaussian noise, on an endless stream of records; None without a
+            bound.
     """
 
     finite_data: Number = None
@@ -58,14 +60,14 @@ class Horizon:
 
 @dataclass(frozen=True)
 class AgentBudget:
-    """What the run costs one agent.
+    """The privacy budget of one agent.
 
     Args:
         agent: its number, from 0.
-        epsilon: ε at the δ of the statement, over all channels; +inf where nothing is proven.
+        epsilon: ε at the δ of the statement, over all channels; +inf if nothing is proven.
         epsilon_pure: the same at δ = 0.
-        channels: channel → what its releases cost alone.
-        records: "train" and "validation" → ε at δ of one replaced record of that kind.
+        channels: channel → privacy cost of its releases only.
+        records: "train" and "validation" → ε at δ of one replaced record of that split.
     """
 
     agent: int
@@ -75,19 +77,19 @@ class AgentBudget:
     records: Mapping[str, Number] = field(default_factory=dict)
 
 
-# Of so many agents at most result.json has an entry each; of more those with equal budgets share one.
+# Up to this number result.json has an entry per agent; beyond it agents with equal budgets share one.
 MOST_ENTRIES = 1000
-# More than that no run has: a damaged file must not ask for all memory.
+# A damaged file must not ask for all memory.
 _MOST_AGENTS = 10**8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AgentBudgets(Sequence[AgentBudget]):
-    """What the run costs each agent: a sequence, which keeps a budget once for all agents that pay the same.
+    """The budgets of all agents: a sequence that keeps equal budgets once.
 
     Args:
         different: budgets, each of the first agent that has it, ascending.
-        budget_index: (m,) the place of each agent's among these.
+        budget_index: (m,) index of each agent's budget.
     """
 
     different: tuple[AgentBudget, ...]
@@ -114,16 +116,16 @@ class AgentBudgets(Sequence[AgentBudget]):
     __hash__ = None  # type: ignore[assignment]  # as of any sequence that is compared by its entries
 
     def per_agent(self, values: Sequence[float | None]) -> Array:
-        """(m,) the number of each agent, of one for each different budget; 0 where there is none."""
+        """Return the number (m,) of each agent, of one for each different budget; 0 for None."""
         return np.array([0.0 if v is None else v for v in values])[self.budget_index]
 
     def members(self) -> list[list[int]]:
-        """The agents that have each of the different budgets, ascending."""
+        """Return the agents of each of the different budgets, ascending."""
         ends = np.cumsum(np.bincount(self.budget_index, minlength=len(self.different)))
         return [agents.tolist() for agents in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
 
     def entries(self) -> list[dict[str, Any]]:
-        """What result.json has of them; "alike" are the first and the last of each run of agents that share one."""
+        """Return the entries of result.json; "alike" has first and last agent of each range that shares a budget."""
         if len(self) <= MOST_ENTRIES:
             return [_as_json(budget) for budget in self]
         starts = np.flatnonzero(np.diff(self.budget_index, prepend=-1))
@@ -137,14 +139,14 @@ class AgentBudgets(Sequence[AgentBudget]):
 
     @classmethod
     def from_entries(cls, entries: Any) -> AgentBudgets:
-        """Read what `entries` wrote.
+        """Parse the value of `entries`.
 
         Raises:
             ValueError: an entry is damaged, or an agent has no budget or several.
         """
         if isinstance(entries, AgentBudgets):
             return entries
-        budgets = _adapter_of_budgets().validate_python(entries)
+        budgets = _adapter(tuple[AgentBudget, ...]).validate_python(entries)
         runs = [np.array(entry.get("alike", [[k, k]]), dtype=np.int64) for k, entry in enumerate(entries)]
         every = np.concatenate([np.empty((0, 2), dtype=np.int64), *runs])
         order = np.argsort(every[:, 0], kind="stable")
@@ -155,11 +157,6 @@ class AgentBudgets(Sequence[AgentBudget]):
         return cls(budgets, np.repeat(owner[order], last - first + 1))
 
 
-@cache
-def _adapter_of_budgets() -> TypeAdapter[tuple[AgentBudget, ...]]:
-    return TypeAdapter(tuple[AgentBudget, ...])
-
-
 @dataclass(frozen=True)
 class PaperClaim:
     """A budget that a paper claims: for comparison, never a certificate.
@@ -168,8 +165,8 @@ class PaperClaim:
         epsilon_max: the claimed ε of the worst agent.
         epsilon_max_at_infinity: the same for T → ∞.
         agents: the claimed ε of each agent.
-        source: where the paper states it.
-        delta: the claimed δ; None where the claim is of pure ε.
+        source: theorem and paper.
+        delta: the claimed δ; None for pure ε.
     """
 
     epsilon_max: Number = None
@@ -181,23 +178,23 @@ class PaperClaim:
     @property
     def text(self) -> str:
         """The claim with its label, "ε = 2.00 at δ = 1e-5 by …; not certified."."""
-        # A claim without a δ of its own is of pure ε.
+        # A claim without δ is of pure ε.
         at = f" at δ = {delta_text(self.delta)}" if self.delta else ""
         return f"ε = {epsilon_text(self.epsilon_max)}{at} by {self.source}; not certified."
 
 
 @dataclass(frozen=True)
 class ReleasePrice:
-    """What every release of a channel may cost one record, fixed before the run.
+    """The privacy cost of every release of a channel for one record, fixed before the run.
 
     Args:
         channel: its name.
-        mechanism: law of the noise, "gaussian", "laplace" or "exponential".
-        releases: how many there are in all rounds.
+        mechanism: "gaussian", "laplace" or "exponential".
+        releases: number of releases in all rounds.
         width: coordinates of one release.
-        unit: of prices: "μ" of a Gaussian pair, or pure "ε".
-        price: kind of record → lowest and highest price of a release.
-        rate: kind of record → share of a Poisson sample, where it is one.
+        unit: "μ" of a Gaussian pair, or pure "ε".
+        price: split → lowest and highest cost of a release.
+        rate: split → rate of Poisson sampling, if any.
     """
 
     channel: str
@@ -211,9 +208,11 @@ class ReleasePrice:
 
 @dataclass(frozen=True)
 class Signal:
-    """At most so large is what records contribute to a channel, in units of its noise.
+    """The signal-to-noise ratio of a channel (upper bound).
 
-    one_release: of one agent and release. all_releases: of all of them, averaged over the agents.
+    Args:
+        one_release: of one agent and release.
+        all_releases: of all releases, averaged over the agents.
     """
 
     one_release: Number = None
@@ -247,30 +246,39 @@ class NoiseCorrelation:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
-    """The guarantee of a job and its price, in numbers and sentences that anyone may know.
+    """The guarantee of a job and its privacy cost, from public facts only.
 
     Args:
-        setting: who trusts whom.
+        setting: of the job.
         guarantee: "certified", "as_published" or "none".
-        mechanisms: names of those that are drawn from; none without noise. protocol: in words.
-        seen: the threat model of a trusted coordinator, sentence by sentence; empty where nobody is trusted.
+        mechanisms: noise mechanisms; none without noise.
+        protocol: in words.
+        seen: the threat model of a trusted coordinator, sentence by sentence; else empty.
         seen_briefly: the same in a line.
-        pools_records: whether agents hand their records to a coordinator or a server, not sums over them.
-        constants: of a coordinator's problem: "analytic", or None where none are known.
-        prices: of a coordinator's releases.
-        exchanges: releases per round. clip: norm and bounds, None where nothing is clipped.
-        delta, epsilon_max, epsilon_pure_max: of the worst agent. target, cap: as asked, or None.
-        agents: the budget of each. at_infinity: the limit for T → ∞, None where a plan has an end.
-        claimed: what a paper says. free_channels: channel → why it costs nothing.
-        noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
-        protected: what neighbouring data sets differ in, as "one record of one agent".
+        pools_records: whether a coordinator or a server holds the agents' records, instead of sums over them.
+        constants: "analytic" if a coordinator's problem has known constants, else None.
+        prices: privacy cost of a coordinator's releases.
+        exchanges: releases per round.
+        clip: norm and bounds; None if nothing is clipped.
+        delta: δ.
+        epsilon_max: ε of the worst agent at δ.
+        epsilon_pure_max: ε of the worst agent at δ = 0.
+        target: ε of the scenario, or None.
+        cap: cap on ε of the scenario, or None.
+        agents: the budget of each agent.
+        at_infinity: the budget for T → ∞; None if a plan has an end.
+        claimed: the budget that a paper claims, or None.
+        free_channels: channel → reason why it has no privacy cost.
+        noise: "off", "secret" or "reproducible".
+        numerical_slack: what float64 sampling adds to ε and δ; included in every ε.
+        protected: the difference of neighbouring data sets, as "one record of one agent".
         neighbours: "replace" or "zero_out".
-        colluders: how many agents may tell the observer all that they know; 0 is not written.
-        shared: the noise that neighbours share; where all of it is an agent's own None, and not written.
-        signal: channel → how large what records contribute can be beside the noise.
-        unverified: what was not checked, but taken from whoever wrote it, as it goes on after `UNVERIFIED`.
-        notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
-            swamps the steps.
+        colluders: number of colluding agents.
+        shared: pairwise correlated noise, or None.
+        signal: channel → signal-to-noise ratio.
+        unverified: unchecked assumptions on custom components.
+        notes: sentences on these numbers.
+        cautions: the notes on a large δ and a low signal.
     """
 
     setting: Setting
@@ -314,12 +322,12 @@ class PrivacyStatement:
 
     @property
     def rests_on_unverified(self) -> bool:
-        """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
+        """Whether ε relies on unchecked assumptions on custom components."""
         return self.is_noisy and bool(self.unverified)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """ε that a paper claims, of the worst agent."""
+        """The ε of the worst agent that a paper claims."""
         return None if self.claimed is None else self.claimed.epsilon_max
 
     @property
@@ -328,7 +336,7 @@ class PrivacyStatement:
 
     @property
     def is_simulation(self) -> bool:
-        """Whether the noise can be drawn again by whoever knows the seed."""
+        """Whether the recorded seed reproduces the noise."""
         return self.noise not in ("", "off", "secret")
 
     @property
@@ -340,8 +348,8 @@ class PrivacyStatement:
     def adversary(self) -> str:
         """The threat model: what the adversary observes.
 
-        With noise of each agent's own the guarantee holds whatever other agents reveal. Pairwise correlated noise needs
-        a bound on the number of colluding agents.
+        With independent noise of each agent the guarantee holds against any number of colluding agents. Pairwise
+        correlated noise needs a bound on their number.
         """
         if self.is_trusted or self.pools_records:
             return f"observes all that the trusted {'coordinator' if self.is_trusted else 'server'} publishes"
@@ -353,15 +361,15 @@ class PrivacyStatement:
 
     @property
     def certainty(self) -> str:
-        """How far ε is proved: "certified", or what it rests on."""
+        """The kind of guarantee: "certified", or its limits."""
         word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
         return f"{word}, with unverified components (see the notes)" if self.rests_on_unverified else word
 
     @property
     def summary(self) -> str:
-        """ε of the worst agent with all that it depends on: certainty, δ, adjacency, adversary, simulation.
+        """ε of the worst agent with its context: certainty, δ, adjacency, adversary, simulation.
 
-        Every place that prints the ε of a run prints this text.
+        Every output with the ε of a run prints this text.
 
         Example:
             >>> import decentral_dp
@@ -383,7 +391,7 @@ class PrivacyStatement:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """The summary, shared noise, a paper's claim, cautions and the threat model: head and sentence of each."""
+        """Head and sentence of the summary, correlated noise, a paper's claim, cautions and the threat model."""
         out = [("Privacy", self.summary)]
         if not self.is_noisy:
             return out
@@ -394,7 +402,7 @@ class PrivacyStatement:
 
     @property
     def network_text(self) -> str:
-        """The trusted party that agents answer, as the graph plays no part; "" if agents use the graph."""
+        """The trusted party that agents answer; "" if agents use the graph."""
         if self.pools_records:
             whom = "coordinator" if self.is_trusted else "server"
             return f"every agent hands its records to a trusted {whom}; the scenario's graph plays no part"
@@ -404,12 +412,12 @@ class PrivacyStatement:
 
     @property
     def mechanism(self) -> str:
-        """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
+        """The noise mechanisms, such as "exponential and gaussian"; "none" without noise."""
         return " and ".join(self.mechanisms) or "none"
 
     @property
     def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The notes in their order, those on unverified code as one: what they begin with, and how each goes on."""
+        """The notes in their order, with those on unverified code as one: head and items of each."""
         words = {f"{UNVERIFIED}{word}": word for word in self.unverified}
         under = tuple(words[note] for note in self.notes if note in words)
         if len(under) < 2:
@@ -418,12 +426,12 @@ class PrivacyStatement:
         return [(head, under if head == UNVERIFIED.rstrip() else ()) for head in heads]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table "privacy" of result.json, infinities as floats."""
+        """Return the table "privacy" of result.json, infinities as floats."""
         return {**_as_json(self), "mechanism": self.mechanism}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:
-        """Read the table "privacy" of result.json.
+        """Parse the table "privacy" of result.json.
 
         Raises:
             ValueError: a field is missing, or has a value of another kind.
@@ -432,20 +440,21 @@ class PrivacyStatement:
         if missing:
             raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
         try:
-            return _adapter().validate_python(content)
+            statement: PrivacyStatement = _adapter(cast(Hashable, cls)).validate_python(content)
+            return statement
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 @cache
-def _adapter() -> TypeAdapter[PrivacyStatement]:
-    return TypeAdapter(PrivacyStatement)
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _as_json(value: Any) -> Any:
-    """Records as tables, tuples as lists. pydantic would write infinities within sequences as None."""
-    # Most values are one of these, and of a hundred thousand agents there are millions.
+    """Return dataclasses as tables and tuples as lists; pydantic would write infinities in sequences as None."""
+    # Most values are of these types, and large runs have millions.
     kind: Any = type(value)
     if kind is float or kind is str or kind is int or value is None:
         return value
@@ -461,7 +470,7 @@ def _as_json(value: Any) -> Any:
 
 
 def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
-    """Return the statement of a run that released values which were not planned: ε is ∞ for every agent."""
+    """Return the statement of a run with unplanned releases: ε is ∞ for every agent."""
     budgets = statement.agents
     different = tuple(AgentBudget(b.agent, math.inf, math.inf) for b in budgets.different)
     note = "The run released values that were not planned. No ε holds for it."

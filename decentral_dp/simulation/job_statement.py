@@ -41,8 +41,7 @@ from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
-from decentral_dp.simulation.setting import Setting
-from decentral_dp.simulation.statements.statement import (
+from decentral_dp.simulation.statement import (
     UNVERIFIED,
     AgentBudget,
     AgentBudgets,
@@ -53,6 +52,7 @@ from decentral_dp.simulation.statements.statement import (
     PrivacyStatement,
     Signal,
 )
+from decentral_dp.simulation.summary import Setting
 
 # Times 1/N, up to which δ is taken without a note.
 _LARGE_DELTA = 0.1
@@ -270,7 +270,13 @@ CENTRAL_PROTOCOLS = {
 
 def gossip_statement(job: GossipJob) -> PrivacyStatement:
     """Return the privacy statement of a job without a trusted party."""
-    protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
+    protocols, shared = CENTRAL_PROTOCOLS if job.central else PROTOCOLS, None
+    if job.pairs is not None:
+        rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
+        most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
+        own, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
+        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / own.mean())
+        shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
     return statement(
         job,
         # How far steps lead beside noise that takes itself back no ratio of one release says.
@@ -284,21 +290,8 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=gossip_horizon(job),
         colluders=job.scenario.privacy.colluders,
-        shared=_noise_correlation(job),
+        shared=shared,
     )
-
-
-def _noise_correlation(job: GossipJob) -> NoiseCorrelation | None:
-    if job.pairs is None:
-        return None
-    pairs = job.pairs
-    most = np.max(
-        [pairs.degrees(t) for t in ((0,) if job.topology.over_time is None else range(job.rounds + 1))], axis=0
-    )
-    own, links = pairs.own_deviations(np.arange(job.n_agents)), pairs.links()
-    correlation = job.scenario.privacy.correlation
-    ratio = float(pairs.ratios(links).mean() / own.mean())
-    return NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:
