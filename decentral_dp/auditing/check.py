@@ -31,6 +31,18 @@ import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.auditing.component_runs import (
+    ROUNDS,
+    WatchedRun,
+    check_rows,
+    deal_trial,
+    made_up_shards,
+    on_records,
+    require_planned,
+    tried_pairs,
+    went_wrong,
+)
+from decentral_dp.auditing.mechanism_trials import complaint
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
 from decentral_dp.config.loading import load_scenario, shipped_names
@@ -45,10 +57,6 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
-from decentral_dp.simulation.probing.transcript import WatchedRun, on_records, went_wrong
 from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
 

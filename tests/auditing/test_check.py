@@ -17,9 +17,9 @@ from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.auditing.check import CheckResult
 from decentral_dp.auditing.check import try_component as check
+from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.cli.main import app
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.probing.pairs import searched_pairs
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(

@@ -82,10 +82,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
-        "simulation/probing/mechanism.py",
+        "auditing/mechanism_trials.py",
         "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
         "            _of_price(m, here, shift, risk)\n",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
         "a custom mechanism without noise that build accepts",
@@ -117,10 +117,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noises of one key that are taken for several",
-        "simulation/probing/mechanism.py",
+        "auditing/mechanism_trials.py",
         "if (before := draws.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     # Attributes, files and texts --------------------------------------------------------------------------------------
     Mutation(
@@ -171,10 +171,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "components that are tried on dense records only",
-        "simulation/probing/probe.py",
+        "auditing/component_runs.py",
         "    for pair in sparse_pairs(job.shards):\n        yield compare_pair(job, pair)\n",
         "",
-        ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
+        ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_some_records_only_is_refused",),
     ),
     Mutation(
         "a mean of features over the records that are not 0",

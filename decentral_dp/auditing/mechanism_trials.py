@@ -20,7 +20,7 @@ Failures by chance: a sound mechanism fails with probability below 10⁻³ in al
   fail together with probability 7·10⁻⁴ at most, over all that is tried. Nothing is assumed of the law.
 
 Power: half the price, half the noise, a price in the other norm, one noise for all coordinates, and a scale that is not
-read are found; see tests/simulation/probing/test_mechanism.py. An error of a few per cent is not.
+read are found; see tests/auditing/test_mechanism_trials.py. An error of a few per cent is not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The prober of `check` on neighbouring synthetic data: values that leave without noise may not differ."""
+"""Runs of a component on neighbouring data: noiseless values may not differ, nor a partition follow labels."""
 
 from __future__ import annotations
 
 import html
+import itertools
 import re
 import tomllib
 from collections.abc import Collection
@@ -17,21 +18,75 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.auditing.component_runs import (
+    ROUNDS,
+    WatchedRun,
+    check_rows,
+    deal_trial,
+    made_up_shards,
+    require_planned,
+    tried_pairs,
+)
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.data import Shards
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.plan import Plan, print_privacy_plan
-from decentral_dp.simulation.probing.pairs import made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
-from decentral_dp.simulation.probing.transcript import WatchedRun
 from decentral_dp.simulation.setting import statement_of
 from decentral_dp.user_code import run_file
 
-DOCS = Path(__file__).parents[3] / "docs"
+
+@pytest.fixture(scope="module")
+def shards() -> Shards:
+    found: Shards = build_job("ldp_dsbo").shards
+    return found
+
+
+def in_turn(labels: Any, agents: int, **rest: Any) -> Any:
+    return np.arange(len(labels)) % agents
+
+
+def sorted_by_label(labels: Any, agents: int, **rest: Any) -> Any:
+    owner = np.empty(len(labels), dtype=int)
+    owner[np.argsort(labels, kind="stable")] = np.arange(len(labels)) * agents // len(labels)
+    return owner
+
+
+DEALS = {
+    "places": (in_turn, False),
+    "sorted by label": (sorted_by_label, True),
+    "own label": (lambda labels, agents, **rest: labels.astype(int) % agents, True),
+}
+
+
+@pytest.mark.parametrize("deal", DEALS)
+def test_a_deal_that_reads_labels_is_told_from_one_that_does_not(shards: Shards, deal: str) -> None:
+    assert deal_trial(DEALS[deal][0], shards) == ("", DEALS[deal][1])
+
+
+calls = itertools.count()
+WRONG = {
+    "another deal each time": (
+        lambda labels, agents, **rest: (np.arange(len(labels)) + next(calls)) % agents,
+        "Asked twice",
+    ),
+    "a record too few": (lambda labels, agents, **rest: in_turn(labels[1:], agents), "lost or doubled"),
+    "no such agent": (lambda labels, agents, **rest: in_turn(labels, agents) + 1, "and there are agents 0 to"),
+    "shares": (lambda labels, agents, **rest: np.linspace(0.0, 1.0, len(labels)), "wanted one agent for each record"),
+}
+
+
+@pytest.mark.parametrize("planted", WRONG)
+def test_what_is_no_deal_is_found(shards: Shards, planted: str) -> None:
+    deal, told = WRONG[planted]
+    assert told in deal_trial(deal, shards)[0]
+
+
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decentral_dp.auditing.mechanism_trials import complaint
 from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
-from decentral_dp.simulation.probing.mechanism import complaint
 from decentral_dp.user_code import run_file
 
-PAGE = Path(__file__).parents[3] / "docs" / "add_a_mechanism.md"
+PAGE = Path(__file__).parents[2] / "docs" / "add_a_mechanism.md"
 
 
 @pytest.fixture(scope="module")
