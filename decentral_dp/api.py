@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
-    from decentral_dp.studies.page import Findings
+    from decentral_dp.studies.report import Findings
     from decentral_dp.studies.schema import Study
 
 # Component → the key of a scenario that names a registered one.

@@ -1,4 +1,4 @@
-"""A component is checked on neighbouring made-up data: honest ones pass, and each kind of cheat is caught."""
+"""A component is checked on neighbouring synthetic data: honest ones pass, and each kind of cheat is caught."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.auditing.check import CheckResult
+from decentral_dp.auditing.check import _NETWORKS, CheckResult, _networks, target_of
 from decentral_dp.auditing.check import try_component as check
 from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.cli.main import app
@@ -448,3 +449,34 @@ def test_what_is_nothing_to_check_is_refused(folder: Path, what: Any, told: str)
 def test_the_numbers_of_a_check_are_checked(name: str, number: Any) -> None:
     with pytest.raises(InputError, match=f"^{name}: got {number}, wanted a whole number of at least"):
         check("ldp_dsbo", **{name: number})
+
+
+GOSSIP = sorted(kind for kind, entry in ALGORITHMS.items() if entry.setting == "gossip")
+# Algorithms that must not be refused, by network.
+RUN = {"absent agents": {"push_sum", "dp_dsgd"}, "compressed messages": {"choco", "dp_dsgd"}}
+
+
+def test_every_network_is_tried() -> None:
+    assert RUN.keys() == _NETWORKS.keys()
+    assert set.union(*RUN.values()) <= set(GOSSIP)
+
+
+@pytest.mark.parametrize("kind", GOSSIP)
+def test_no_algorithm_fails(kind: str) -> None:
+    for row in _networks(target_of(kind)[0], pairs=4, seed=0, rounds=4):
+        assert row.verdict == "checked" or (row.verdict == "not tried" and kind not in RUN[row.name]), row
+
+
+def test_centred_features_pass() -> None:
+    """A mean of features: pairs of data sets in which all other records are 0 are among those tried."""
+    content = {
+        "seed": 1,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"},
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 8, "y": {"scale": 0.5}, "centring": True},
+        "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 0.1}, "share": {"x": 0.1, "y": 0.9}},
+    }
+    result = check(content, pairs=4, rounds=3)
+    assert result.passed
+    search = next(row for row in result.rows if row.name == "search")
+    assert search.ratio == pytest.approx(1.0, rel=1e-6)

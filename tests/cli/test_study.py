@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.studies.terminal import draw_means
+from decentral_dp.studies.report import draw_means
 
 HEADS = [("variant", ""), ("data", ""), ("epsilon", "target, δ = 1e-5"), ("rounds_to_test_accuracy_0.7", "")]
 ROWS = [

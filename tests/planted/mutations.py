@@ -60,7 +60,7 @@ _CONVOLUTIONS = "tests/models/test_networks.py"
 _MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
+_NETWORK_ROWS = "tests/auditing/test_check.py::test_no_algorithm_fails"
 _CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
@@ -182,7 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
-        ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
+        ("tests/auditing/test_check.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
@@ -1456,14 +1456,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
@@ -1478,8 +1478,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/auditing/test_bounds_of_guesses.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/auditing/test_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
@@ -1487,7 +1487,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/bounds.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",

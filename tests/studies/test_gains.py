@@ -15,7 +15,6 @@ import tomli_w
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
@@ -27,7 +26,7 @@ from decentral_dp.studies.comparisons import (
 )
 from decentral_dp.studies.figures import gain_figures
 from decentral_dp.studies.schema import Study, axes, cells, load_study
-from decentral_dp.studies.study import conduct
+from decentral_dp.studies.study import check_study, conduct
 
 Make = Callable[..., Study]
 PAIR = {"name": "tuned", "of": "a", "over": "b"}

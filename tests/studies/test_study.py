@@ -35,13 +35,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
-from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
 from decentral_dp.studies.measures import epsilon_words, names_of
-from decentral_dp.studies.page import Findings
+from decentral_dp.studies.report import Findings
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Study, axes, cells, label_all, load_study
-from decentral_dp.studies.study import conduct
+from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
 from decentral_dp.tasks.parallel import in_processes
 from tests.support.commands import Command
