@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.data import Shards
@@ -57,13 +56,6 @@ class Replacement(NamedTuple):
 
     agent: int
     split: Split
-
-
-class Record(NamedTuple):
-    """features: (d,). label: a class number, or a number."""
-
-    features: Array
-    label: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +156,12 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         if k % 4 > 1:
             # A normaliser that counts some records only shows where the others are 0 or equal.
             base = equal_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
-        here, there = (_with_record(shards, base, record, r) for r in _extremes(shards, base, record, k, rng))
+        here, there = (_with_record(shards, base, record, *r) for r in _extremes(shards, base, record, k, rng))
         yield ShardsPair(here, there, k, Replacement(agent, split), record)
 
 
-def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> tuple[Record, Record]:
+def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> list[tuple[Array, float]]:
+    """Return features (d,) and label of both records of a pair."""
     d = shards.features.shape[1]
     size = SIZES[k % len(SIZES)]
     drawn = rng.normal(size=d)
@@ -182,7 +175,7 @@ def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.
     # Its mirror image, a tie, zeros of both signs, or an ordinary record.
     others = (-features, features, np.where(features > 0.0, 0.0, -0.0), base.features[record])
     against = others[(k + k // len(SIZES)) % len(others)]
-    return Record(features, one), Record(against, other)
+    return [(features, one), (against, other)]
 
 
 def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -196,64 +189,41 @@ def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> t
     return far, -far
 
 
-def _with_record(shards: Shards, base: Shards, record: int, new: Record) -> Shards:
-    """With one record in place of another, drawn in to the bounds that loading sets on every record."""
-    features, labels = base.features.copy(), base.labels.copy()
-    features[record] = _scale_into_bounds(new.features, shards)
-    labels[record] = new.label
-    return replace(base, features=features, labels=labels)
-
-
-def _scale_into_bounds(features: Array, shards: Shards) -> Array:
-    largest = float(np.abs(features).max(initial=0.0))
-    factor = 1.0
+def _with_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
+    """Replace one record, scaled into the bounds that loading sets on every record."""
+    largest, factor = float(np.abs(features).max(initial=0.0)), 1.0
     if largest > 0.0:
         unit = features / largest
         for bound, norm in ((shards.l1, float(np.abs(unit).sum())), (shards.l2, float(np.sqrt(unit @ unit)))):
             if bound is not None and largest > bound / norm:
                 factor = min(factor, float(bound / norm / largest))
-    return features * factor if factor < 1.0 else features
+    new_features, labels = base.features.copy(), base.labels.copy()
+    new_features[record] = features * factor if factor < 1.0 else features
+    labels[record] = label
+    return replace(base, features=new_features, labels=labels)
 
 
-def deal_trial(deal: Callable[..., Any], shards: Shards) -> tuple[str, bool]:
-    """Ask a partition for synthetic labels, for the same again, and for others.
+def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool, bool]:
+    """Ask a custom partition for synthetic labels, for the same again, and for others.
 
     Args:
-        deal: of labels, classes, agents and seed.
-        shards: whose public sizes the labels have.
+        partition: function of labels, classes, agents and seed.
+        shards: their public sizes are the sizes of the labels.
 
     Returns:
-        What is wrong with it, or ""; and whether it reads labels.
+        Whether it repeats its answer, and whether it reads labels.
     """
     n = int(shards.train_counts.sum() + shards.validation_counts.sum())
-    try:
-        first, again, *others = (
-            _owners(deal, np.resize(made_up_shards(shards, key).labels, n), shards) for key in (0, 0, 1, 2)
+    first, again, *others = (
+        partition(
+            labels=np.resize(made_up_shards(shards, key).labels, n),
+            classes=len(shards.classes),
+            agents=shards.n_agents,
+            seed=0,
         )
-    except InputError as error:
-        return str(error), False
-    if not np.array_equal(first, again):
-        return (
-            "Asked twice for the same labels it deals otherwise. Draw from a generator that is made of its seed.",
-            False,
-        )
-    return "", not all(np.array_equal(first, other) for other in others)
-
-
-def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> NDArray[np.int64]:
-    """(n,) the agent of each record. Raises InputError where a record has none."""
-    owners = np.asarray(deal(labels=labels.copy(), classes=len(shards.classes), agents=shards.n_agents, seed=0))
-    if owners.shape != labels.shape or not np.issubdtype(owners.dtype, np.integer):
-        raise InputError(
-            f"It gives {owners.dtype} of shape {owners.shape} for {labels.size} made-up labels, wanted one agent for "
-            "each record: records would be lost or doubled. Mend it."
-        )
-    if owners.size and not (owners.min() >= 0 and owners.max() < shards.n_agents):
-        raise InputError(
-            f"It gives made-up records to agent {owners.min() if owners.min() < 0 else owners.max()}, and there are "
-            f"agents 0 to {shards.n_agents - 1}. Mend it."
-        )
-    return owners
+        for key in (0, 0, 1, 2)
+    )
+    return np.array_equal(first, again), not all(np.array_equal(first, other) for other in others)
 
 
 # What rounding may add to how far one record changes a value, relative to its sensitivity and to the value.

@@ -28,15 +28,13 @@ BLOCKS = dict(
 )
 STATED, FREE = '{"y": {"lower_grad_y": "y"}}', '{"y": {"lower_grad_y": "y"}, "u": {}}'
 SENT = "yield Gossip(y=s.y)"
-LIMITS = ["absent agents", "compressed messages", "noise off", "one agent", "complete graph"]
-NAMES = ["conformance", "row locality", "neighbours", "search", *LIMITS]
+NETWORKS = ["absent agents", "compressed messages"]
+NAMES = ["conformance", "row locality", "neighbours", "search", *NETWORKS]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    # All rounds are tried, however busy the machine is.
-    monkeypatch.setattr("decentral_dp.auditing.check._SECONDS", 1e6)
     for name, text in BLOCKS.items():
         if name.endswith((".py", ".toml")):
             (tmp_path / name).write_text(text, encoding="utf-8")
@@ -66,7 +64,7 @@ def test_the_pages_examples_pass(folder: Path, what: str) -> None:
     found = check(what, pairs=24)
     assert found.passed
     # Agents of `averaged.py` answer a server.
-    untried = ["row locality", *(LIMITS[:2] if what.startswith("averaged") else [])]
+    untried = ["row locality", *(NETWORKS if what.startswith("averaged") else [])]
     assert verdicts(found) == dict.fromkeys(NAMES, "checked") | dict.fromkeys(untried, "not tried")
     assert found.rounds == found.of_rounds > 2
     search = found.rows[NAMES.index("search")]
@@ -86,7 +84,7 @@ def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
     assert 0.99 < ratio <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda", "ridge_hyperparameter", "auc_maximisation"])
+@pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda"])
 def test_registered_kinds_pass(kind: str) -> None:
     found = check(kind, pairs=12, rounds=2)
     assert found.passed, found.to_dict()
@@ -404,7 +402,7 @@ def test_a_check_that_passed_verifies_nothing(folder: Path) -> None:
 def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
     done = invoke("heavy_ball:HeavyBall", "--pairs", "2")
     assert done.exit_code == 0
-    assert "checked (" in done.output
+    assert "checked: first" in done.output
     assert "proves nothing" in done.output
     (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
     done = invoke("unclipped:Problem", "--pairs", "6")
@@ -420,7 +418,6 @@ class Logistic:
     def sample(self, generator, query, grid, scale):
         return query
 """
-REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: float\n\n")
 
 
 @pytest.mark.parametrize(
@@ -431,24 +428,16 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
         ("heavy_ball:No", "defines no No"),
         ("heavy_ball.py", 'expected "module:Name"'),
         ("missing.toml", "is no file"),
-        ("laplace", "by checking a scenario that uses it"),
-        ("stair:Logistic", "by checking a scenario that uses it"),
-        (np.zeros((2, 2)), "by checking a scenario that uses it"),
-        ("required:Problem", "has no default for strength"),
+        ("laplace", "a scenario that uses it"),
+        ("stair:Logistic", "a scenario that uses it"),
+        (np.zeros((2, 2)), "a scenario that uses it"),
     ],
     ids=str,
 )
 def test_what_is_nothing_to_check_is_refused(folder: Path, what: Any, told: str) -> None:
     (folder / "stair.py").write_text(MECHANISM, encoding="utf-8")
-    (folder / "required.py").write_text(REQUIRED, encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(told)):
         check(what)
-
-
-@pytest.mark.parametrize(("name", "number"), [("pairs", 0), ("rounds", 0), ("rounds", 1.5), ("seed", -1)])
-def test_the_numbers_of_a_check_are_checked(name: str, number: Any) -> None:
-    with pytest.raises(InputError, match=f"^{name}: got {number}, wanted a whole number of at least"):
-        check("ldp_dsbo", **{name: number})
 
 
 GOSSIP = sorted(kind for kind, entry in ALGORITHMS.items() if entry.setting == "gossip")

@@ -22,9 +22,9 @@ from decentral_dp.auditing.component_runs import (
     ROUNDS,
     WatchedRun,
     check_rows,
-    deal_trial,
     made_up_shards,
     require_planned,
+    trial_partition,
     tried_pairs,
 )
 from decentral_dp.central.problems.composite import Composite
@@ -64,26 +64,14 @@ DEALS = {
 
 
 @pytest.mark.parametrize("deal", DEALS)
-def test_a_deal_that_reads_labels_is_told_from_one_that_does_not(shards: Shards, deal: str) -> None:
-    assert deal_trial(DEALS[deal][0], shards) == ("", DEALS[deal][1])
+def test_a_partition_that_reads_labels_is_detected(shards: Shards, deal: str) -> None:
+    assert trial_partition(DEALS[deal][0], shards) == (True, DEALS[deal][1])
 
 
-calls = itertools.count()
-WRONG = {
-    "another deal each time": (
-        lambda labels, agents, **rest: (np.arange(len(labels)) + next(calls)) % agents,
-        "Asked twice",
-    ),
-    "a record too few": (lambda labels, agents, **rest: in_turn(labels[1:], agents), "lost or doubled"),
-    "no such agent": (lambda labels, agents, **rest: in_turn(labels, agents) + 1, "and there are agents 0 to"),
-    "shares": (lambda labels, agents, **rest: np.linspace(0.0, 1.0, len(labels)), "wanted one agent for each record"),
-}
-
-
-@pytest.mark.parametrize("planted", WRONG)
-def test_what_is_no_deal_is_found(shards: Shards, planted: str) -> None:
-    deal, told = WRONG[planted]
-    assert told in deal_trial(deal, shards)[0]
+def test_a_partition_that_does_not_repeat_is_detected(shards: Shards) -> None:
+    calls = itertools.count()
+    repeats, _ = trial_partition(lambda labels, agents, **_: (np.arange(len(labels)) + next(calls)) % agents, shards)
+    assert not repeats
 
 
 DOCS = Path(__file__).parents[2] / "docs"

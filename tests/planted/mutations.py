@@ -76,8 +76,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a check that stops after two rounds",
         "auditing/check.py",
-        "_fitting(target, pairs) if rounds is None else rounds",
-        "ROUNDS",
+        "rounds or MOST_ROUNDS)",
+        "ROUNDS)",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
     ),
     Mutation(
