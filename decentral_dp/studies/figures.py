@@ -184,10 +184,7 @@ def _legend_entries(plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, join
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
     entries = []
     if len(values) > 1:
-        entries = [
-            (_line_text(value, select(cells, line.where), plot), line.colour, line.marker, "-")
-            for value, line in values.items()
-        ]
+        entries = [(value, line.colour, line.marker, "-") for value, line in values.items()]
     if len(measures) > 1:
         heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})" if len(values) > 1 else "measured"
         for measure, line in measures.items():
@@ -200,16 +197,6 @@ def _legend_entries(plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, join
             looks["fillstyle"] = "none"
         handles.append(Line2D([], [], label=label, color=colour, marker=marker, **looks))
     return handles, heading if handles else ""
-
-
-def _line_text(value: str, cells: pd.DataFrame, plot: Plot) -> str:
-    """The name of a line; over rounds, where its points cannot say it, with how many of its cells ended ok."""
-    ok = int(cells["status"].isin(GOOD).sum())
-    text = f"{value} ({ok} of {len(cells)} ended ok)" if plot.x == "round" and ok < len(cells) else value
-    # The parts of an algorithm that its name does not state; centring may depend on ε, so that a line has two.
-    parts = [method for method in dict.fromkeys(cells["method"]) if " + " in method]
-    named = 0 < len(parts) <= 2 and plot.lines in (VARIANT, "algorithm.kind")
-    return f"{text}: {' or '.join(parts)}" if named else text
 
 
 def _means_text(points: pd.DataFrame, over_rounds: bool) -> str:

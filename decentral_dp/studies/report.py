@@ -151,10 +151,10 @@ def print_findings(findings: Findings) -> None:
         out.print()
         out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
         kinds = failures(failed)
-        for kind in kinds[:_MOST_REASONS]:
-            out.print(f"  {kind.cells} × {kind.sentence}{'' if kind.is_uniform else ' (for example)'}")
+        for number, reason in kinds[:_MOST_REASONS]:
+            out.print(f"  {number} × {reason}")
         if len(kinds) > _MOST_REASONS:
-            out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
+            out.print(f"  … and {len(kinds) - _MOST_REASONS} other reasons in cells.parquet")
     whole = study_table(findings.measurements)
     if len(whole.rows) > _MOST_ROWS:
         out.print()

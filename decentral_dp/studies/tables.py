@@ -292,29 +292,16 @@ def success_text(cells: pd.DataFrame) -> str:
     return f"{counted} ({_list_statuses(lost)})" if lost else counted
 
 
-class Failures(NamedTuple):
-    """Cells that failed for one reason.
+def failures(cells: pd.DataFrame) -> list[tuple[int, str]]:
+    """List the reasons of failed cells, each with its number of cells, the most common first.
 
-    Args:
-        cells: how many.
-        sentence: of the first of them.
-        is_uniform: whether the others say the same, number by number.
+    Reasons that differ only in their numbers count as one. The first of them represents the others.
     """
-
-    cells: int
-    sentence: str
-    is_uniform: bool
-
-
-def failures(cells: pd.DataFrame) -> list[Failures]:
-    """List the reasons for which cells failed, the most common first."""
     lost = cells[~cells["status"].isin(GOOD)]
-    # Sentences that differ in their numbers only are one kind; the first stands for it.
     kinds: dict[str, list[str]] = {}
     for status, reason in zip(lost["status"], lost["reason"], strict=True):
         kinds.setdefault(re.sub(r"\d+", "0", f"{status}: {reason}"), []).append(f"{status}: {reason}")
-    groups = [Failures(len(same), same[0], len(set(same)) == 1) for same in kinds.values()]
-    return sorted(groups, key=lambda kind: kind.cells, reverse=True)
+    return sorted(((len(same), same[0]) for same in kinds.values()), key=lambda kind: -kind[0])
 
 
 def _count_failures(cells: pd.DataFrame) -> Counter[str]:

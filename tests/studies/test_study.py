@@ -137,7 +137,7 @@ CLAIM = {"statement": "s", "left": SIDE, "is": "less", "right": 1.0}
 BAD: list[tuple[str, dict[str, Any]]] = [
     ('algorithm.ruonds: .*"rounds"', {"grid": {"algorithm": {"ruonds": [1]}}}),
     ('epsilon: .*"privacy.epsilon"', {"grid": {"epsilon": [1, 4]}}),
-    ("unset.privacy.epsylon", {"unset": ["privacy.epsylon"]}),
+    ("privacy.epsylon", {"unset": ["privacy.epsylon"]}),
     ("grid.algorithm.rounds: got 3", {"grid": {"algorithm.rounds": 3}}),
     ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),
     ("replace topology.seed", {"grid": {"topology": RINGS}, "variants": [{"name": "a", "set": {"topology.seed": 1}}]}),
@@ -669,7 +669,14 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
     planned = [t for t in (task_of(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
-    done = list(in_processes(partial(cell_files.compute_and_keep, tmp_path), planned, cell_files.lost_cell, 1))
+    done = list(
+        in_processes(
+            partial(cell_files.compute_and_keep, tmp_path),
+            planned,
+            partial(cell_files._record, "failed"),
+            1,
+        )
+    )
     assert [r["status"] for _, r in done] == ["ok", "failed", "ok"]
     assert "was killed by signal 9" in done[1][1]["reason"]
     assert len(list(tmp_path.glob("*.json"))) == 2
