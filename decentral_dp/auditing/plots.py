@@ -104,7 +104,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     largest = _largest(view.certified, view.distance)
     ax.plot(*largest, color=BLUE, marker="o", label=f"{_observer_words(view)}: largest certified")
     thin = "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
-    ax.plot(*_largest(view.reference, view.distance), **THIN, label=thin if view.has_exact_epsilon else None)
+    ax.plot(*_largest(view.reference, view.distance), **THIN, label=thin)
     total = float(view.certified_total.max())
     every = f"all messages: {epsilon_text(total)} at δ = {view.delta:g}, certified"
     ax.axhline(total, color=GREY, linestyle="--", linewidth=1.4, label=every)
