@@ -28,11 +28,11 @@ from decentral_dp.auditing.component_runs import (
     ROUNDS,
     WatchedRun,
     check_rows,
-    made_up_shards,
-    require_planned,
+    compare_pairs,
+    compare_to_plan,
+    describe_error,
+    synthetic_shards,
     trial_partition,
-    tried_pairs,
-    went_wrong,
 )
 from decentral_dp.auditing.mechanism_trials import complaint
 from decentral_dp.config import outside as outside
@@ -105,11 +105,11 @@ def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | No
         job = _job_of_rounds(target, rounds)
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         transcript = WatchedRun(job)
-        recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
+        recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _tried("conformance", what, _fault(error, "build")), None, True
     chance = _refusal(transcript.repeat)
-    why = chance or _refusal(lambda: require_planned(transcript, recorded))
+    why = chance or compare_to_plan(transcript, recorded)
     return _tried("conformance", f"{what}, twice", why), transcript, not chance
 
 
@@ -132,7 +132,7 @@ def _untried(name: str, what: str, why: str) -> CheckRow:
 
 def _fault(error: BaseException, verb: str) -> str:
     """What is wrong with a component, as its row says it. verb: what it does not do, where no sentence is at hand."""
-    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {went_wrong(error)}. Mend it."
+    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}. Mend it."
 
 
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
@@ -162,9 +162,9 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
     free, far = "", None
     tried, searched, worst, bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
-    for shown in tried_pairs(transcript, pairs, seed):
+    for shown in compare_pairs(transcript, pairs, seed):
         tried += 1
-        free = free or shown.refusal_text
+        free = free or shown.leak
         change = shown.worst_change
         if shown.pair.record >= 0:
             searched += 1
@@ -182,7 +182,7 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
         why = f"The guarantee is {guarantee!r}, which bounds nothing that one record moves."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     elif far is not None:
-        search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].excess(far[1]))
+        search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].describe(far[1]))
     elif not bounded:
         why = "Nothing that is noised and reads records states how far one record moves it."
         search = replace(search, verdict="not tried", ratio=None, why=why)
@@ -204,10 +204,10 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
         certified = job.scenario.privacy.guarantee == "certified"
         try:
             transcript = WatchedRun(job)
-            transcript.record(made_up_shards(job.shards, 0))
-            for shown in tried_pairs(transcript, pairs // 4, seed):
+            transcript.record(synthetic_shards(job.shards, 0))
+            for shown in compare_pairs(transcript, pairs // 4, seed):
                 tried += 1
-                why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
+                why = why or (shown.problem if certified else shown.leak)
         except USER_ERRORS as error:
             why = _fault(error, "run")
         rows.append(_tried(name, what, why, tried))

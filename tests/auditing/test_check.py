@@ -16,7 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.auditing.check import _NETWORKS, CheckResult, _networks, target_of
+from decentral_dp.auditing.check import CheckResult, _networks, target_of
 from decentral_dp.auditing.check import try_component as check
 from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.cli.main import app
@@ -84,33 +84,11 @@ def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
     assert 0.99 < ratio <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda"])
-def test_registered_kinds_pass(kind: str) -> None:
-    found = check(kind, pairs=12, rounds=2)
-    assert found.passed, found.to_dict()
-    assert {verdicts(found)[name] for name in NAMES[:4] if name != "row locality"} == {"checked"}
-    assert found.rounds == 2
-
-
 def test_objects_pass(folder: Path) -> None:
     step = StepSize(0.5)
     assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
     assert check(Pull(), pairs=6).passed
     assert check(Pull, pairs=6).passed
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [(STATED, FREE), (SENT, "yield Gossip(y=s.y, u=s.y.value if t else 0.0 * s.last)")],
-        [("State(x, y, y)", "State(x, y + dataset._records['train'][0][0].mean(), y)")],
-    ],
-    ids=["an opened value", "a start from records"],
-)
-def test_what_is_sent_without_noise_is_caught(folder: Path, changes: list[tuple[str, str]]) -> None:
-    found = check(changed(folder, "opened.py", *changes), pairs=4)
-    assert not found.passed
-    assert verdicts(found)["neighbours"] == "failed"
 
 
 def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
@@ -288,20 +266,6 @@ def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, t
     assert told in why(found, "mechanism")
 
 
-def test_a_sensitivity_made_by_hand_is_caught(folder: Path) -> None:
-    scaled = "(lambda b: replace(b, private=3.0 * b.private))(moved - self.y(t) * gradient)"
-    name = changed(
-        folder,
-        "scaled.py",
-        ("import dataclass", "import dataclass, replace"),
-        ("moved - self.y(t) * gradient, own.y)", f"{scaled}, own.y)"),
-    )
-    found = check(name, pairs=24)
-    search = found.rows[NAMES.index("search")]
-    assert search.verdict == "failed"
-    assert search.ratio == pytest.approx(3.0, rel=1e-3)
-
-
 @dataclass(frozen=True)
 class Pull:
     """½ (aᵀy − b)² with a pull toward x."""
@@ -364,7 +328,7 @@ def test_a_problem_that_does_not_clip_is_found_by_the_search(folder: Path) -> No
     assert search.verdict == "failed"
     assert search.ratio is not None
     assert search.ratio > 100.0
-    assert "is stated" in search.why
+    assert "and states" in search.why
     # The same with its clip is fine.
     (folder / "clipped.py").write_text(UNCLIPPED.replace("Clip(clip.norm)", "clip"), encoding="utf-8")
     assert check("clipped:Problem", pairs=16).passed
@@ -443,11 +407,6 @@ def test_what_is_nothing_to_check_is_refused(folder: Path, what: Any, told: str)
 GOSSIP = sorted(kind for kind, entry in ALGORITHMS.items() if entry.setting == "gossip")
 # Algorithms that must not be refused, by network.
 RUN = {"absent agents": {"push_sum", "dp_dsgd"}, "compressed messages": {"choco", "dp_dsgd"}}
-
-
-def test_every_network_is_tried() -> None:
-    assert RUN.keys() == _NETWORKS.keys()
-    assert set.union(*RUN.values()) <= set(GOSSIP)
 
 
 @pytest.mark.parametrize("kind", GOSSIP)

@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.communication import count_sent
-from decentral_dp.studies import runs
-from decentral_dp.studies.measures import NETWORK, first_reaching, named_measures
-from decentral_dp.studies.schema import load_study
 
 FEW: dict[str, Any] = {"algorithm.rounds": 4, "run.evaluate_every": 2}
 NAMED = ["test_auc", "test_brier_min", "rounds_to_test_f1_0.01", "upper_loss"]
@@ -76,30 +71,6 @@ def test_measures_are_those_of_the_view(kind: str, tmp_path: Path) -> None:
     assert "network_epsilon_distance_3" not in star
 
 
-def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(job: Any) -> Any:
-        raise AssertionError("nobody asked for pairs")
-
-    monkeypatch.setattr(runs, "annex", refuse)
-    found = decentral_dp.study(_network_study(measure=["epsilon_max"]), workers=1)
-    assert found.failed.empty
-    side = {"measure": "network_epsilon_max"}
-    for keys in (
-        {"measure": ["network_epsilon_distance_7"]},
-        {"plots": [{"name": "a", "x": "agents", "y": "network_epsilon_mean"}]},
-        {"plots": [{"name": "a", "x": "network_epsilon_mean", "y": "epsilon_max"}]},
-        {"claims": [{"statement": "a", "left": side, "is": "less", "right": 3.0}]},
-    ):
-        names = named_measures(load_study(_network_study(**({"measure": ["epsilon_max"]} | keys))))
-        assert any(name.startswith(NETWORK) for name in names), keys
-
-
-def test_cells_with_pairs_have_files_of_their_own() -> None:
-    scenario = load("network_view", ["algorithm.rounds=5"])
-    with_pairs, without = (runs.key_of(scenario, "last", network, b"salt") for network in (True, False))
-    assert with_pairs != without
-
-
 def test_what_cannot_be_priced_is_refused_with_its_reason() -> None:
     found = decentral_dp.study(_network_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), workers=1)
     assert found.cells["status"].tolist() == ["refused"]
@@ -127,33 +98,6 @@ def test_bits_of_a_ring_are_two_messages_a_round(kind: str) -> None:
         ("bits", 2 * WIDTH * 64.0 * ROUNDS),
         ("messages", 2.0 * ROUNDS),
     }
-
-
-@pytest.mark.parametrize("over_time", ["matching", "resample"])
-def test_bits_of_a_network_that_changes_end_at_what_a_run_says(over_time: Any) -> None:
-    changed = SET | {"topology": {"kind": "random_regular", "degree": 3, "agents": 6, "over_time": over_time}}
-    job = decentral_dp.build("classification", set=changed)
-    sent, known = count_sent(job.simulation(), [0, 1, ROUNDS]), job.plan().communication
-    assert known is not None
-    assert sent["bits"][-1] * 6 == pytest.approx(known.bits, rel=1e-12)
-    assert sent["messages"][-1] * 6 == pytest.approx(known.messages, rel=1e-12)
-    assert sent["bits"][0] == 0.0
-    assert 0.0 < sent["bits"][1] < known.bits / 6
-
-
-def test_a_trusted_coordinator_sends_nothing_that_is_counted() -> None:
-    assert count_sent(decentral_dp.build("dp_bilevel").simulation(), [1]) == {}
-
-
-def test_when_a_level_is_reached() -> None:
-    curves = {
-        "test_accuracy": [[0, 2, 4], [0.5, 0.7, 0.9]],
-        "test_loss": [[0, 2, 4], [2.0, 1.0, math.nan]],
-    }
-    assert first_reaching("rounds_to_test_accuracy_0.7", curves) == 2.0
-    assert first_reaching("rounds_to_test_loss_1.5", curves) == 2.0
-    assert math.isnan(first_reaching("rounds_to_test_loss_0.5", curves))
-    assert math.isnan(first_reaching("rounds_to_test_auc_0.5", curves))
 
 
 def test_levels_are_those_of_the_runs_own_curve(tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ import pandas as pd
 import pytest
 import scipy.stats
 import tomli_w
-from hypothesis import given
-from hypothesis import strategies as st
 
 import decentral_dp.studies
 from decentral_dp import run
@@ -39,12 +37,11 @@ from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interva
 from decentral_dp.studies.measures import epsilon_words, names_of
 from decentral_dp.studies.report import Findings
 from decentral_dp.studies.runs import Task, task_of
-from decentral_dp.studies.schema import Study, axes, cells, label_all, load_study
+from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
 from decentral_dp.tasks.parallel import in_processes
 from tests.support.commands import Command
-from tests.support.published import scenario_file
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -111,24 +108,6 @@ def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make:
     assert second.content["algorithm"]["rounds"] == 2
 
 
-@pytest.mark.parametrize(
-    ("values", "labels"),
-    [
-        ([1, 2.5], (1, 2.5)),
-        (["iid", {"kind": "dirichlet", "alpha": 0.1}], ("iid", "dirichlet")),
-        (
-            [{"kind": "random_regular", "agents": 9, "degree": d} for d in (2, 4)],
-            ("random_regular degree 2", "random_regular degree 4"),
-        ),
-        ([{"kind": "ring", "agents": 9}, {"file": "abilene"}], ("ring", "abilene")),
-        ([{"scale": 0.5}, {"scale": 1.0}], ("scale 0.5", "scale 1")),
-        ([True, False], ("true", "false")),
-    ],
-)
-def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tuple[Any, ...]) -> None:
-    assert label_all(values) == labels
-
-
 SIDE = {"measure": "ok"}
 PLOT = {"name": "p", "x": "topology", "y": "ok"}
 OVER_ROUNDS = {"name": "p", "y": "upper_loss"}
@@ -180,24 +159,6 @@ def test_a_bad_study_is_refused_before_anything_is_run(
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
-def test_the_interval_is_students(values: list[float]) -> None:
-    mean, low, high = interval(values)
-    assert mean == pytest.approx(np.mean(values), abs=1e-6)
-    spread = scipy.stats.sem(values)
-    if spread > 1e-6:
-        known = scipy.stats.t.interval(0.95, len(values) - 1, mean, spread)
-        assert (low, high) == pytest.approx(known, rel=1e-6, abs=1e-6)
-
-
-def test_the_interval_of_few_or_infinite_values() -> None:
-    assert interval([2.0])[0] == 2.0
-    assert math.isnan(interval([2.0])[1])
-    assert interval([2.0, math.inf])[0] == math.inf
-    assert math.isnan(interval([-math.inf, math.inf])[0])
-    assert math.isnan(interval([])[0])
 
 
 @pytest.fixture(scope="module")
@@ -307,24 +268,6 @@ def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
     assert found.loc[("upper_loss", True), ["n", "cells", "failed", "mean"]].tolist() == [2, 3, 1, 1.0]
     assert found.loc[("upper_loss", False), "mean"] == 1.0
     assert found.loc[("epsilon_max", True), "n"] == 3
-
-
-def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
-    assert sorted(p.name for p in (mixed.folder / "plots").iterdir()) == [
-        "by_gap.png",
-        "by_weights.png",
-        "over_rounds.png",
-    ]
-    assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
-    assert not list(mixed.folder.rglob("*.part"))
-
-
-@pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_published"])
-def test_what_is_measured_has_a_name_that_is_known(name: str) -> None:
-    done = run(load(scenario_file(name), ["algorithm.rounds=1", "run.average=2"]))
-    measured = {str(n) for n in done.metrics["name"]}
-    assert measured <= set(names_of("run", over_rounds=True))
-    assert ("weight_clean_min" in measured) == (name == "hyper_cleaning")
 
 
 @pytest.mark.parametrize("kind", ["run", "plan"])
@@ -570,14 +513,6 @@ FIRST = {"topology": "ring", "privacy.epsilon": 1.0}
 )
 def test_equal_and_infinite_sides(make: Make, left: float, claim: dict[str, Any], outcome: str) -> None:
     assert judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim).outcome == outcome
-
-
-def test_what_was_not_measured_was_not_tested(make: Make) -> None:
-    where = {"topology": ["complete"], "privacy.epsilon": 2.0}
-    assert judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0).outcome == "not measured"
-    # Infinities of both signs have no mean.
-    undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
-    assert (undefined.outcome, undefined.missing) == ("not measured", 1)
 
 
 # --- keeping, resuming, processes -------------------------------------------------------------------------------------
@@ -840,13 +775,6 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
-def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path: Path) -> None:
-    conduct(make(unset=["privacy"], set={"privacy": {"guarantee": "none"}}), tmp_path / "out", jobs=1)
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "No guarantee: 1 cell." in page
-    assert "simulations" not in page
-
-
 def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
     """Noise that neighbours share, a trusted server and another unit are certified at the same ε, of something else."""
     changes: dict[str, dict[str, Any]] = {
@@ -899,22 +827,6 @@ def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_pat
     )
     assert [p.name for p in (tmp_path / "out" / "plots").iterdir()] == ["other.png"]
     assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
-
-
-@pytest.mark.parametrize(
-    ("counts", "outcome"),
-    [
-        ((1, 1, 0, 0), "holds"),
-        ((1, 0, 1, 0), "does not hold"),
-        ((1, 0, 0, 0), "undecided"),
-        ((0, 0, 0, 0), "not measured"),
-        ((3, 2, 1, 0), "does not hold"),
-        ((3, 2, 0, 0), "undecided"),
-        ((3, 0, 1, 2), "does not hold"),
-    ],
-)
-def test_one_verdict_of_many_pairs(counts: tuple[int, int, int, int], outcome: str) -> None:
-    assert ClaimVerdict("s", *counts, "").outcome == outcome
 
 
 def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
