@@ -31,8 +31,8 @@ DASHES = ("-", "--", ":", "-.")
 _MOST_COLUMNS = 3
 # Values of a numeric axis that are few enough to be marked each.
 _MOST_TICKS = 8
-# Letters in an inch of a figure: of a legend, and of names below a categorical axis.
-_LEGEND_LETTERS, _TICK_LETTERS = 15, 10.5
+# Letters in a line of a legend, and in an inch of names below a categorical axis.
+_LEGEND_LETTERS, _TICK_LETTERS = 26, 10.5
 
 
 class Line(NamedTuple):
@@ -354,34 +354,25 @@ def _finish(
     handles: Sequence[Any],
     heading: str,
 ) -> None:
-    """Write the labels of both axes, the title above, and below the legend and the notes."""
-    size = style.letter_size("font")
+    """Add the labels of both axes, the title above, the legend on the right and the notes below."""
     width, height = figure.get_size_inches()
-    side = figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
-    if title:
-        look = {"fontweight": "bold", "fontsize": style.letter_size("axes.title")}
-        figure.suptitle(title, x=0.01, ha="left", wrap=True, **look)
+    size = style.letter_size("font")
+    figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
     shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
-    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
-    foot = below = 0.15 * (words.count("\n") + 1) + 0.08 if words else 0.0
-    note = figure.text(0.01, 0.0, words, va="top", fontsize=min(8.0, size), color=style.GREY)
-    legend = None
     if handles:
         for handle in handles:
-            handle.set_label(textwrap.fill(str(handle.get_label()), int(width * _LEGEND_LETTERS) - 6))
-        longest = max(len(line) for handle in handles for line in str(handle.get_label()).splitlines())
-        columns = max(1, min(len(handles), int(width * _LEGEND_LETTERS / (longest + 6))))
-        look = {"ncols": columns, "fontsize": 0.88 * size, "title_fontsize": 0.88 * size, "borderaxespad": 0.1}
-        legend = figure.legend(handles=handles, title=heading or None, loc="lower center", **look)
-        below += legend.get_window_extent().height / figure.dpi
-    # Both are below the panels, which keep their height.
-    height += below
-    figure.set_figheight(height)
-    side.set_y(0.5 * (1.0 + below / height))
-    note.set_y((foot - 0.08) / height)
-    if legend is not None:
-        legend.set_bbox_to_anchor((0.5, foot / height))
-    layout: Any = figure.get_layout_engine()
-    layout.set(rect=(0.0, below / height, 1.0, 1.0 - below / height))
+            handle.set_label(textwrap.fill(str(handle.get_label()), _LEGEND_LETTERS))
+        look = {"fontsize": 0.88 * size, "title_fontsize": 0.88 * size}
+        heading = textwrap.fill(heading, _LEGEND_LETTERS)
+        legend = figure.legend(handles=handles, title=heading or None, loc="outside right center", **look)
+        extent = legend.get_window_extent()
+        width += extent.width / figure.dpi
+        height = max(height, extent.height / figure.dpi + 0.1)
+    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
+    figure.set_size_inches(width, height + 0.15 * (words.count("\n") + 1))
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=min(8.0, size), color=style.GREY)
+    if title:
+        look = {"fontweight": "bold", "fontsize": style.letter_size("axes.title")}
+        figure.suptitle(title, x=0.01, ha="left", wrap=True, **look)

@@ -90,7 +90,7 @@ class Findings:
 
 
 # A picture so much wider than high has panels side by side, and the whole width of the page.
-_WIDE_RATIO = 1.6
+_WIDE_RATIO = 2.0
 
 
 def study_page(
