@@ -13,7 +13,7 @@ mechanism are not compared with their sensitivity. Topologies and data are not c
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.auditing.component_runs import (
     ROUNDS,
@@ -37,12 +36,11 @@ from decentral_dp.auditing.component_runs import (
 from decentral_dp.auditing.mechanism_trials import complaint
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
-from decentral_dp.config.loading import load_scenario, shipped_names
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.data import nearest
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import build_job
@@ -343,72 +341,80 @@ class Target:
 
 
 def target_of(what: Any) -> tuple[Target, Components]:
-    """What is checked, in a scenario, and all that the scenario names.
+    """Return the component in a scenario, and all components of the scenario.
 
     Args:
-        what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
-            "module:Name"; or an algorithm, a problem or an objective as a Python object, or a class
-            without required fields.
+        what: a scenario (shipped name, .toml file, dict or `Scenario`), a registered algorithm, "module:Name", an
+            algorithm, a problem or an objective as a Python object, or a class without required fields.
 
     Raises:
-        InputError: where nothing is called so, or what it names is not there.
+        InputError: `what` is none of these, or its scenario cannot be loaded.
     """
-    target = _target(what)
+    if isinstance(what, str) and (in_module(what) is not None or what.lower().endswith(".py")):
+        target = _target_of_component(what, component(what, [Path.cwd()], "check"), is_object=False)
+    elif isinstance(what, Scenario | Mapping | Path | str):
+        loaded = load_scenario(what)
+        target = Target(str(what) if isinstance(what, str | Path) else loaded.title or "the scenario", loaded)
+    else:
+        target = _target_of_object(what)
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
-        raise InputError(
-            "check: it tries one agent and other graphs, and this scenario's records are with their agents "
-            "(problem.manifest). Give problem.data whole, as any public or made-up records, and leave the manifest out."
-        )
-    # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
+        raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
+    # A wrong name is an input error, not a fault of a component.
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
     return target, c
 
 
-def _target(what: Any) -> Target:
-    if isinstance(what, Scenario | Mapping):
-        loaded = load_scenario(what)
-        return Target(loaded.title or "the scenario", loaded)
-    if isinstance(what, Path):
-        return Target(str(what), load_scenario(what))
-    if not isinstance(what, str):
-        return _of_object(what)
-    if what.lower().endswith(".toml") or what in ALGORITHMS:
-        return Target(what, load_scenario(what))
-    if in_module(what) is not None or what.lower().endswith(".py"):
-        return _of_code(what, component(what, [Path.cwd()], "check"))
-    if what in shipped_names("scenario"):
-        return Target(what, load_scenario(what))
-    known = [*ALGORITHMS, *shipped_names("scenario")]
-    raise InputError(
-        f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a scenario, "
-        'or "module:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
-    )
-
-
-def _of_code(name: str, code: Any) -> Target:
-    if hasattr(code, "step"):
-        return _first_that_builds(name, _around_algorithm(entry_of_class(code, name)))
-    return _first_that_builds(name, _around_problem({"kind": name}, _problem_type(code, name)))
-
-
-def _of_object(what: Any) -> Target:
+def _target_of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
-    if isinstance(what, type):
+    try:
+        made = what() if isinstance(what, type) else what
+    except TypeError as error:
+        raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
+    return _target_of_component(name, made, is_object=True)
+
+
+def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
+    """Put a component into the first small scenario that builds, else the first that loads.
+
+    Args:
+        name: of the component, "module:Name" unless it is an object.
+        code: its class or function, or the object.
+        is_object: whether it is an object, which replaces a registered component.
+    """
+    algorithms = hasattr(code, "step")
+    if algorithms:
+        entry = entry_of_class(type(code) if is_object else code, name)
+        graph, problems = entry.rules.graph, _PROBLEMS[entry.solves]
+        algorithm = _ALGORITHMS[graph] if is_object else tomllib.loads(algorithm_tables(entry))["algorithm"]
+    else:
+        solves = _problem_type(code, name)
+        graph, problems = "star" if solves == "minimax" else "ring", ({"kind": name},)
+        problems = _PROBLEMS[solves][:1] if is_object else problems
+        algorithm = _ALGORITHMS[graph]
+    objects = {"algorithm" if algorithms else "problem": code} if is_object else {}
+    refusal, first = InputError(f"check: no scenario fits {name}. Fix: give one."), None
+    for problem, clip in product(problems, _CLIPS):
+        content = {
+            "seed": 1,
+            "problem": {**_DATA, **problem},
+            "topology": {"kind": graph, "agents": 4},
+            "algorithm": {**algorithm, "rounds": _TRIAL_ROUNDS},
+            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
+        }
         try:
-            what = what()
-        except TypeError as error:
-            raise InputError(
-                f"check: {name} has fields without a default ({error}); give an object with all its fields set."
-            ) from None
-    if hasattr(what, "step"):
-        # An object takes the place of an algorithm that is registered.
-        around = _around_algorithm(entry_of_class(type(what), name))
-        contents = ({**c, "algorithm": {**_ALGORITHMS[c["topology"]["kind"]], "rounds": _TRIAL_ROUNDS}} for c in around)
-        return _first_that_builds(name, contents, algorithm=what)
-    solves = _problem_type(what, name)
-    return _first_that_builds(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
+            target = Target(name, load_scenario(content), **objects)
+        except InputError as error:
+            refusal = error
+            continue
+        first = first or target
+        with suppress(InputError):
+            build_job(resolve(target.with_rounds()))
+            return target
+    if first is None:
+        raise refusal
+    return first
 
 
 def _problem_type(code: Any, name: str) -> outside.ProblemType:
@@ -424,45 +430,3 @@ def _problem_type(code: Any, name: str) -> outside.ProblemType:
             f"function is checked with a scenario that uses it.{why}"
         )
     return kind
-
-
-def _around_algorithm(entry: Entry) -> Iterator[dict[str, Any]]:
-    """Yield small scenarios of an algorithm."""
-    table = tomllib.loads(algorithm_tables(entry))["algorithm"]
-    return _scenarios(_PROBLEMS[entry.solves], entry.rules.graph, table)
-
-
-def _around_problem(table: Content, solves: str) -> Iterator[dict[str, Any]]:
-    """Yield small scenarios of a problem."""
-    graph = "star" if solves == "minimax" else "ring"
-    return _scenarios([table], graph, _ALGORITHMS[graph])
-
-
-def _scenarios(problems: Iterable[Content], graph: str, algorithm: Content) -> Iterator[dict[str, Any]]:
-    for problem, clip in product(problems, _CLIPS):
-        yield {
-            "seed": 1,
-            "problem": {**_DATA, **problem},
-            "topology": {"kind": graph, "agents": 4},
-            "algorithm": {**algorithm, "rounds": _TRIAL_ROUNDS},
-            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
-        }
-
-
-def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
-    """The first scenario that builds; where none does, the first that loads, whose refusal then says why."""
-    refusal: InputError | None = None
-    first: Target | None = None
-    for content in contents:
-        try:
-            target = Target(name, load_scenario(content), problem, algorithm)
-        except InputError as error:
-            refusal = refusal or error
-            continue
-        first = first or target
-        with suppress(InputError):
-            build_job(resolve(target.with_rounds()))
-            return target
-    if first is None:
-        raise refusal or InputError("check: no scenario fits; give one.")
-    return first

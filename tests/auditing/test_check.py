@@ -387,12 +387,11 @@ class Logistic:
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("ldp_dsbow", "the nearest is 'ldp_dsbo'"),
+        ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
         ("heavy_ball.py", 'expected "module:Name"'),
         ("missing.toml", "is no file"),
-        ("laplace", "a scenario that uses it"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),
     ],
