@@ -256,7 +256,7 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     found = judge_attacks(unproven, leak)
     assert found.claimed is not None
     assert found.claimed[2] == within_run(2.0, 1e-4)
-    assert found.against_claim["loss"].is_above
+    assert found.attacks_above(found.claimed[2]) == ["loss"]
     assert found.status == "ok"
     assert any("Refuted is the claim" in sentence for sentence in sentences(found))
     assert judge_attacks(job, leak).status == "refuted"
@@ -290,7 +290,7 @@ def test_groups_that_differ_are_refused(case: str) -> None:
 def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     left(scenario(), tmp_path / "ring")
     found = infer_membership(tmp_path / "ring", 2)
-    assert list(found.verdicts) == ["loss"]
+    assert list(found.aucs) == ["loss"]
     job, x, y = (
         read_run_folder(tmp_path / "ring")[0],
         *(read_run_folder(tmp_path / "ring")[1][c].mean(axis=0) for c in "xy"),
