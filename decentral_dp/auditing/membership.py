@@ -307,9 +307,7 @@ class Inference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file of an audit with --membership, as JSON values."""
-        claimed = (
-            None if self.claimed is None else dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True))
-        )
+        claim = self.claimed and dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True))
         attacks = {
             name: {"auc": auc.value, "low": auc.low, "high": auc.high, "each": [run.auc[name] for run in self.scores]}
             for name, auc in self.aucs.items()

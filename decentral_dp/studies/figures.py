@@ -189,7 +189,7 @@ def _legend_entries(plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, join
         heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})" if len(values) > 1 else "measured"
         for measure, line in measures.items():
             colour, marker = (style.GREY, "none" if joined else "o") if len(values) > 1 else (line.colour, line.marker)
-            entries.append((axis_label(measure, cells, most=1), colour, marker, line.dash))
+            entries.append((axis_label(measure, cells), colour, marker, line.dash))
     handles = []
     for label, colour, marker, dash in entries:
         looks: dict[str, Any] = {"linestyle": dash if joined else "none", "fillstyle": "full"}

@@ -182,13 +182,10 @@ _KEYS = {
 }
 
 
-def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
-    """What is on an axis; of an ε also its δ, and whether it is certified, if these are at most so many guarantees."""
-    at, kinds = deltas(name, cells), guarantees(cells) if name in BUDGETS else []
-    ends = list(dict.fromkeys([*at[:1], *at[-1:]]))
-    delta = f", δ = {' … '.join(map(delta_text, ends))}" if ends else ""
-    kind = f" ({' or '.join(kinds)})" if 0 < len(kinds) <= most else ""
-    return f"{metric_stem(name)}{delta}{kind}"
+def axis_label(name: str, cells: pd.DataFrame) -> str:
+    """Return the label of an axis or a measure, for an ε with its guarantee and δ where all cells agree."""
+    words = epsilon_words(name, cells)
+    return f"{metric_stem(name)} ({words})" if words else metric_stem(name)
 
 
 def metric_stem(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +86,6 @@ def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
 def test_objects_pass(folder: Path) -> None:
     step = StepSize(0.5)
     assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
-    assert check(Pull(), pairs=6).passed
-    assert check(Pull, pairs=6).passed
 
 
 def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
@@ -264,34 +261,6 @@ def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, t
     assert not found.passed
     assert [name for name, verdict in verdicts(found).items() if verdict == "failed"] == ["mechanism"]
     assert told in why(found, "mechanism")
-
-
-@dataclass(frozen=True)
-class Pull:
-    """½ (aᵀy − b)² with a pull toward x."""
-
-    ridge: float = 0.1
-
-    def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
-        return n_features, n_features
-
-    def lower_loss(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
-        return 0.5 * (features @ y - labels) ** 2
-
-    def lower_grad_y(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
-        return (features @ y - labels)[:, None] * features
-
-    def lower_hvp(self, x: Any, y: Any, z: Any, features: Any, labels: Any) -> Any:
-        return (features @ z)[:, None] * features
-
-    upper_loss = lower_loss
-    upper_grad_y = lower_grad_y
-
-    def regulariser(self, x: Any, y: Any, z: Any) -> Any:
-        return self.ridge * (y - x), self.ridge * z, -self.ridge * z
-
-    def regulariser_value(self, x: Any, y: Any) -> Any:
-        return 0.5 * self.ridge * np.sum((y - x) ** 2)
 
 
 UNCLIPPED = """
