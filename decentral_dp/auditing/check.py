@@ -33,7 +33,7 @@ from decentral_dp.auditing.component_runs import (
     synthetic_shards,
     trial_partition,
 )
-from decentral_dp.auditing.mechanism_trials import complaint
+from decentral_dp.auditing.mechanism_trials import find_fault
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
 from decentral_dp.config.loading import load_scenario
@@ -216,7 +216,7 @@ def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
     """Yield a row for a mechanism and one for a partition from outside."""
     if isinstance(c.mechanism, OutsideMechanism):
         try:
-            why = complaint(c.mechanism)
+            why = find_fault(c.mechanism)
         except (InputError, UserCodeError) as error:
             why = str(error)
         yield _tried("mechanism", "own noise for every key; its deviation; no event shows more than its price", why)

@@ -69,7 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism that check does not try",
         "auditing/check.py",
-        "        why = complaint(c.mechanism)\n",
+        "        why = find_fault(c.mechanism)\n",
         '        why = ""\n',
         (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
@@ -83,8 +83,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism's price that is tried nowhere",
         "auditing/mechanism_trials.py",
-        "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
-        "            _of_price(m, here, shift, risk)\n",
+        "            if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
+        "            _check_cost(m, base, direction, length, scale, words, risk)\n",
         ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
@@ -118,7 +118,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noises of one key that are taken for several",
         "auditing/mechanism_trials.py",
-        "if (before := draws.setdefault(row.tobytes(), where)) != where:",
+        "if (before := noises.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
