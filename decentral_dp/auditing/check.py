@@ -43,7 +43,7 @@ from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
@@ -136,11 +136,11 @@ def _fault(error: BaseException, verb: str) -> str:
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
     """Build a job of the first rounds; of all rounds if the algorithm has no shorter schedule."""
     try:
-        return build_job(resolve(target.with_rounds(rounds, **tables)))
+        return plan_job(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if tables:
             raise
-        return build_job(resolve(target.with_tables()))
+        return plan_job(resolve(target.with_tables()))
 
 
 def _row_locality(job: PlannedJob) -> CheckRow:
@@ -410,7 +410,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
             continue
         first = first or target
         with suppress(InputError):
-            build_job(resolve(target.with_rounds()))
+            plan_job(resolve(target.with_rounds()))
             return target
     if first is None:
         raise refusal

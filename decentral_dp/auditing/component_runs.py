@@ -38,8 +38,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.agent_records import as_numbers, records_in
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # Rounds: enough for the start, a step, and a step from a released value.
