@@ -166,7 +166,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
 def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> list[tuple[Array, float]]:
     """Return features (d,) and label of both records of a pair."""
     d, size = shards.features.shape[1], SIZES[k % len(SIZES)]
-    direction: Array = rng.normal(size=d)
+    direction: Array = np.asarray(rng.normal(size=d))
     direction = direction / np.abs(direction).max()
     if k % 5 == 1:
         direction = np.eye(d)[int(rng.integers(d))]

@@ -171,7 +171,7 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
     """Write names below an axis, slanted if they are too long. width: of a panel in inches."""
-    slanted = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
+    slanted: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
     is_long = sum(len(str(name)) for name in names) > _TICK_LETTERS * (width - 0.9)
     ax.set_xticks(range(len(names)), [label_text(name) for name in names], **(slanted if is_long else {}))
     ax.set_xlim(-0.6, len(names) - 0.4)
@@ -343,9 +343,10 @@ def _finish(
     if handles:
         for handle in handles:
             handle.set_label(textwrap.fill(str(handle.get_label()), _LEGEND_LETTERS))
-        look = {"fontsize": 0.88 * size, "title_fontsize": 0.88 * size}
-        heading = textwrap.fill(heading, _LEGEND_LETTERS)
-        legend = figure.legend(handles=handles, title=heading or None, loc="outside right center", **look)
+        heading, small = textwrap.fill(heading, _LEGEND_LETTERS), 0.88 * size
+        legend = figure.legend(
+            handles=handles, title=heading or None, loc="outside right center", fontsize=small, title_fontsize=small
+        )
         extent = legend.get_window_extent()
         width += extent.width / figure.dpi
         height = max(height, extent.height / figure.dpi + 0.1)
@@ -353,5 +354,5 @@ def _finish(
     figure.set_size_inches(width, height + 0.15 * (words.count("\n") + 1))
     figure.supxlabel(words, x=0.01, ha="left", fontsize=min(8.0, size), color=style.GREY)
     if title:
-        look = {"fontweight": "bold", "fontsize": style.letter_size("axes.title")}
-        figure.suptitle(title, x=0.01, ha="left", wrap=True, **look)
+        title_size = style.letter_size("axes.title")
+        figure.suptitle(title, x=0.01, ha="left", wrap=True, fontweight="bold", fontsize=title_size)

@@ -83,8 +83,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism's price that is tried nowhere",
         "auditing/mechanism_trials.py",
-        "            if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
-        "            _check_cost(m, base, direction, length, scale, words, risk)\n",
+        "if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
+        "_check_cost(m, base, direction, length, scale, words, risk)\n",
         ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
