@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
-    from decentral_dp.studies.page import Findings
+    from decentral_dp.studies.report import Findings
     from decentral_dp.studies.schema import Study
 
 # Component → the key of a scenario that names a registered one.
@@ -374,7 +374,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
-            many are tried, from the first on, by default as many as fit in a few seconds; callbacks: called with a
+            many are run, from the first on, by default 24; callbacks: called with a
             `Progress` of pairs; by default notebooks show a bar.
 
     Returns:

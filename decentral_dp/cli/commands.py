@@ -350,9 +350,7 @@ def invoke_check(
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
     seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
-    rounds: Annotated[
-        Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
-    ] = None,
+    rounds: Annotated[Number, Option(min=1, help="Rounds that are run, from the first on; by default 24.")] = None,
     trust: Trust = False,
 ) -> None:
     """Try what a component must keep, on made-up records.

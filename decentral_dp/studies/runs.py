@@ -133,16 +133,6 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
     }
 
 
-def lost_cell(reason: str) -> Record:
-    """Make the record of a cell whose process ended.
-
-    Example:
-        >>> lost_cell("The process was killed.")["status"]
-        'failed'
-    """
-    return _record("failed", reason)
-
-
 def _run(scenario: Scenario, task: Task) -> Record:
     # Before it is run: what cannot be priced is refused.
     job = build_job(scenario)
@@ -261,9 +251,10 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
     Returns:
         Tasks with their records, in the order in which they are done.
     """
+    lost = partial(_record, "failed")
     if workers.address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost_cell, workers, named=str(folder))
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
         return
-    for task, record in in_parallel(compute, tasks, lost_cell, workers):
+    for task, record in in_parallel(compute, tasks, lost, workers):
         _keep(folder, task, record)
         yield task, record

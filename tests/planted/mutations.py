@@ -58,7 +58,7 @@ _CONVOLUTIONS = "tests/models/test_networks.py"
 _MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
+_NETWORK_ROWS = "tests/auditing/test_check.py::test_no_algorithm_fails"
 _CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
@@ -67,23 +67,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism that check does not try",
         "auditing/check.py",
-        "        why = complaint(c.mechanism)\n",
+        "        why = find_fault(c.mechanism)\n",
         '        why = ""\n',
         (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
     Mutation(
         "a check that stops after two rounds",
         "auditing/check.py",
-        "_fitting(target, pairs) if rounds is None else rounds",
-        "ROUNDS",
+        "rounds or MOST_ROUNDS)",
+        "ROUNDS)",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
-        "simulation/probing/mechanism.py",
-        "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
-        "            _of_price(m, here, shift, risk)\n",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        "auditing/mechanism_trials.py",
+        "if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
+        "_check_cost(m, base, direction, length, scale, words, risk)\n",
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
         "a custom mechanism without noise that build accepts",
@@ -115,10 +115,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noises of one key that are taken for several",
-        "simulation/probing/mechanism.py",
-        "if (before := draws.setdefault(row.tobytes(), where)) != where:",
+        "auditing/mechanism_trials.py",
+        "if (before := noises.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     # Attributes, files and texts --------------------------------------------------------------------------------------
     Mutation(
@@ -169,10 +169,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "components that are tried on dense records only",
-        "simulation/probing/probe.py",
-        "    for pair in sparse_pairs(job.shards):\n        yield compare_pair(job, pair)\n",
-        "",
-        ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
+        "auditing/component_runs.py",
+        "chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed))",
+        "searched_pairs(job.shards, pairs, seed)",
+        ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_some_records_only_is_refused",),
     ),
     Mutation(
         "a mean of features over the records that are not 0",
@@ -180,7 +180,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
-        ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
+        ("tests/auditing/test_check.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
@@ -1447,14 +1447,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
@@ -1469,8 +1469,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/auditing/test_bounds_of_guesses.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/auditing/test_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
@@ -1478,7 +1478,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/bounds.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",

@@ -1,4 +1,7 @@
-"""A finished study, and its page: one file with its tables, which can be sorted, its pictures, and its claims."""
+"""A finished study, its page and its text on the terminal.
+
+The page is one file that loads nothing: tables, which can be sorted, pictures, claims and gains.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from rich.table import Table
+from rich.text import Text
 
-from decentral_dp.reporting.page import render
+from decentral_dp.reporting.render import render
+from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
 from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Study, to_toml
 from decentral_dp.studies.tables import (
+    FAILED,
     Measured,
     different_threat_models,
     failures,
@@ -82,7 +90,7 @@ class Findings:
 
 
 # A picture so much wider than high has panels side by side, and the whole width of the page.
-_WIDE_RATIO = 1.6
+_WIDE_RATIO = 2.0
 
 
 def study_page(
@@ -126,3 +134,77 @@ def study_page(
         pictures=pictures,
         toml=to_toml(study),
     )
+
+
+# More lines than this are read in summary.parquet, not on a terminal.
+_MOST_ROWS = 40
+_MOST_REASONS = 8
+
+
+def print_findings(findings: Findings) -> None:
+    """Counts, failures with their sentences, means where they are few, verdicts, and where everything is."""
+    out = console()
+    total, failed = len(findings.cells), findings.failed
+    counts = f"({total} cells, {findings.computed} of them computed now)"
+    out.print(Text(findings.study.title or "Study", style="bold"), counts)
+    if len(failed):
+        out.print()
+        out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
+        kinds = failures(failed)
+        for number, reason in kinds[:_MOST_REASONS]:
+            out.print(f"  {number} × {reason}")
+        if len(kinds) > _MOST_REASONS:
+            out.print(f"  … and {len(kinds) - _MOST_REASONS} other reasons in cells.parquet")
+    whole = study_table(findings.measurements)
+    if len(whole.rows) > _MOST_ROWS:
+        out.print()
+        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
+    for table in draw_means(whole, out.width) if len(whole.rows) <= _MOST_ROWS else []:
+        out.print()
+        out.print(table)
+    for title, sentences in findings.gain_sentences:
+        out.print()
+        out.print(Text(title, style="bold"))
+        for sentence in sentences:
+            out.print(Text(f"– {sentence}"))
+    if findings.verdicts:
+        out.print()
+    for verdict in findings.verdicts:
+        out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
+        out.print(f"    {'least certain: ' if verdict.pairs > 1 else ''}{verdict.numbers}")
+    out.print()
+    for warning in findings.warnings:
+        out.print(Text("Warning:", style="bold"), warning)
+    if findings.warnings:
+        out.print()
+    # Not wrapped, so that it can be clicked and copied.
+    if findings.folder is not None:
+        left = "Tables and pictures" if findings.study.plots or findings.study.gains else "Tables"
+        out.print(f"{left}: {findings.folder}", soft_wrap=True)
+        out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
+
+
+def draw_means(whole: TextTable, width: int) -> list[Table]:
+    """Draw a table in as many parts as fit a width, each with all columns of words; the last has the note below it."""
+    # A number is one word, so that it stands in one piece; words wrap, and so does what is said below a head.
+    columns = [
+        [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]
+        for (head, _), number, *cells in zip(whole.heads, whole.numbers, *whole.rows, strict=True)
+    ]
+    keys = [column for column, number in zip(columns, whole.numbers, strict=True) if not number]
+    room = width - sum(longest(" ".join(column).split()) for column in keys)
+    below = dict(whole.heads)
+    numbers = split_columns([column for column, number in zip(columns, whole.numbers, strict=True) if number], room)
+    tables = []
+    for part in numbers:
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, caption_justify="left")
+        table.caption = whole.note if part is numbers[-1] else None
+        tight = sum(longest([*column, below[column[0]]]) for column in (*keys, *part)) > width
+        for column in (*keys, *part):
+            head, is_key = Text("\n".join(filter(None, (column[0], below[column[0]])))), column in keys
+            fixed = longest(" ".join(column).split()) - GAP if tight and not is_key else None
+            table.add_column(head, justify="left" if is_key else "right", width=fixed)
+        for cells in list(zip(*keys, *part, strict=True))[1:]:
+            table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in cells))
+        tables.append(table)
+    return tables

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.custom_mechanism import register_outside
-from decentral_dp.simulation.probing.mechanism import complaint
+from decentral_dp.auditing.mechanism_trials import find_fault
+from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.user_code import run_file
 
-PAGE = Path(__file__).parents[3] / "docs" / "add_a_mechanism.md"
+PAGE = Path(__file__).parents[2] / "docs" / "add_a_mechanism.md"
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,12 @@ class Staircase:
 
 
 def test_the_example_of_the_guide_passes(page: type[Any]) -> None:
-    assert complaint(register_outside(page())) == ""
+    assert find_fault(register_outside(page())) == ""
 
 
 @pytest.mark.parametrize("made", [DiscreteGaussian, Staircase])
 def test_sound_mechanisms_pass(made: type[Any]) -> None:
-    assert complaint(register_outside(made())) == ""
+    assert find_fault(register_outside(made())) == ""
 
 
 def half_cost(made: type[Any]) -> type[Any]:
@@ -139,20 +139,20 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
         "are told apart more often than its price allows",
     ),
     "the other norm": (other_norm, "are told apart more often than its price allows"),
-    "another deviation": (other_deviation, "Mend deviation, or sample"),
+    "another deviation": (other_deviation, "Fix: correct deviation, or sample"),
 }
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_planted_errors_are_found(page: type[Any], planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # `build` refuses the plainest of them already.
-    monkeypatch.setattr("decentral_dp.privacy.custom_mechanism._noise_faults", lambda mechanism: iter(()))
+    monkeypatch.setattr("decentral_dp.privacy.mechanisms.outside_mechanism._noise_faults", lambda mechanism: iter(()))
     change, told = PLANTED[planted]
-    found = complaint(register_outside(change(page)()))
+    found = find_fault(register_outside(change(page)()))
     assert told in found
     assert found.startswith("discrete_laplace: ")
     assert "\n" not in found
 
 
 def test_half_the_price_of_a_gaussian_pair_is_found() -> None:
-    assert "μ = 1 is stated" in complaint(register_outside(half_cost(DiscreteGaussian)()))
+    assert "μ = 1 is stated" in find_fault(register_outside(half_cost(DiscreteGaussian)()))
