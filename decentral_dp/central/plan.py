@@ -17,7 +17,6 @@ from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxCont
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.programs import Calibrated, Charge, Coordinated
-from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -28,7 +27,7 @@ from decentral_dp.config.scenario_components import (
     problem_options,
     stream_of,
 )
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Scenario, Schedule
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError, Refusal, refuse

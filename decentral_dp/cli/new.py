@@ -18,7 +18,6 @@ import typer
 from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import (
     assign,
@@ -30,7 +29,7 @@ from decentral_dp.config.loading import (
     toml_key,
     toml_value,
 )
-from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
+from decentral_dp.config.schema import AlgorithmTable, PrivacyTable, ProblemTable, RunTable, TopologyTable
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name

@@ -19,17 +19,7 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.component_tables import (
-    AlgorithmTable,
-    Partition,
-    ProblemTable,
-    common_table,
-    csv_of,
-    declared_columns,
-    own_types,
-    table_of,
-)
-from decentral_dp.config.loading import Source, explain, load_scenario, refuse_unread
+from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -40,8 +30,20 @@ from decentral_dp.config.outside import (
     problem_type,
     topology_with,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario
-from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
+from decentral_dp.config.schema import (
+    OBJECTS,
+    AlgorithmTable,
+    Files,
+    MechanismTable,
+    Partition,
+    ProblemTable,
+    Scenario,
+    common_table,
+    csv_of,
+    declared_columns,
+    own_types,
+    table_of,
+)
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust

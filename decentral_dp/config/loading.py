@@ -15,15 +15,14 @@ import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError, create_model
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config import synonyms
-from decentral_dp.config.component_tables import common_table, own_types, table_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Scenario, common_table, own_types, table_of
 from decentral_dp.data import DATASETS
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
@@ -418,13 +417,75 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
     return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
+_STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
+_AGENTS, _ROUNDS, _BATCH = "topology.agents", "algorithm.rounds", "problem.stream.batch"
+_CLIP, _NOISE = "privacy.clip", "privacy.y.scale"
+
+# Names that other libraries and papers use. Unknown key → our key.
+OTHER_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("lr", "learning_rate", "step", "step_size", "eta", "alpha"), _STEP),
+        **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
+        **dict.fromkeys(("noise_multiplier", "sigma", "noise_scale", "noise_std"), _NOISE),
+        **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
+        "target_delta": "privacy.delta",
+        **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),
+        **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents", "nodes", "n_nodes"), _AGENTS),
+        "graph": "topology",
+        **dict.fromkeys(("batch_size", "minibatch"), _BATCH),
+        **dict.fromkeys(("sample_rate", "sampling_rate"), "problem.stream.rate"),
+        "dataset": "problem.data",
+        "momentum": "algorithm.heavy_ball",
+        "n_jobs": "the option --jobs of decentral-dp study",
+    }
+)
+# Unknown key → why no key does this.
+KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
+    {
+        "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
+        "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
+        "lr_scheduler": "a step size is a number or { scale, decay, points }",
+    }
+)
+# Unknown key under a table that has another name for it.
+OTHER_KEYS_IN_TABLES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {("partition", "column"): "problem.partition.name"}
+)
+# Unknown algorithm → our kind.
+ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fedavg", "fedsgd", "dp_fedavg"), "federated"),
+        **dict.fromkeys(("dpsgd", "dp_sgd", "sgd", "centralized", "centralised"), "central"),
+        **dict.fromkeys(("dgd", "ldp_dgd"), "ldp_single_level"),
+        **dict.fromkeys(("dsgd", "d_sgd", "decor"), "dp_dsgd"),
+        **dict.fromkeys(("local", "local_only"), "alone"),
+        **dict.fromkeys(("gt", "tracking", "diging"), "gradient_tracking"),
+        **dict.fromkeys(("choco_sgd", "chocosgd"), "choco"),
+        **dict.fromkeys(("d2", "ed"), "exact_diffusion"),
+    }
+)
+# Graph of networkx or a textbook, without "_graph" → our kind.
+GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fully_connected", "clique"), "complete"),
+        **dict.fromkeys(("gnp_random", "fast_gnp_random", "binomial"), "erdos_renyi"),
+        **dict.fromkeys(("lattice", "grid_2d"), "grid"),
+        **dict.fromkeys(("empty", "null"), "isolated"),
+        **dict.fromkeys(("line", "chain"), "path"),
+        "barabasi_albert": "preferential_attachment",
+        **dict.fromkeys(("cycle", "circle"), "ring"),
+        **dict.fromkeys(("watts_strogatz", "connected_watts_strogatz"), "small_world"),
+    }
+)
+
+
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
     key = names[-1]
-    if absent := synonyms.ABSENT.get(key):
+    if absent := KEYS_NOT_OFFERED.get(key):
         return f"; {absent}"
-    nested = (synonyms.NESTED.get((table, key)) for table in names)
-    if meant := next(filter(None, nested), synonyms.KEYS.get(key)):
+    nested = (OTHER_KEYS_IN_TABLES.get((table, key)) for table in names)
+    if meant := next(filter(None, nested), OTHER_KEYS.get(key)):
         return f"; use {meant}"
     paths = _key_paths(root)
     if same := [path for path in paths if path.rpartition(".")[2] == key]:

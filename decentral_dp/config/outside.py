@@ -26,9 +26,8 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from decentral_dp.config.component_tables import ProblemTable, csv_of, declared_columns
 from decentral_dp.config.loading import explain, python_value
-from decentral_dp.config.schema import TopologyTable
+from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
 from decentral_dp.data.partition import NamedPartition

@@ -16,15 +16,16 @@ from decentral_dp.algorithms import Options
 from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
-from decentral_dp.config.component_tables import (
-    DomainTable,
-    ProblemTable,
-    Schedule,
-    csv_of,
-)
 from decentral_dp.config.components import Components
 from decentral_dp.config.loading import refuse_unread
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import (
+    DomainTable,
+    ProblemTable,
+    Scenario,
+    Schedule,
+    by_channel,
+    csv_of,
+)
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory

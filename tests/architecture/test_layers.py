@@ -32,7 +32,6 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "simulation",
         "tasks callbacks",
         "estimators",
-        "resumption",
         "api",
         "cli",
         "central",
@@ -95,7 +94,6 @@ TOP_LEVEL = {
     "exchange",
     "api",
     "callbacks",
-    "resumption",
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
@@ -180,7 +178,7 @@ def test_imports_run_downwards(room: str) -> None:
             to = room_of(other)
             if to in ANNEXES and room not in ANNEXES:
                 # What it returns may be of an annex.
-                fine = room in ("api", "resumption") and other not in own_imports(path, for_types=False)
+                fine = room == "api" and other not in own_imports(path, for_types=False)
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:

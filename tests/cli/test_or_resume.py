@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.commands import app
+from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page

@@ -8,8 +8,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config import synonyms
-from decentral_dp.config.loading import _key_paths
+from decentral_dp.config import loading
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.topology import GENERATORS
@@ -35,10 +34,10 @@ def test_a_name_of_another_library_is_refused_with_ours(changes: dict[str, Any],
 
 
 def test_synonyms_name_what_exists_and_are_no_names_of_ours() -> None:
-    assert set(synonyms.ALGORITHM_KINDS.values()) <= set(ALGORITHMS)
-    assert not set(synonyms.ALGORITHM_KINDS) & set(ALGORITHMS)
-    assert set(synonyms.GRAPH_KINDS.values()) <= set(GENERATORS)
-    assert not set(synonyms.GRAPH_KINDS) & set(GENERATORS)
-    known = set(_key_paths(Scenario))
+    assert set(loading.ALGORITHM_KINDS.values()) <= set(ALGORITHMS)
+    assert not set(loading.ALGORITHM_KINDS) & set(ALGORITHMS)
+    assert set(loading.GRAPH_KINDS.values()) <= set(GENERATORS)
+    assert not set(loading.GRAPH_KINDS) & set(GENERATORS)
+    known = set(loading._key_paths(Scenario))
     assert "privacy.clip" in known
-    assert not (set(synonyms.KEYS) | set(synonyms.ABSENT)) & {path for path in known if "." not in path}
+    assert not (set(loading.OTHER_KEYS) | set(loading.KEYS_NOT_OFFERED)) & {path for path in known if "." not in path}

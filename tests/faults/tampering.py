@@ -26,7 +26,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.auditing.audit import plan_audit
 from decentral_dp.auditing.membership import infer_membership
-from decentral_dp.cli.commands import invoke_report as report
+from decentral_dp.cli.main import invoke_report as report
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import read_result, refuse_damaged
 

@@ -510,7 +510,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a run of another scenario that is taken for the one asked for",
-        "cli/commands.py",
+        "cli/main.py",
         "    if run_digest(build_job(there)) != run_digest(build_job(asked)):",
         "    if False:",
         ("tests/cli/test_or_resume.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
@@ -1393,7 +1393,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
-        "cli/log.py",
+        "cli/run.py",
         "path.touch(OWNERS)",
         "path.touch()",
         ("tests/reporting/test_folder_links.py::test_logs_and_audits_outside_the_folder_are_their_owners",),

@@ -10,7 +10,6 @@ import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
-from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -22,7 +21,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
+from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import Refusal, refuse
