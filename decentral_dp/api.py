@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-import numpy as np
-
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
@@ -532,27 +530,17 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
     """
     if set is not None and not isinstance(set, Mapping):
         raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
-    texts = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
-    return [f"{key}={text}" for key, text in texts.items()]
-
-
-def _plain(key: str, value: Any) -> Any:
-    """A value as TOML can hold it. Raises InputError where it cannot."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    match value:
-        case bool() | int() | float() | str():
-            return value
-        case Path():
-            return str(value)
-        case Mapping():
-            return {str(name): _plain(f"{key}.{name}", inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [_plain(key, one) for one in value]
-    raise InputError(
-        f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are given by "
-        f"keyword: {', '.join(_KEYS)}."
-    )
+    texts = []
+    for key, value in (set or {}).items():
+        try:
+            text = "null" if value is None else loading.toml_value(loading.python_value(value))
+        except TypeError:
+            raise InputError(
+                f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are "
+                f"given by keyword: {', '.join(_KEYS)}."
+            ) from None
+        texts.append(f"{key}={text}")
+    return texts
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:
@@ -562,13 +550,8 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
     objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
     for what, value in objects.items():
         if isinstance(value, str):
-            graph_file = what == "topology" and Path(value).is_file()
-            kind = "file of a graph" if graph_file else "registered name"
-            entry = f'"topology": {{"file": {quoted(value)}}}' if graph_file else f'"{_KEYS[what]}": {quoted(value)}'
-            raise InputError(
-                f"{what}: got the text {quoted(value)}; wanted an object. A {kind} goes into the scenario: "
-                f"set={{{entry}}}."
-            )
+            fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
+            raise InputError(f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}.")
     return changes(options.get("set")), objects
 
 

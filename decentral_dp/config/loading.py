@@ -36,20 +36,10 @@ Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
 # Table → the kinds of it that declare keys of their own.
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
-# What each of them is for.
-_COMMANDS = {"scenario": "run", "study": "study"}
 
 
-# What training at one level leaves to be planned. Rounds are the same for every training, and are filled in here; the
-# step and the clip follow from public numbers of the records when a job is built.
-AUTO = "auto"
-# (table, key) that may be "auto".
-PLANNED = (
-    ("algorithm", "kind"),
-    ("algorithm", "rounds"),
-    ("algorithm", "y"),
-    ("privacy", "clip"),
-)
+# Rounds of training at one level that sets none. Its learning rate and clip follow from public numbers of the records
+# when a job is built.
 ROUNDS = 1000
 
 
@@ -65,8 +55,6 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         return path
     if name_or_file in shipped:
         return shipped_folder(_FOLDERS[what]) / f"{name_or_file}.toml"
-    if name_or_file in shipped_names(_other_kind(what)):
-        raise InputError(_mistaken(name_or_file, what, _other_kind(what)))
     known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
     near = [known[stem] for stem in difflib.get_close_matches(path.stem, known, n=3, cutoff=0.5)]
     meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
@@ -176,16 +164,10 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
 
 
 def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
+    """Fill in the settings of one-level training that are equal for all records; other problems stay as they are.
 
     Args:
-        content: of a scenario, as it is written.
-
-    Returns:
-        The same where the problem is none of one level.
-
-    Raises:
-        InputError: "auto" where nothing is planned.
+        content: of a scenario.
 
     Example:
         >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
@@ -193,25 +175,15 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
         >>> fill_planned_settings({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
         {'kind': 'bsa'}
     """
-    tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}
-    if not all(value is None or isinstance(value, Mapping) for value in tables.values()):
-        return content
-    kind = (tables["problem"] or {}).get("kind")
+    problem, algorithm = content.get("problem"), content.get("algorithm") or {}
+    kind = problem.get("kind") if isinstance(problem, Mapping) else None
     entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
-    auto = [(table, key) for table, key in PLANNED if (tables[table] or {}).get(key) == AUTO]
-    if entry is None or not entry.one_level:
-        if auto:
-            raise InputError(
-                f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
-            )
+    if entry is None or not entry.one_level or not isinstance(algorithm, Mapping):
         return content
-    filled = {name: dict(value or {}) for name, value in tables.items()}
-    for table, key in auto:
-        del filled[table][key]
-    filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
-    if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
-        filled["problem"].setdefault("classes", [])
-    return {**content, **filled}
+    filled = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
+    if entry.labels == "numbers" and problem.get("data") not in DATASETS:
+        filled["problem"] = {"classes": [], **problem}
+    return filled
 
 
 def python_value(value: Any) -> Any:
@@ -227,37 +199,20 @@ def python_value(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: python_value(inner) for key, inner in value.items()}
+    if isinstance(value, Path):
+        return str(value)
     return [python_value(inner) for inner in value] if type(value) in (list, tuple) else value
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
-    """The content of a TOML file. Raises InputError for none, or a study in place of a scenario, or the reverse."""
-    content = _toml(path, what)
-    study = "scenario" in content
-    scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
-    if study if what == "scenario" else scenario:
-        raise InputError(_mistaken(str(path), what, _other_kind(what)))
-    return content
-
-
-def _other_kind(what: str) -> str:
-    return "study" if what == "scenario" else "scenario"
-
-
-def _mistaken(name: str, what: str, other: str) -> str:
-    return f'{what}: {quoted(name)} is a {other}; give a {what}, or use "decentral-dp {_COMMANDS[other]} {name}".'
-
-
-def _toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file. Raises InputError for no such file, no text or no TOML."""
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        mend = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Mend the file"
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
+        fix = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Fix the file"
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). {fix}.") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{what}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
 
 # What stands for a key that is taken out.
@@ -447,10 +402,6 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
         "lr_scheduler": "a step size is a number or { scale, decay, points }",
     }
 )
-# Unknown key under a table that has another name for it.
-OTHER_KEYS_IN_TABLES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {("partition", "column"): "problem.partition.name"}
-)
 # Unknown algorithm → our kind.
 ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -484,8 +435,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     key = names[-1]
     if absent := KEYS_NOT_OFFERED.get(key):
         return f"; {absent}"
-    nested = (OTHER_KEYS_IN_TABLES.get((table, key)) for table in names)
-    if meant := next(filter(None, nested), OTHER_KEYS.get(key)):
+    if meant := OTHER_KEYS.get(key):
         return f"; use {meant}"
     paths = _key_paths(root)
     if same := [path for path in paths if path.rpartition(".")[2] == key]:

@@ -18,6 +18,7 @@ from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.components import Components
 from decentral_dp.config.loading import refuse_unread
+from decentral_dp.config.outside import problem_type
 from decentral_dp.config.schema import (
     DomainTable,
     ProblemTable,
@@ -41,8 +42,6 @@ from decentral_dp.user_code import blame, call
 
 # Streams of records of which an agent has all from the start, in no public order.
 CENTRED_STREAMS = ("all", "minibatch", "poisson")
-# More agents than this, and their records are dealt before their graph is built.
-_MANY_AGENTS = 100_000
 _ABSENT = (
     "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
     "has agents send such scores, which nothing protects."
@@ -125,20 +124,11 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
 
 
 def check_sizes(c: Components) -> None:
-    """Refuse what many agents cannot share, or made-up records that do not fit here, before their graph is built.
-
-    Raises InputError.
-    """
-    s = c.scenario
-    agents, table = s.topology.agents, s.problem.synthetic
-    if agents is None:
-        return
-    if s.problem.data in SYNTHETIC:
+    """Refuse synthetic records that need more memory than there is, before a graph is built. Raises InputError."""
+    agents, table = c.scenario.topology.agents, c.scenario.problem.synthetic
+    if c.scenario.problem.data in SYNTHETIC and c.draws_records and agents is not None:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
-        if c.draws_records:
-            require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
-    elif agents > _MANY_AGENTS and s.topology.kind is not None:
-        deal(c, agents)
+        require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
 
 
 # Records.
@@ -483,15 +473,11 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     else:
         return problem
     made = call(make, given, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
-    if not any(hasattr(made, method) for method in _METHODS[solves]):
+    if problem_type(made, name) != solves:
         raise InputError(
             f"problem.kind: {name} makes {type(made).__name__}, expected a {solves} problem. Fix it there."
         )
     return made
-
-
-# By one of these an object is known as a problem.
-_METHODS = {"bilevel": ("lower_grad_y", "terms"), "minimax": ("slopes", "sums", "statistics")}
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:

@@ -1054,7 +1054,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/run.py",
         '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
         "    elif not math.isfinite(",
-        ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
+        ("tests/config/test_coordinator_refusals.py::test_an_infinite_objective_ends_only_runs_without_a_guarantee",),
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
