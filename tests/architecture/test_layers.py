@@ -257,14 +257,6 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
     assert any(reaches(n, "ray") for n in imports(bad))
 
 
-def test_planning_is_light() -> None:
-    """Neither what draws nor what reads tables is loaded for a plan, nor special functions before they are asked."""
-    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats", "scipy.special", "jinja2")
-    check = f"import sys, decentral_dp; decentral_dp.plan('quadratic'); print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
-
-
 def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:
     """Its import is a tenth of what a short run takes; pyarrow imports it with the first array of numpy's."""
     changes = {"algorithm.rounds": 2}

@@ -143,7 +143,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/run.py",
         "    out.print(_PRIVATE)\n",
         "",
-        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+        ("tests/cli/test_run.py::test_scores_are_labelled_as_not_covered",),
     ),
     # Networks that change or compress ---------------------------------------------------------------------------------
     Mutation(
@@ -513,7 +513,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/main.py",
         "    if run_digest(build_job(there)) != run_digest(build_job(asked)):",
         "    if False:",
-        ("tests/cli/test_or_resume.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
+        ("tests/cli/test_run.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
     ),
     Mutation(
         "two runs of one job with one secret noise",
