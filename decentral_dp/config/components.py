@@ -34,7 +34,6 @@ from decentral_dp.config.schema import (
     OBJECTS,
     AlgorithmTable,
     Files,
-    MechanismTable,
     Partition,
     Scenario,
     common_table,
@@ -267,7 +266,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     if "mechanism" in handed:
         names["mechanism"] = type(handed["mechanism"]).__name__
         made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
-        table = MechanismTable.model_construct(kind=made.name, **mechanism_options(made))
+        table = {"kind": made.name, **mechanism_options(made)}
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
     chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, handed), names, frozenset(replaced)
@@ -337,7 +336,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
 
 def _mechanism(s: Scenario, own: bool) -> Mechanism:
     """The law of noise. Raises InputError where there is none."""
-    table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
+    kind = s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
     if given is not None:
         return given
@@ -347,7 +346,7 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
-    return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
+    return register_outside(mechanism_with(mechanism, s.privacy.mechanism_options))
 
 
 def named_component(s: Scenario, what: str) -> Component:

@@ -143,8 +143,7 @@ def refuse_unread(
             takers = ", ".join(name for name, entry in registered if key in own_types(entry))
             if not takers:
                 raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
-            refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
-            raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")
+            raise InputError(f"{table}.{key}: {kind} takes none, only {takers}. Leave it out.")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -233,9 +232,8 @@ def parse_change(override: str) -> tuple[list[str], Any]:
         return keys, text.strip()
 
 
-def _set_error(why: str) -> InputError:
-    """The refusal of a key that cannot be set."""
-    return InputError(f"set: {why}", command=f"--set: {why}")
+def _set_error(problem: str) -> InputError:
+    return InputError(f"set: {problem}", command=f"--set: {problem}")
 
 
 def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
@@ -251,26 +249,19 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     """
     out = dict(content)
     table = out
-    for k, name in enumerate(keys[:-1]):
-        if value is ABSENT and name not in table:
-            raise _no_key(keys, keys[:k], table)
-        inner = table.get(name, {})
-        if not isinstance(inner, Mapping):
-            raise _set_error(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
-        table[name] = dict(inner)
-        table = table[name]
-    if value is not ABSENT:
-        table[keys[-1]] = value
-    elif keys[-1] not in table:
-        raise _no_key(keys, keys[:-1], table)
-    else:
+    for k, name in enumerate(keys):
+        last = k == len(keys) - 1
+        if (value is ABSENT and name not in table) or not (last or isinstance(table.get(name, {}), Mapping)):
+            near = nearest_of(_path(keys), [_path([*keys[:k], other]) for other in table])
+            raise _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
+        if not last:
+            table[name] = dict(table.get(name, {}))
+            table = table[name]
+    if value is ABSENT:
         del table[keys[-1]]
+    else:
+        table[keys[-1]] = value
     return out
-
-
-def _no_key(keys: Sequence[str], above: Sequence[str], table: Mapping[str, Any]) -> InputError:
-    near = nearest_of(_path(keys), [_path([*above, name]) for name in table])
-    return _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
 
 
 def toml_value(value: Any) -> str:
@@ -345,7 +336,7 @@ _EXPECTED_TEXTS = {
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}",
-    "outside_name": '"module:function"',
+    "string_pattern_mismatch": '"module:function"',
 }
 
 

@@ -17,8 +17,8 @@ A Python object given to `run` is used the same way.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType
 from typing import Annotated, Any, Literal, get_origin
@@ -128,6 +128,9 @@ def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
     """Make a custom mechanism with the options of a scenario. Raises InputError for options that do not fit."""
     if isinstance(mechanism, type):
         name, key = mechanism.__name__, "privacy.mechanism"
+        if options and not is_dataclass(mechanism):
+            # Options of others are in no digest, and a resumed run could have other ones.
+            raise InputError(f"{key}.kind: {name} is no dataclass, and has no options. Fix: decorate it.")
         return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
     if not isinstance(mechanism, FunctionType):
         _refuse_options(options, "privacy.mechanism", type(mechanism).__name__)
@@ -307,9 +310,9 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
     """
     records, name = data.value, data.name
     if callable(records) and not isinstance(records, Dataset):
-        known = {"agents": agents, "seed": seed}
-        arguments = parameters(records, "problem.data", name, known)
-        records = _call(records, {k: known[k] for k in arguments if k in known}, "problem.data", name)
+        arguments = parameters(records, "problem.data", name)
+        values = {k: v for k, v in (("agents", agents), ("seed", seed)) if k in arguments}
+        records = _call(records, values, "problem.data", name)
     return _dataset(records, table, name, certified)
 
 
@@ -412,13 +415,10 @@ def dealer(partition: Component) -> Callable[..., Any]:
     Raises InputError: it is no function, or asks for something else.
     """
     deal, name = partition.value, partition.name
-    if not callable(deal):
-        raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
-    known = ("labels", "classes", "agents", "seed")
-    arguments = parameters(deal, "problem.partition", name, known)
+    arguments = parameters(deal, "problem.partition", name)
 
     def call_deal(**values: Any) -> Any:
-        return _call(deal, {k: values[k] for k in arguments if k in known}, "problem.partition", name)
+        return _call(deal, {k: v for k, v in values.items() if k in arguments}, "problem.partition", name)
 
     return NamedPartition(call_deal, partition.name)
 
@@ -426,30 +426,21 @@ def dealer(partition: Component) -> Callable[..., Any]:
 # How functions of the user's own are called, and refused.
 
 
-def parameters(
-    make: Callable[..., Any], key: str, name: str, known: Collection[str] | None = None
-) -> dict[str, inspect.Parameter]:
+def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspect.Parameter]:
     """Return the parameters of a custom class or function by name, with their types.
 
     Args:
         make: the class or function.
         key: of the scenario, for refusals.
         name: of the component, for refusals.
-        known: the names of its required parameters; any if left out.
 
     Raises:
-        InputError: a type that cannot be read, or a parameter without a name or of an unknown one.
+        InputError: it is no function, or a type cannot be read.
     """
     try:
-        found = inspect.signature(make, eval_str=True).parameters
+        return dict(inspect.signature(make, eval_str=True).parameters)
     except USER_ERRORS as error:
         raise InputError(f"{key}: the parameters of {name} cannot be read: {reason(error)}. Fix it there.") from error
-    for p in found.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-            raise InputError(f"{key}: {name} takes {p} (expected parameters by name). Fix it there.")
-        if known is not None and p.name not in known and p.default is p.empty:
-            raise InputError(f"{key}: {name} takes {p.name} (expected some of {', '.join(known)}). Fix it there.")
-    return dict(found)
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:

@@ -307,8 +307,7 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(made)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
-        refused = f"problem.validation: {which} takes none. Leave it out"
-        raise InputError(f"{refused}.", command=f"{refused} (--set problem.validation=null).")
+        raise InputError(f"problem.validation: {which} takes none. Leave it out.")
     return _declared_options(table, entry)
 
 

@@ -23,7 +23,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
 from decentral_dp.algorithms.protocol import StepSize
@@ -77,14 +76,6 @@ class Partition(KindTable):
     agents: Annotated[list[int | str], Field(min_length=1)] | None = None
     """Of column: the names of the agents in that column, in the order of the topology; a record of another agent is
     refused. Left out: numbers from 0."""
-
-    @model_validator(mode="after")
-    def _check_names(self) -> Partition:
-        keys = [label_key(name) for name in self.agents or ()]
-        for k, name in enumerate(self.agents or ()):
-            if keys[k] in keys[:k]:
-                raise ValueError(f"agents lists {quoted(name)} twice. Name every agent once")
-        return self
 
 
 class Synthetic(Table):
@@ -158,12 +149,6 @@ class StreamTable(KindTable):
     """Of poisson: the probability with which a record is drawn."""
 
 
-def _partition_from_outside(name: str) -> str:
-    if in_module(name) is None:
-        raise PydanticCustomError("outside_name", "the name of a function in a file")
-    return name
-
-
 class OwnKeysTable(Table):
     """A table whose kind has keys of its own, beside the fields that every kind has.
 
@@ -217,7 +202,7 @@ class ProblemTable(OwnKeysTable):
     columns: ColumnRules | None = None
     """Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."""
 
-    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = None
+    partition: Literal["iid"] | Partition | Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
     """How records are dealt to agents: "iid", a table, or "module:function". Left out: by the data's own agent column,
     else "iid"."""
 
@@ -527,15 +512,6 @@ def _check_clip(clip: Schedule) -> Schedule:
     return clip
 
 
-class MechanismTable(Table):
-    """A mechanism with options of its own, which are the fields of its class."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: str
-    """ "module:Name"."""
-
-
 # An array of numpy is a list of rows as well.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
 
@@ -560,10 +536,8 @@ class CorrelationTable(Table):
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
-        if self.across is None and self.in_time is None:
-            raise ValueError('give across, such as "pairwise", or in_time, such as "banded_square_root"')
-        if self.across is None and self.ratio is not None:
-            raise ValueError("ratio is of across. Leave it out")
+        if self.across is None and (self.in_time is None or self.ratio is not None):
+            raise ValueError('ratio is of across; expected across, such as "pairwise", or in_time')
         return self
 
 
@@ -574,7 +548,7 @@ class PrivacyTable(Table):
     """ "certified": priced as run; "as_published": a paper's own protocol and noise, priced as well as can be proven;
     "none": no noise and no clipping."""
 
-    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
+    mechanism: Literal["laplace", "gaussian"] | str | dict[str, Any] = "laplace"
     """Noise of gossip algorithms: "laplace", "gaussian", or your own as "module:Name", or as a table with its kind and
     options. Coordinator algorithms have their own."""
 
@@ -629,17 +603,24 @@ class PrivacyTable(Table):
     @property
     def mechanism_kind(self) -> str:
         """The name, or the place, of the mechanism."""
-        return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.kind
+        return self.mechanism if isinstance(self.mechanism, str) else str(self.mechanism.get("kind"))
+
+    @property
+    def mechanism_options(self) -> dict[str, Any]:
+        """The options of a custom mechanism."""
+        table = {} if isinstance(self.mechanism, str) else self.mechanism
+        return {key: value for key, value in table.items() if key != "kind"}
 
     @field_validator("mechanism")
     @classmethod
-    def _check_mechanism_kind(cls, mechanism: str | MechanismTable) -> str | MechanismTable:
-        kind = mechanism if isinstance(mechanism, str) else mechanism.kind
-        if kind in ("laplace", "gaussian"):
-            if not isinstance(mechanism, str) and mechanism.model_extra:
-                raise ValueError(f"{kind} noise takes no options, got {', '.join(mechanism.model_extra)}")
-        elif in_module(kind) is None:
-            raise ValueError(f'got {quoted(kind)}, wanted "laplace" or "gaussian", or your own as "module:Name"')
+    def _check_mechanism(cls, mechanism: str | dict[str, Any]) -> str | dict[str, Any]:
+        kind = mechanism if isinstance(mechanism, str) else mechanism.get("kind")
+        registered = kind in ("laplace", "gaussian")
+        if (registered and len(mechanism) > 1 and kind != mechanism) or not (registered or in_module(str(kind))):
+            raise ValueError(
+                f'got {quoted(mechanism)}, wanted "laplace" or "gaussian", or a custom one as "module:Name" or as a '
+                "table with kind and options"
+            )
         return mechanism
 
     @property

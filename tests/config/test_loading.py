@@ -36,7 +36,7 @@ REFUSED = {
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "algorithm.inner: missing",
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, wanted a table",
-    "problem.kind.x=3": "problem.kind.x has kind for a table",
+    "problem.kind.x=3": 'the scenario has no key "problem.kind.x"',
     "problem.kind=logistic": "problem.kind: no problem 'logistic'",
     "problem.data=nowhere": "problem.data: 'nowhere' is no bundled data set, and no path",
     "problem.data=nowhere.csv": "nowhere.csv' cannot be read: No such file",
@@ -456,7 +456,7 @@ def test_a_key_is_removed_before_others_are_set() -> None:
     [
         ("algorithm.w", 'set: the scenario has no key "algorithm.w"; did you mean "algorithm.'),
         ("privcy", 'set: the scenario has no key "privcy"; did you mean "privacy".'),
-        ("seed.of", "set: seed.of has seed for a table"),
+        ("seed.of", 'set: the scenario has no key "seed.of"'),
         ("nothing.here", 'set: the scenario has no key "nothing.here"'),
     ],
 )
@@ -464,20 +464,6 @@ def test_an_absent_key_cannot_be_removed(key: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
         decentral_dp.load("ring_breast_cancer", set={key: None})
     assert str(refused.value).startswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["algorithm.kind=dp_dsgd", "algorithm.rounds=2"], "algorithm.x"),
-        (["problem.kind=classification", "problem.validation=0.2"], "problem.validation"),
-    ],
-)
-def test_the_refusal_of_a_key_names_the_option_that_removes_it(overrides: list[str], key: str) -> None:
-    scenario = "ring_breast_cancer" if key.startswith("algorithm") else "classification"
-    with pytest.raises(InputError, match=rf"^{key}: .* takes none") as refused:
-        build(load(scenario, overrides))
-    assert f"--set {key}=null" in refused.value.command
 
 
 @pytest.mark.usefixtures("undrawn")
