@@ -522,25 +522,14 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
         set: "table.key" → value; None takes the key out.
 
     Raises:
-        InputError: no dict, or a value that no scenario can hold.
+        TypeError: a value that TOML cannot hold.
 
     Example:
         >>> changes({"privacy.epsilon": 2.0, "topology": {"kind": "ring", "agents": 4}})
         ['privacy.epsilon=2.0', 'topology={ kind = "ring", agents = 4 }']
     """
-    if set is not None and not isinstance(set, Mapping):
-        raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
-    texts = []
-    for key, value in (set or {}).items():
-        try:
-            text = "null" if value is None else loading.toml_value(loading.python_value(value))
-        except TypeError:
-            raise InputError(
-                f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are "
-                f"given by keyword: {', '.join(_KEYS)}."
-            ) from None
-        texts.append(f"{key}={text}")
-    return texts
+    values = loading.python_value(dict(set or {}))
+    return [f"{key}={'null' if value is None else loading.toml_value(value)}" for key, value in values.items()]
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:

@@ -180,9 +180,13 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 
     if not quiet:
         print_run(finished)
-    if finished.result.has_diverged:
-        if quiet:
-            typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
+    elif finished.result.has_diverged:
+        typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
+    _exit_with_1_unless(not finished.result.has_diverged)
+
+
+def _exit_with_1_unless(sound: bool) -> None:
+    if not sound:
         raise typer.Exit(1)
 
 
@@ -340,8 +344,7 @@ def invoke_audit(
         canaries=canaries,
         membership=membership,
     )
-    if not sound:
-        raise typer.Exit(1)
+    _exit_with_1_unless(sound)
 
 
 @app.command("check")
@@ -365,8 +368,7 @@ def invoke_check(
     A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
     a check fails.
     """
-    if not annex("check_command")(what, pairs, seed, rounds):
-        raise typer.Exit(1)
+    _exit_with_1_unless(annex("check_command")(what, pairs, seed, rounds))
 
 
 @app.command("study")
@@ -387,8 +389,7 @@ def invoke_study(
     since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
-    if not annex("study_command")(study, override or [], out, jobs, address):
-        raise typer.Exit(1)
+    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address))
 
 
 @app.command("list")

@@ -129,12 +129,9 @@ def write_template(
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = template_text(content, placeholders)
     resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as output:
-            output.write(text)
-    except OSError as error:
-        raise InputError(f"new: {quoted_path(path)}: {error.strerror}. Fix: give another path.") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as output:
+        output.write(text)
     typer.echo(printable(f"Written: {path} ({content['title']})"))
     if placeholders:
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))

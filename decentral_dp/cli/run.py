@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
-from decentral_dp.errors import InputError, printable, quoted, quoted_path, readable
+from decentral_dp.errors import InputError, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import regular
 from decentral_dp.files.spreadsheets import escape_formulas
@@ -101,15 +101,10 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
 
 
 def _open_file(name: str) -> IO[str]:
-    try:
-        path = regular(Path(name), "--log")
-        # It has losses, which a run with secret noise keeps for its owner.
-        path.touch(OWNERS)
-        return path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"--log: {quoted_path(name)} cannot be written ({error.strerror}). Give another file."
-        ) from None
+    path = regular(Path(name), "--log")
+    # It has losses, which a run with secret noise keeps for its owner.
+    path.touch(OWNERS)
+    return path.open("a", encoding="utf-8")
 
 
 def run_with_progress(
@@ -282,8 +277,6 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.
     """
     require_new("--out", out)
-    if out.suffix.lower() != ".csv":
-        raise InputError(f"--out: got a file that ends in {out.suffix or 'nothing'}, expected .csv. Fix: rename it.")
     model = load_model(folder)
     if agent is not None:
         model = model.of_agent(agent)
@@ -297,8 +290,6 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
             predicted = model.predictions(file)
             escape_formulas(predicted).to_csv(written, index=False)
         partial_file.replace(out)
-    except OSError as error:
-        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
     finally:
         partial_file.unlink(missing_ok=True)
     result, m = read_result(folder), len(model.published)

@@ -95,7 +95,6 @@ class ProblemEntry(NamedTuple):
         labels: what labels have to be: "two" classes, two or more "classes", "numbers"; "" for whatever it takes.
         defaults: key → value where it is left out, if that is not the default of the parameter.
         construction_of: key → the key of problem.construction that says the same, and stands for it.
-        every_class: whether every class needs train records.
         trajectories: whether it reads trajectories, and nothing else.
         one_level: whether nothing is tuned: x has no coordinates, and no validation record is read.
     """
@@ -109,7 +108,6 @@ class ProblemEntry(NamedTuple):
     labels: Literal["", "two", "classes", "numbers"] = ""
     defaults: Mapping[str, Any] = MappingProxyType({})
     construction_of: Mapping[str, str] = MappingProxyType({})
-    every_class: bool = False
     trajectories: bool = False
     one_level: bool = False
 

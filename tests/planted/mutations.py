@@ -490,8 +490,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a function of any installed package that a scenario may call",
         "user_code.py",
-        '    if installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
-        "    if False:\n",
+        'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
+        "elif False:\n",
         ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
     ),
     Mutation(
