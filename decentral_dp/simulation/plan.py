@@ -31,7 +31,7 @@ from decentral_dp.formatting import (
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.setting import settled_parameters, statement_of
@@ -160,7 +160,7 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(build_job(c.without_records()))
+    return Plan.from_job(plan_job(c.without_records()))
 
 
 # Above so many different lines a table lists only the most expensive agents.
