@@ -367,7 +367,7 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     """Build the graph and its weights, changing by round where the scenario says so. Raises InputError."""
     table, extra = s.topology, s.topology.model_extra or {}
     seed = table.seed if table.seed is not None else s.public_seed
-    kind, agents, directed = str(table.kind), table.agents, bool(table.directed)
+    kind, agents, directed = "isolated" if table.pooled else str(table.kind), table.agents, bool(table.directed)
 
     def generate(seed: int) -> Topology:
         return topologies.build_topology(kind, int(agents or 0), extra, table.weights, seed, directed)

@@ -429,8 +429,8 @@ class TopologyTable(Table):
     model_config = ConfigDict(extra="allow")
 
     kind: str | None = None
-    """A generator of graphs by name, or "module:function"; its parameters are keys beside
-    it. `list topologies` lists them."""
+    """A generator of graphs by name, or "module:function"; its parameters are keys beside it. `list topologies` lists
+    them. "pooled": no graph; one server, which all agents trust, holds all records. Read by gossip algorithms."""
 
     file: str | None = None
     """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
@@ -467,9 +467,10 @@ class TopologyTable(Table):
     compression: CompressionTable | None = None
     """What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."""
 
-    pooled: bool | None = None
-    """Whether one server, whom all agents trust with their records, has all of them and learns alone; no if left out.
-    Read by gossip algorithms."""
+    @property
+    def pooled(self) -> bool:
+        """Whether one server holds the records of all agents."""
+        return self.kind == "pooled"
 
     @model_validator(mode="after")
     def _check_kind_or_file(self) -> TopologyTable:

@@ -117,7 +117,7 @@ def test_a_server_that_has_all_records_is_trusted(tmp_path: Path) -> None:
     for name, kind in {
         "own": {},
         "by_algorithm": {"algorithm.kind": "central"},
-        "by_key": {"topology.pooled": True},
+        "by_key": {"topology.kind": "pooled"},
     }.items():
         decentral_dp.run("classification", set=few | kind, out=tmp_path / name)
     found = compare(*(tmp_path / name for name in ("own", "by_algorithm", "by_key")))

@@ -116,7 +116,7 @@ class Setup:
     Args:
         components: the names of the scenario, looked up.
         declared_topology: the graph of the [topology] table.
-        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.pooled
+        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.kind
             wants it.
         network: the public part of it.
         stream: the records that a round reads.
@@ -156,7 +156,7 @@ class Setup:
     @property
     def pools(self) -> bool:
         """Whether one server has the records of all agents."""
-        return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
+        return self.components.algorithm.network == "pooled" or self.s.topology.pooled
 
     @property
     def correlation(self) -> CorrelationTable:
@@ -481,7 +481,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        "one server has the records of all agents (topology.pooled or {of.kind}), so that they cannot be with their "
+        "one server has the records of all agents (topology.kind or {of.kind}), so that they cannot be with their "
         "agents, and as a unit it would be all of them",
         'leave it out, or take agents with records of their own, such as those of "alone" or "federated"',
     ),
