@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load_scenario
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text

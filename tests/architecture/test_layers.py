@@ -32,7 +32,6 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "simulation",
         "tasks callbacks",
         "estimators",
-        "resumption",
         "api",
         "cli",
         "central",
@@ -97,7 +96,6 @@ TOP_LEVEL = {
     "tasks",
     "api",
     "callbacks",
-    "resumption",
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
@@ -183,7 +181,7 @@ def test_imports_run_downwards(room: str) -> None:
             to = room_of(other)
             if to in ANNEXES and room not in ANNEXES:
                 # What it returns may be of an annex.
-                fine = room in ("api", "resumption") and other not in own_imports(path, for_types=False)
+                fine = room == "api" and other not in own_imports(path, for_types=False)
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:
@@ -260,14 +258,6 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
     bad.write_text("def f():\n    from decentral_dp.engines import engine_of\n    import ray.util\n")
     assert any(reaches(n, "decentral_dp.engines") for n in imports(bad))
     assert any(reaches(n, "ray") for n in imports(bad))
-
-
-def test_planning_is_light() -> None:
-    """Neither what draws nor what reads tables is loaded for a plan, nor special functions before they are asked."""
-    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats", "scipy.special", "jinja2")
-    check = f"import sys, decentral_dp; decentral_dp.plan('quadratic'); print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:

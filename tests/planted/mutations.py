@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/run.py",
         "    out.print(_PRIVATE)\n",
         "",
-        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+        ("tests/cli/test_run.py::test_scores_are_labelled_as_not_covered",),
     ),
     # Networks that change or compress ---------------------------------------------------------------------------------
     Mutation(
@@ -488,8 +488,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a function of any installed package that a scenario may call",
         "user_code.py",
-        '    if installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
-        "    if False:\n",
+        'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
+        "elif False:\n",
         ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
     ),
     Mutation(
@@ -508,10 +508,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a run of another scenario that is taken for the one asked for",
-        "cli/commands.py",
+        "cli/main.py",
         "    if run_digest(build_job(there)) != run_digest(build_job(asked)):",
         "    if False:",
-        ("tests/cli/test_or_resume.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
+        ("tests/cli/test_run.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
     ),
     Mutation(
         "two runs of one job with one secret noise",
@@ -1045,7 +1045,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/run.py",
         '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
         "    elif not math.isfinite(",
-        ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
+        ("tests/config/test_coordinator_refusals.py::test_an_infinite_objective_ends_only_runs_without_a_guarantee",),
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
@@ -1384,7 +1384,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
-        "cli/log.py",
+        "cli/run.py",
         "path.touch(OWNERS)",
         "path.touch()",
         ("tests/reporting/test_folder_links.py::test_logs_and_audits_outside_the_folder_are_their_owners",),

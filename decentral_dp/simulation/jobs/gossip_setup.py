@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -24,7 +23,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
+from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -116,7 +115,7 @@ class Setup:
     Args:
         components: the names of the scenario, looked up.
         declared_topology: the graph of the [topology] table.
-        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.pooled
+        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.kind
             wants it.
         network: the public part of it.
         stream: the records that a round reads.
@@ -156,7 +155,7 @@ class Setup:
     @property
     def pools(self) -> bool:
         """Whether one server has the records of all agents."""
-        return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
+        return self.components.algorithm.network == "pooled" or self.s.topology.pooled
 
     @property
     def correlation(self) -> CorrelationTable:
@@ -479,7 +478,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        "one server has the records of all agents (topology.pooled or {of.kind}), so that they cannot be with their "
+        "one server has the records of all agents (topology.kind or {of.kind}), so that they cannot be with their "
         "agents, and as a unit it would be all of them",
         'leave it out, or take agents with records of their own, such as those of "alone" or "federated"',
     ),

@@ -338,7 +338,7 @@ FEW = ["topology.agents=3", "algorithm.rounds=2"]
 
 
 def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli", "run", *arguments]
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -235,10 +235,8 @@ def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[
 # What a scenario says.
 
 
-def test_what_is_left_out_and_what_is_auto_are_the_same() -> None:
-    auto = {"algorithm": {"kind": "auto", "rounds": "auto", "y": "auto"}}
-    left, said = decentral_dp.build(_scenario()), decentral_dp.build(_scenario(**auto))
-    assert left.scenario == said.scenario
+def test_settings_that_are_left_out_have_defaults() -> None:
+    left = decentral_dp.build(_scenario())
     assert (left.scenario.algorithm.kind, left.rounds, left.scenario.run.average) == ("dp_dsgd", 1000, 1)
 
 
@@ -266,10 +264,6 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
             "local steps of an agent are clipped as one. Fix: give algorithm.y and privacy.clip",
-        ),
-        (
-            {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},
-            'algorithm.rounds: "auto" is for problem.kind = "classification" or "regression"',
         ),
         ({"algorithm": {"kind": "ldp_dsbo", "x": {"scale": 1.0}, "z": {"scale": 1.0}}}, "has nothing to tune"),
     ],
