@@ -165,7 +165,7 @@ def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
         (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: got"),
-        (content(), {"privacy.correlation": {"in_time": "banded_square_root"}}, "changes with the rounds"),
+        (content(), {"privacy.correlation": {"in_time": "banded_square_root"}}, "changes by round"),
         (
             "dp_bilevel",
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},

@@ -352,7 +352,7 @@ def test_ray_gives_the_same_bits_and_the_same_ledger(ray_cluster: None, keys: An
         ("figure_2_as_published", "privacy.unit", "agent", '"as_published"'),
         ("dp_dsgd", "privacy.unit", 0, ""),
         ("dp_dsgd", "privacy.neighbours", "remove", ""),
-        ("ldp_dsbo", "problem.stream", {"kind": "poisson", "rate": 0.25}, "no price"),
+        ("ldp_dsbo", "problem.stream", {"kind": "poisson", "rate": 0.25}, "not accounted"),
     ],
     ids=str,
 )
@@ -661,7 +661,7 @@ class Stating(DpDsgd):
 def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> None:
     own = content(keys.get("keys", {}), "dp_dsgd", keys.get("stream", "all"))
     assert max(decentral_dp.plan(own).epsilon) > 0
-    with pytest.raises(InputError, match=r"no price here|privacy\.neighbours: "):
+    with pytest.raises(InputError, match=r"not accounted|privacy\.neighbours: "):
         decentral_dp.plan(own, algorithm=Stating(StepSize(0.7)))
     # Nor is its limit for T → ∞ that of the class it inherits from.
     of_outside = decentral_dp.plan(content({}), algorithm=Stating(StepSize(0.7))).privacy
