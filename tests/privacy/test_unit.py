@@ -289,7 +289,7 @@ def replayed(job: Any) -> list[Array]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, Any], stream: Any) -> None:
     if refused(keys, stream):
-        with pytest.raises(InputError, match=r"privacy\.neighbours: in a batch of fixed size"):
+        with pytest.raises(InputError, match=r"privacy\.neighbours: a batch of fixed size"):
             built(keys, algorithm, stream)
         return
     run = decentral_dp.run(content(keys, algorithm, stream))

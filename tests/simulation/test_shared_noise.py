@@ -163,7 +163,7 @@ def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
 def test_silent_agents_are_refused() -> None:
     job = scenario()
     job["algorithm"]["kind"] = "random_walk"
-    with pytest.raises(InputError, match="silent"):
+    with pytest.raises(InputError, match="sends nothing"):
         decentral_dp.build(job)
 
 

@@ -292,7 +292,7 @@ def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_p
 @pytest.mark.parametrize(
     ("table", "values", "words"),
     [
-        ("problem", {"positive_share": "released"}, "positive_share: gossip_sgda has nobody who could release it"),
+        ("problem", {"positive_share": "released"}, "positive_share: no participant of gossip_sgda can release it"),
         ("problem", {"positive_share": "empirical"}, "positive_share: got"),
         ("privacy", {"mechanism": "laplace"}, "clip them in l2 only"),
         ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
