@@ -329,7 +329,7 @@ def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path)
     # Trajectories are one course of states, and no file of records holds one.
     with pytest.raises(InputError, match=r"problem\.data: trajectories have no file of each agent"):
         write_shards(load("td_cartpole"), tmp_path / "out")
-    with pytest.raises(InputError, match="exists already, and nothing is written over"):
+    with pytest.raises(InputError, match="exists already, and no file is overwritten"):
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
