@@ -35,7 +35,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
         >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
         ['arithmetic', 'numpy', 'processor']
     """
-    words, processor = device_words(device), platform.machine()
+    device_text, processor = device_words(device), platform.machine()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = next((t.partition(":")[2].strip() for t in lines if t.startswith("model name")), processor)
@@ -44,7 +44,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
         "sources": package_digest(),
         "processor": processor,
         "arithmetic": _sample_digest(),
-        **({"device": words} if words else {}),
+        **({"device": device_text} if device_text else {}),
     }
 
 
@@ -94,6 +94,6 @@ def _sample_digest() -> str:
     for result in results:
         digest.update(np.ascontiguousarray(result).tobytes())
     features = np.show_config(mode="dicts")["SIMD Extensions"]
-    kept = [features.get("found", []), [os.environ.get(name, "") for name in _SETTINGS]]
-    digest.update(json.dumps(kept).encode())
+    settings = [features.get("found", []), [os.environ.get(name, "") for name in _SETTINGS]]
+    digest.update(json.dumps(settings).encode())
     return digest.hexdigest()

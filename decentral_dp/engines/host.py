@@ -80,23 +80,23 @@ class RecentValues:
         # Number of the oldest value, and of the first value of the mean.
         oldest = newest + 1 - len(values)
         first = min(max(1, oldest), newest)
-        whole = range(-(-first // step), (newest + 1) // step)
+        blocks = range(-(-first // step), (newest + 1) // step)
         self._sums = {
             k: self._sums[k] if k in self._sums else _sums(values[k * step - oldest : (k + 1) * step - oldest])
-            for k in whole
+            for k in blocks
         }
         parts = values[first - oldest :]
-        if whole:
-            before, after = values[first - oldest : whole.start * step - oldest], values[whole.stop * step - oldest :]
+        if blocks:
+            before, after = values[first - oldest : blocks.start * step - oldest], values[blocks.stop * step - oldest :]
             parts = [*before, *self._sums.values(), *after]
         return {channel: total / (newest + 1 - first) for channel, total in _sums(parts).items()}
 
 
 def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     sums = {channel: np.array(value) for channel, value in values[0].items()}
-    for other in values[1:]:
+    for value in values[1:]:
         for channel, total in sums.items():
-            total += other[channel]
+            total += value[channel]
     return sums
 
 
@@ -161,7 +161,7 @@ class Host:
         # Weights of the block, and of all agents if they change by round.
         self._weights, self._all_weights = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
-        self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._neighbour_rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
         # Messages of the last rounds, oldest first, if messages are late.
         self._late: deque[Array] | None = deque(maxlen=delay * self._per_round + 1) if delay else None
@@ -250,29 +250,30 @@ class Host:
     def _release(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
         """Release values, and return the last releases and the message, with zeros for agents that do not send."""
         if self._senders is None:
-            own = _project(self._node.domain, self._releaser.release(self._index, values))
+            released = _project(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
-            return own, own.concatenate() if compression is None else self._update_replicas(own, compression)
+            message = released.concatenate() if compression is None else self._update_replicas(released, compression)
+            return released, message
         sends = self._senders.mask_of_round(self._index // self._per_round)[self._node.agents]
-        sent = _project(self._node.domain, self._releaser.release(self._index, values, sends))
-        for channel, value in sent.items():
+        released = _project(self._node.domain, self._releaser.release(self._index, values, sends))
+        for channel, value in released.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
             self._last[channel] = np.where(sends[:, None], value, before)
-        return Bundle({channel: self._last[channel] for channel in sent}), np.where(
-            sends[:, None], sent.concatenate(), 0.0
+        return Bundle({channel: self._last[channel] for channel in released}), np.where(
+            sends[:, None], released.concatenate(), 0.0
         )
 
-    def _replica(self, own: Bundle) -> Array:
-        return np.concatenate([self._replicas[channel] for channel in own], axis=1)
+    def _replica(self, released: Bundle) -> Array:
+        return np.concatenate([self._replicas[channel] for channel in released], axis=1)
 
-    def _update_replicas(self, own: Bundle, compression: Compression) -> Array:
+    def _update_replicas(self, released: Bundle, compression: Compression) -> Array:
         """Update the replicas of all channels by a compressed message, and return them, (b, D)."""
         self._earlier = dict(self._replicas)
-        for channel, value in own.items():
+        for channel, value in released.items():
             replica = self._replicas.get(channel, self._latest.get(channel, np.zeros_like(value)))
-            sent = compression(value - replica, channel, self._index, self._node.agents)
-            self._replicas[channel] = replica + sent
-        return self._replica(own)
+            change = compression(value - replica, channel, self._index, self._node.agents)
+            self._replicas[channel] = replica + change
+        return self._replica(released)
 
     def _next_round(self) -> Mapping[str, Any]:
         """Return the values of the next exchange, or of the final release after the last round."""
@@ -292,21 +293,23 @@ class Host:
         """Load the public weights of a round."""
         agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
-        heard = over_time.heard_weights(t)
-        if heard is self._all_weights:
+        weights = over_time.heard_weights(t)
+        if weights is self._all_weights:
             return
-        self._all_weights = heard
-        rows = heard if agents.size == heard.shape[0] else heard[agents]
+        self._all_weights = weights
+        rows = weights if agents.size == weights.shape[0] else weights[agents]
         in_order = columns is None or (columns.size == rows.shape[1] and bool((np.diff(columns) > 0).all()))
         # Terms of a row are in the order of agents' numbers, not of the columns.
         self._weights = rows if in_order else sp.csr_array(rows[:, columns])
-        self._heard = None
+        self._neighbour_rows = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = cast(Bundle, self._own), cast(Generator[Exchange, Any, Any], self._running)
-        each = isinstance(self._open, Gossip) and self._open.each
-        if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
+        lists_neighbours = isinstance(self._open, Gossip) and self._open.each
+        if len(messages) > 1 and (
+            sum(m.size for m in messages) < _MOST_STACKED or lists_neighbours or self._late is not None
+        ):
             messages = (np.concatenate(messages),)
         if self._late is not None:
             self._late.append(messages[0])
@@ -326,46 +329,46 @@ class Host:
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            if each:
+            if lists_neighbours:
                 reply: Any = FullReply(released, Bundle(neighbour_sum), self._neighbours(messages[0], released))
             else:
                 reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
             exchange = running.send(reply)
         except StopIteration as done:
             # Noise and ledger entries depend on the index.
-            made = self._index - self._round * self._per_round
-            if made != self._per_round:
-                wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made} exchange{'s' * (made != 1)}")
+            count = self._index - self._round * self._per_round
+            if count != self._per_round:
+                wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count} exchange{'s' * (count != 1)}")
             self._state = _project_state(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
-        made = self._index - self._round * self._per_round
-        if made == self._per_round:
-            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made + 1} exchanges or more")
+        count = self._index - self._round * self._per_round
+        if count == self._per_round:
+            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count + 1} exchanges or more")
         return self._open_exchange(exchange)
 
     def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
         """Return the releases of every neighbour, in the order of the sums."""
         weights = self._weights
-        if self._heard is None:
+        if self._neighbour_rows is None:
             rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
             columns = self._node.columns
             # Constant weights have a column for every agent of the blocks that are read.
             network = self._dataset.network
             near = network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
-            self._heard = rows, near
-        rows, agents = self._heard
+            self._neighbour_rows = rows, near
+        rows, agents = self._neighbour_rows
         ends = np.cumsum([v.shape[1] for v in released.values()])
         received = stacked[weights.indices]
         if self._node.compression is not None:
             correction = self._node.compression.consensus * (received - self._replica(released)[rows])
             received = released.concatenate()[rows] + correction
         parts = np.split(received, ends[:-1], axis=1)
-        heard = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+        releases = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:
-            return heard
+            return releases
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
-        return heard.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
+        return releases.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if not isinstance(exchange, Ask if self._central else Gossip):
@@ -396,8 +399,8 @@ class Host:
         released = dict(self._recent.values[-1])
         with np.errstate(all="ignore"):
             published = self._recent.mean((self._index - 1) // self._per_round)
-            own = () if self._node.read_dataset is not None else self._node.program.channels
-            parts = {c: getattr(self._state, c) for c in own}
+            channels = () if self._node.read_dataset is not None else self._node.program.channels
+            parts = {c: getattr(self._state, c) for c in channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         return View(released, published, self._with_solution(state) if state else state, self._divergence)
 

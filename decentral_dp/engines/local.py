@@ -142,8 +142,8 @@ class _Coordinator:
         # Values computed from releases may diverge even if the releases do not.
         self._check_length(t + 1, program.published(self._state))
         if index != end:
-            made = index - t * program.releases_per_round
-            wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
+            count = index - t * program.releases_per_round
+            wrong_exchanges(program, t + 1, "publishes", f"{count} time{'s' * (count != 1)}")
 
     def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
         node = self._coordinator_node

@@ -413,50 +413,50 @@ class Boundary(NamedTuple):
     agents: NDArray[np.int64]
     other_blocks: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
-    def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
+    def outgoing(self, message: Array, weights: sp.csr_array | None = None) -> Array:
         """Return the rows of the block's message that others read.
 
         Args:
             message: (b, d).
-            heard: (m, m) weights of the round, if they change; default None.
+            weights: (m, m) weights of the round, if they change; default None.
         """
-        sent = self.sent_rows
-        sent = sent if heard is None else sent[_heard_by_other_blocks(heard, self.agents)[sent]]
-        return message if sent.size == len(message) else message[sent]
+        rows = self.sent_rows
+        rows = rows if weights is None else rows[_read_by_other_blocks(weights, self.agents)[rows]]
+        return message if rows.size == len(message) else message[rows]
 
-    def blocks_heard(self, heard: sp.csr_array) -> list[bool]:
+    def blocks_read(self, weights: sp.csr_array) -> list[bool]:
         """Return, for each of the `other_blocks`, whether it is read in a round with weights (m, m)."""
-        senders = np.zeros(heard.shape[0], dtype=np.bool_)
-        senders[heard[self.agents].indices] = True
+        senders = np.zeros(weights.shape[0], dtype=np.bool_)
+        senders[weights[self.agents].indices] = True
         return [bool(senders[agents].any()) for agents, _ in self.other_blocks]
 
-    def fill(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
+    def fill(self, messages: Sequence[Array], weights: sp.csr_array, width: int) -> list[Array]:
         """Add rows of zeros for rows that were not sent in a round.
 
         Args:
             messages: (k, width) rows of each other block that it reads in this round, in order.
-            heard: (m, m) weights of the round.
+            weights: (m, m) weights of the round.
             width: floats of a message.
 
         Returns:
             For each of the `other_blocks`, a row for each of its `sent_rows`.
         """
         arrived, out = iter(messages), []
-        for (agents, sent), arrives in zip(self.other_blocks, self.blocks_heard(heard), strict=True):
-            out.append(np.zeros((sent.size, width)))
+        for (agents, rows), arrives in zip(self.other_blocks, self.blocks_read(weights), strict=True):
+            out.append(np.zeros((rows.size, width)))
             if arrives:
-                out[-1][_heard_by_other_blocks(heard, agents)[sent]] = next(arrived)
+                out[-1][_read_by_other_blocks(weights, agents)[rows]] = next(arrived)
         return out
 
 
-def _heard_by_other_blocks(heard: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _read_by_other_blocks(weights: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return, for each agent of a block, whether an agent of another block receives its message.
 
     Args:
-        heard: (m, m) weights without the diagonal.
+        weights: (m, m) weights without the diagonal.
         agents: of the block.
     """
-    by_all, within = (np.bincount(rows.indices, minlength=heard.shape[0]) for rows in (heard, heard[agents]))
+    by_all, within = (np.bincount(rows.indices, minlength=weights.shape[0]) for rows in (weights, weights[agents]))
     return np.asarray((by_all > within)[agents])
 
 
@@ -484,9 +484,9 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     for k, node in enumerate(nodes):
         columns = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
         mixing = sp.csr_array(node.mixing[:, columns])
-        own = node.neighbours.index(k) if k in node.neighbours else None
-        others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
-        all_boundaries.append(Boundary(sent[k], own, mixing, columns, node.agents, others))
+        own_place = node.neighbours.index(k) if k in node.neighbours else None
+        other_blocks = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
+        all_boundaries.append(Boundary(sent[k], own_place, mixing, columns, node.agents, other_blocks))
     return all_boundaries
 
 

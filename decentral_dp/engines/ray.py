@@ -194,16 +194,16 @@ def _check_reachable(address: str) -> str:
     The address of "auto" is in the note that "ray start" leaves. Ray itself would also read the command lines of all
     processes. Other users can write either, and so name a host that receives the token.
     """
-    where = (user_address() or "auto") if address == "auto" else address
+    head = (user_address() or "auto") if address == "auto" else address
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
     problem = ""
-    if where == "auto" and not note.is_file():
+    if head == "auto" and not note.is_file():
         problem = f"there is no {note}; give host:port"
-    elif where == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
+    elif head == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
         problem = f"{note} is another user's; give host:port"
-    elif where == "auto":
-        where = note.read_text().strip()
-    host, _, port = where.removeprefix("ray://").rpartition(":")
+    elif head == "auto":
+        head = note.read_text().strip()
+    host, _, port = head.removeprefix("ray://").rpartition(":")
     if not problem and not (host and port.isdigit()):
         problem = 'expected "auto" or "host:port"'
     if not problem:
@@ -216,7 +216,7 @@ def _check_reachable(address: str) -> str:
             f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). "
             'Fix: start one with "ray start --head", or leave the address out.'
         )
-    return where
+    return head
 
 
 def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
@@ -291,13 +291,13 @@ class Actor:
         self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
-        own, host = self._boundary.own_place, self._sound()
+        own_place, host = self._boundary.own_place, self._sound()
         try:
             if self._message is not None:
-                if (heard := host.transfer_weights) is not None:
-                    messages = tuple(self._boundary.fill(messages, heard, self._message.shape[1]))
-                if own is not None:
-                    messages = (*messages[:own], self._message, *messages[own:])
+                if (weights := host.transfer_weights) is not None:
+                    messages = tuple(self._boundary.fill(messages, weights, self._message.shape[1]))
+                if own_place is not None:
+                    messages = (*messages[:own_place], self._message, *messages[own_place:])
             self._message = host.advance(*messages)
             return self._boundary.outgoing(self._message, host.transfer_weights)
         except Exception as error:
@@ -387,20 +387,20 @@ class RayEngine:
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, places) as actors:
-            begun: list[Any] = []
+            running: list[Any] = []
             machines: list[str] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery)
                 while True:
                     try:
-                        if not begun:
-                            begun.extend(_begin(actors, arguments))
+                        if not running:
+                            running.extend(_begin(actors, arguments))
                             machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
                         driver.retry_after_loss(loss)
-                        begun.clear()
+                        running.clear()
                         for actor in actors:
                             ray.kill(actor)
                         actors[:] = start_actors(ClientActor, places)
@@ -557,8 +557,8 @@ def _drive(
             break
         near = read_from
         if cut and over_time is not None:
-            hears = [b.blocks_heard(over_time.transfer_weights(t - 1)) for b in cut]
-            near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
+            is_read = [b.blocks_read(over_time.transfer_weights(t - 1)) for b in cut]
+            near = [list(itertools.compress(*pair)) for pair in zip(read_from, is_read, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
         if t > driver.observed_round and observed(t):

@@ -79,7 +79,7 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
             others = [j for j in n.neighbours if j != k]
             sent = [
                 cut[j].outgoing(messages[j], heard)
-                for j, read in zip(others, b.blocks_heard(heard), strict=True)
+                for j, read in zip(others, b.blocks_read(heard), strict=True)
                 if read
             ]
             travelled += sum(map(len, sent))

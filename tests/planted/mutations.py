@@ -156,9 +156,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "messages that are compressed before noise",
         "engines/host.py",
-        "else self._update_replicas(own, compression)",
+        "else self._update_replicas(released, compression)",
         "else self._update_replicas(\n"
-        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in own}), compression\n"
+        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in released}), compression\n"
         "            )",
         (_NETWORK_ROWS,),
     ),
@@ -1017,8 +1017,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a release that is planned a round late",
         "simulation/jobs/gossip_plan.py",
-        "c.keep_sent(sent[c.rounds // per_round])",
-        "c.keep_sent(sent[c.rounds // per_round - 1])",
+        "c.keep_sent(sends[c.rounds // per_round])",
+        "c.keep_sent(sends[c.rounds // per_round - 1])",
         (f"{_SENDS}::test_the_price_is_as_derived_by_hand",),
     ),
     Mutation(
@@ -1661,8 +1661,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "published from what agents keep",
         "engines/host.py",
         "            published = self._recent.mean((self._index - 1) // self._per_round)\n"
-        "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
-        "            parts = {c: getattr(self._state, c) for c in own}\n",
+        "            channels = () if self._node.read_dataset is not None else self._node.program.channels\n"
+        "            parts = {c: getattr(self._state, c) for c in channels}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
         '            published = {c: getattr(parts.get(c), "value", v) for c, v in released.items()}\n',
         (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),

@@ -181,7 +181,7 @@ def _read_interruption(folder: Path) -> Interruption:
 
     place = folder / IN_PROGRESS
     try:
-        begun, *entries = read_lines(own(place / JOURNAL, folder, "resume")).entries
+        first_line, *entries = read_lines(own(place / JOURNAL, folder, "resume")).entries
     except (ValueError, FileNotFoundError, IsADirectoryError) as error:
         if isinstance(error, InputError):
             raise
@@ -200,8 +200,8 @@ def _read_interruption(folder: Path) -> Interruption:
         lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > leased
     if lacks_lines:
         raise _damaged(place, ValueError(f"{JOURNAL} lacks lines"))
-    read_bound(folder / SCENARIO, folder, begun["scenario"])
-    about = json.loads(read_bound(place / ROOT, folder, begun["noise_key"]))
+    read_bound(folder / SCENARIO, folder, first_line["scenario"])
+    about = json.loads(read_bound(place / ROOT, folder, first_line["noise_key"]))
     state, rows = None, list[Row]()
     for entry in saved:
         measured = read_bound(place / f"metrics-{entry['saved']}.parquet", folder, entry["metrics"])
@@ -212,7 +212,8 @@ def _read_interruption(folder: Path) -> Interruption:
     releases: dict[tuple[int, int], str] = {}
     for first, end, expected in ((*e["part"], e["digest"]) for e in entries if "part" in e):
         # Parts that a resumed run writes replace later ones.
-        releases = {part: kept for part, kept in releases.items() if part[1] <= first} | {(first, end): expected}
+        releases = {part: d for part, d in releases.items() if part[1] <= first}
+        releases[first, end] = expected
     return Interruption(
         root=root_of(bytes.fromhex(about["root"]), about["generator"]),
         input_digest=about["given"],
@@ -358,7 +359,7 @@ class RunInProgress:
         return {} if self._releases is None else self._releases.digests
 
     def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
-        """Write released values, a state and a lease, as far as they are due.
+        """Write released values, a state and a lease if they are due.
 
         Args:
             s: the snapshot of the round.

@@ -1,4 +1,4 @@
-"""Lines of a journal: JSON objects, each with a digest of its own content and of all lines before it.
+"""Lines of a journal: JSON objects, each with a digest of its content and of all previous lines.
 
 A changed, missing, moved or foreign line breaks the chain of digests, as in SQLite's write-ahead log. The first line
 binds the scenario and the noise key by their digests. A process that is killed during a write leaves an incomplete last

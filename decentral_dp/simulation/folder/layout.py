@@ -196,11 +196,11 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
 
     They are not copied if one of them reads `__file__`, or if a name is taken. The result is empty then.
     """
-    names = {other: f"{CODE}/{other.name}" for other in (*imports_of_folder(path), path)}
-    owners = {name: other for other, name in copies.items()}
-    for other, name in names.items():
-        is_taken = owners.get(name, other) != other or copies.get(other, name) != name
-        if is_taken or b"__file__" in regular(other, "scenario").read_bytes():
+    names = {file: f"{CODE}/{file.name}" for file in (*imports_of_folder(path), path)}
+    owners = {name: file for file, name in copies.items()}
+    for file, name in names.items():
+        is_taken = owners.get(name, file) != file or copies.get(file, name) != name
+        if is_taken or b"__file__" in regular(file, "scenario").read_bytes():
             return {}
     return names
 
@@ -223,7 +223,7 @@ def open_store(url: str) -> tuple[Any, str]:
             problem = f"{url} is not empty, and no file is overwritten. Fix: use a new URL."
     except ImportError as error:
         problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
-    except Exception as error:  # noqa: BLE001 # every store has errors of its own
+    except Exception as error:  # noqa: BLE001 # each store has its error types
         problem = f"{url} cannot be reached ({error}). Fix: use another URL."
     if problem:
         raise InputError(f"--upload: {problem}")
@@ -257,5 +257,5 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
             try:
                 system.makedirs(to.rpartition("/")[0], exist_ok=True)
                 system.put_file(str(file), to)
-            except Exception as error:  # every store has errors of its own
+            except Exception as error:  # each store has its error types
                 raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error

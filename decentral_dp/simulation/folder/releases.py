@@ -52,11 +52,11 @@ class KeptReleases:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
         self.digests = {part: digest for part, digest in digests.items() if part[1] <= self._next}
-        kept = {_path(place, *part): digest for part, digest in self.digests.items()}
-        for path, expected in kept.items():
+        paths = {_path(place, *part): digest for part, digest in self.digests.items()}
+        for path, expected in paths.items():
             read_bound(path, place.parent, expected)
         for path in place.glob("releases-*.parquet"):
-            if path not in kept:
+            if path not in paths:
                 path.unlink()
         rows = self._per_round * (1 if job.plans_ahead else job.n_agents)
         size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * rows
@@ -177,17 +177,17 @@ def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
     """Yield tables of a fixed number of rows; the last one may be shorter."""
     import pyarrow as pa
 
-    held: list[Any] = []
+    buffer: list[Any] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        buffer.append(batch)
         count += batch.num_rows
         if count >= rows:
-            table, full = pa.Table.from_batches(held), count - count % rows
+            table, full = pa.Table.from_batches(buffer), count - count % rows
             yield from (table.slice(first, rows).combine_chunks() for first in range(0, full, rows))
-            held, count = table.slice(full).to_batches(), count - full
+            buffer, count = table.slice(full).to_batches(), count - full
     if count:
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield pa.Table.from_batches(buffer).combine_chunks()
 
 
 def _path(place: Path, first: int, end: int) -> Path:

@@ -131,8 +131,8 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
     table = job.scenario.run
     if table.engine != "ray" or table.agents_per_actor != "auto":
         return job
-    each = 1 if table.place is not None else math.ceil(job.n_agents / ray_cores())
-    settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
+    agents_per_actor = 1 if table.place is not None else math.ceil(job.n_agents / ray_cores())
+    settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": agents_per_actor})})
     return replace(job, components=replace(job.components, scenario=settled))
 
 
@@ -159,9 +159,9 @@ def _check_probabilities(job: PlannedJob) -> None:
         classes = tasks[0][0].shape[1] if tasks else 0
     missing = [name for name in job.of_classes if not classes or (classes > 2 and name in OF_TWO_CLASSES)]
     if missing:
-        where = ", whose records are with their agents," if job.shards.is_elsewhere else ""
+        note = ", whose records are with their agents," if job.shards.is_elsewhere else ""
         raise InputError(
             f'run.measures: "test_{missing[0]}" needs probabilities of {"two " if classes else ""}classes, and '
-            f"{job.components.problem.name}{where} has {classes or 'none'}. Fix: use "
+            f"{job.components.problem.name}{note} has {classes or 'none'}. Fix: use "
             f'"test_{"balanced_accuracy" if classes else "loss"}".'
         )

@@ -114,18 +114,18 @@ def plan_releases(
         _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
         group = group.reshape(-1)
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
-        why = "are planned one by one" if by_agent else "differ in records, weights or noise"
+        reason = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
-            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {why} are more than the "
+            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} are more than the "
             f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Fix: use fewer rounds."
         )
     # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
     # One row that is repeated where rounds do not differ.
-    when: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
+    read_rounds: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
     public = Public(
         rounds,
-        {k: np.broadcast_to(stream.averaged_counts(when, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
+        {k: np.broadcast_to(stream.averaged_counts(read_rounds, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
         {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
@@ -143,12 +143,12 @@ def plan_releases(
     channels = [_channel(c, planned[c], widths[c].width, per_round, group, representative, noise) for c in planned]
     if senders is not None:
         author = type(getattr(algorithm, "program", algorithm))
-        sent = call(
+        sends = call(
             lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
             {},
             lambda error: f"algorithm.kind: senders of {author.__name__} fails with {blame(error)}. Fix: correct it.",
         )
-        channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
+        channels = [c.keep_sent(sends[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
     return Ledger(m, tuple(channels), per_round)
@@ -206,7 +206,7 @@ def _channel(
 
 
 def _check_in_time(
-    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, drawn: float
+    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float
 ) -> None:
     """Refuse channels whose noise, correlated over rounds, is outside of proof 40. Raises InputError."""
 
@@ -214,7 +214,7 @@ def _check_in_time(
         return bool((sizes != sizes[:1]).any())
 
     index, rounds = planned.indices, factor.row_sums.size
-    sums_are_exact = factor.error * drawn * 2.0 ** (BITS + 1) <= 2.0**-10
+    sums_are_exact = factor.error * reach * 2.0 ** (BITS + 1) <= 2.0**-10
     size_changes = changes(scale) or any(map(changes, planned.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (
@@ -229,12 +229,12 @@ def _check_in_time(
 
 
 def _check_noise(
-    channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, drawn: float
+    channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, variate: float
 ) -> None:
     """Refuse noise near the ends of float64, or too small for a query, whose grid integers would not be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
-        reach = np.where(np.isfinite(largest), largest, 0.0) + drawn * scale
+        reach = np.where(np.isfinite(largest), largest, 0.0) + variate * scale
         with np.errstate(over="ignore"):
             usable = bool((reach / noise_of(mechanism, channel).grid(scale, dimension) < _LARGEST_INTEGER).all())
     if not usable:
@@ -340,8 +340,8 @@ def gossip_job(c: Components) -> GossipJob:
                 target = plan_ledger(noise, rounds)
                 noise = noise._replace(schedules=calibrated_schedules(r, noise.schedules, target))
         if r.topology.over_time is not None:
-            few, other = (plan_ledger(noise, min(rounds, 3), np.full(m, weight)) for weight in (0.25, 0.75))
-            if not few.same_releases(other):
+            low, high = (plan_ledger(noise, min(rounds, 3), np.full(m, weight)) for weight in (0.25, 0.75))
+            if not low.same_releases(high):
                 raise InputError(
                     f"topology: releases of {r.kind} depend on the weight of an agent's neighbours, and are accounted "
                     "on a constant network only. Fix: use an algorithm that sends steps from released values, such as "

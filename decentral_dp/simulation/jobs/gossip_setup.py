@@ -90,10 +90,12 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     if across is None:
         return None
     if across == "optimised":
-        own, pair = best_scales(*_mixing_weights(network), rounds, colluders)
+        independent, pair = best_scales(*_mixing_weights(network), rounds, colluders)
         # Three digits are identical on all machines.
         rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
-        return PairNoise(rounded(pair.toarray() / own.min()), colluders, network, rounded(own / own.min()))
+        return PairNoise(
+            rounded(pair.toarray() / independent.min()), colluders, network, rounded(independent / independent.min())
+        )
     if ratio is None:
         mixed, links = _mixing_weights(network)
         if across == "zero_sum":
@@ -487,7 +489,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "the unit would be all records",
         'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
-    # Minimax problems of agents that trust nobody.
+    # Minimax problems without a coordinator.
     Refusal(
         lambda d: d.is_minimax and d.s.run.agent_scores,
         "run.agent_scores",

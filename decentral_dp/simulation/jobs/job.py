@@ -341,7 +341,7 @@ class PlannedJob(Protocol):
         return after * self.ledger.releases_per_round + int(self.plans_ahead)
 
     @property
-    def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
+    def central(self) -> bool: ...  # whether agents answer a server, and send no messages to neighbours
 
     def with_root(self, root: Root) -> Self:
         """Return the job with another key of noise, batches and Bernoulli draws."""
@@ -404,7 +404,7 @@ def public_network(topology: Topology, seed: int) -> Network:
     return Network(topology.mixing if over_time is None else over_time.links, seed, over_time)
 
 
-# From this number of weights per agent, blocks have at most so many weights: 4 MiB fit into the cache, and the
+# Agents with so large models are hosted in blocks of at most this number of weights: 4 MiB fit into the cache, and the
 # allocator reuses them, while larger arrays are new pages of the system each time.
 _LARGE, _CACHED = 2**14, 2**19
 
@@ -483,12 +483,12 @@ class GossipJob(PlannedJob):
         """
         growth = max(1.0, 1.0 if self.pairs is None else self.pairs.reach())
         growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
-        most = float(max(counts.max(initial=1) for counts in self.counts.values()))
+        most_records = float(max(counts.max(initial=1) for counts in self.counts.values()))
         scale = 0.0
         for c in self.ledger.channels:
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
-                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most, growth)
+                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
         return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
 
     def nodes(

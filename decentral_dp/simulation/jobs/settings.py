@@ -160,12 +160,12 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     """
     rule = _NUMBERS if facts.classes == 0 else _TWO if facts.classes == 2 else _MORE
     if facts.start:
-        chosen = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
-        rule = chosen._replace(displacement=chosen.displacement * facts.start)
+        rule = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
+        rule = rule._replace(displacement=rule.displacement * facts.start)
     per_step = facts.rounds / (1.0 - facts.heavy_ball)
-    most = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
+    longest = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return StepAndClip(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
+        return StepAndClip(longest / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
@@ -173,8 +173,8 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
         time = facts.step * per_step
         clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
         return StepAndClip(facts.step, clip, clip * time * nu)
-    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(most, rule.first_time)))
-    time = min(most, allowed / clip)
+    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(longest, rule.first_time)))
+    time = min(longest, allowed / clip)
     return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
@@ -242,14 +242,14 @@ def with_settings(
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        why = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
-        if why:
+        reason = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
+        if reason:
             raise InputError(
-                f"privacy.clip.x: it bounds privately centred features, and {why}. Fix: "
+                f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
                 f"{'remove x' if centring else 'set algorithm.centring = true, or remove x'}."
             )
     is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
-    missing = [name for name, there in is_declared.items() if not there]
+    missing = [name for name, declared in is_declared.items() if not declared]
     centring = centring and "x" not in s.privacy.clip
     if not missing and not centring:
         return c, ""
@@ -259,16 +259,16 @@ def with_settings(
     has_target = _has_target(c)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
-    clips, share, why = float(unit.clips(fewest)), 0.0, ""
+    clips, share, reason = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, stream, model_facts)
-        if not why and unit.records is None:
-            why = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
-        if not why and noisy and not has_target:
-            why = "its share of the budget is planned for Gaussian noise and a target"
-    if centring and not why:
+        reason = _no_centre(s, topology, stream, model_facts)
+        if not reason and unit.records is None:
+            reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
+        if not reason and noisy and not has_target:
+            reason = "its share of the budget is planned for Gaussian noise and a target"
+    if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(averaged)))
-        why = "" if share else "noise would hide their mean at this ε"
+        reason = "" if share else "noise would hide their mean at this ε"
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
         planned = default_hyperparameters(
@@ -288,7 +288,7 @@ def with_settings(
         )
         step, clip = (float(f"{value:.3g}") for value in planned[:2])
     changes: dict[str, Any] = {} if "y" in c.keys else {"y": Schedule(scale=step)}
-    changes |= {"centring": False} if why else {}
+    changes |= {"centring": False} if reason else {}
     bounds = dict(s.privacy.clip) if s.privacy.clip or not noisy else {"y": clip}
     update: dict[str, Any] = {"clip": bounds}
     if share:
@@ -298,7 +298,7 @@ def with_settings(
             update["share"] = {"x": float(f"{share:.3g}"), "y": 1.0 - float(f"{share:.3g}")}
     privacy = s.privacy.model_copy(update=update)
     settled = s.model_copy(update={"algorithm": s.algorithm.model_copy(update=changes), "privacy": privacy})
-    return replace(c, scenario=settled, keys={**c.keys, **changes}), why
+    return replace(c, scenario=settled, keys={**c.keys, **changes}), reason
 
 
 def share_of_centre(features: int, noise: float) -> float:
@@ -320,8 +320,8 @@ def share_of_centre(features: int, noise: float) -> float:
         (0.027, 0.0, 0.0)
     """
     needed = features * (noise / _CENTRE_NOISE) ** 2
-    least, most = _FOR_CENTRE
-    share = min(max(needed, least), most)
+    smallest, largest = _FOR_CENTRE
+    share = min(max(needed, smallest), largest)
     # The squared noise is needed/share · _CENTRE_NOISE².
     tolerable = needed * _CENTRE_NOISE**2 <= share * _MOST_CENTRE_NOISE**2
     return share if features and tolerable else 0.0
