@@ -47,23 +47,23 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
         name = draw.choice(names)
         content = decentral_dp.load(str(SCENARIOS[name])).model_dump(exclude_none=True, exclude_defaults=True)
         content["algorithm"]["rounds"] = min(content["algorithm"]["rounds"], 5)
-        where, key = draw.choice(list(places(content)))
+        table, key = draw.choice(list(places(content)))
         action = draw.random()
         if action < 0.15:
-            del where[key]
+            del table[key]
         elif action < 0.25:
-            where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(ODD)
-        elif type(where[key]) in (int, float) and draw.random() < 0.8:
-            where[key] = draw.choice([*_NUMBERS, *(type(where[key])(where[key] * 10.0**e) for e in range(-6, 7))])
+            table[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(ODD)
+        elif type(table[key]) in (int, float) and draw.random() < 0.8:
+            table[key] = draw.choice([*_NUMBERS, *(type(table[key])(table[key] * 10.0**e) for e in range(-6, 7))])
         else:
-            where[key] = draw.choice(ODD)
-        said = _within(content)
-        if said == "refused":
+            table[key] = draw.choice(ODD)
+        outcome = _within(content)
+        if outcome == "refused":
             refused += 1
-        elif said == "planned":
+        elif outcome == "planned":
             planned += 1
         else:
-            wrong.append(f"{k}: {name}: {key} = {str(where.get(key))[:60]}: {said}")
+            wrong.append(f"{k}: {name}: {key} = {str(table.get(key))[:60]}: {outcome}")
     return Tally(times, planned, refused, wrong)
 
 

@@ -42,17 +42,17 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
         seed: of the moments and of the processes.
         place: an empty folder.
     """
-    given = json.loads(json.dumps(SCENARIO))
-    given["algorithm"]["rounds"] = _ROUNDS
-    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
-    (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
-    decentral_dp.run(given, out=place / "here")
+    content = json.loads(json.dumps(SCENARIO))
+    content["algorithm"]["rounds"] = _ROUNDS
+    content["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
+    (place / "scenario.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    decentral_dp.run(content, out=place / "here")
     draw, kills, runs = random.Random(seed), 0, 0
     with _cluster(place) as cluster:
         if cluster.driver(place / "whole").wait():
             raise RuntimeError(f"the job failed by itself: {cluster.said()}")
     length = json.loads((place / "whole" / "result.json").read_bytes())["seconds"]
-    wrong = [f"without a kill: {what}" for what in unequal(place / "whole", place / "here")]
+    wrong = [f"without a kill: {difference}" for difference in unequal(place / "whole", place / "here")]
     while kills < times:
         folder, complete = place / f"run-{runs}", False
         while not complete:
@@ -66,15 +66,15 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
                     (node, part), reached = draw.choice(_KINDS), _reached(folder)
                     if cluster.kill(node, part, driver, draw):
                         kills += 1
-                        what = " ".join(filter(None, (node, part.strip("/"))))
-                        print(f"{kills}: {what}; run {runs}, {reached}", file=sys.stderr, flush=True)
+                        difference = " ".join(filter(None, (node, part.strip("/"))))
+                        print(f"{kills}: {difference}; run {runs}, {reached}", file=sys.stderr, flush=True)
                 if not _ends(driver, _PATIENCE):
                     driver.kill()
                     wrong.append(f"run {runs} hangs: {cluster.said()}")
                 complete = driver.wait() == 0
                 if not complete and kills == before:
                     raise RuntimeError(f"run {runs} failed by itself: {cluster.said()}")
-        wrong += [f"run {runs}: {what}" for what in unequal(folder, place / "here")]
+        wrong += [f"run {runs}: {difference}" for difference in unequal(folder, place / "here")]
         runs += 1
     return Tally(kills, runs, 0, wrong)
 
@@ -105,11 +105,11 @@ def _reached(folder: Path) -> str:
 class _Node:
     """`ray start --block`, which ends with its raylet, as a container does."""
 
-    def __init__(self, place: Path, environment: dict[str, str], *words: str) -> None:
+    def __init__(self, place: Path, environment: dict[str, str], *arguments: str) -> None:
         shared = ["--block", "--num-cpus=1", "--disable-usage-stats", "--object-store-memory=100000000"]
         log = place / f"node-{time.monotonic_ns()}"
         with log.open("wb") as out:
-            command = [str(Path(sys.executable).with_name("ray")), "start", *shared, *words]
+            command = [str(Path(sys.executable).with_name("ray")), "start", *shared, *arguments]
             self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         deadline = time.monotonic() + _PATIENCE
         while b"Ray runtime started" not in log.read_bytes():
@@ -150,9 +150,16 @@ class _Cluster:
     def driver(self, folder: Path) -> subprocess.Popen[bytes]:
         """Give the command of the job, with another scenario, into this folder."""
         job = next(yaml.safe_load_all(_JOB.read_text(encoding="utf-8")))
-        _, command, _, *words = shlex.split(job["spec"]["entrypoint"])
-        words[words.index("--out") + 1] = str(folder)
-        program = [sys.executable, "-m", "decentral_dp.cli.main", command, str(self._place / "scenario.toml"), *words]
+        _, command, _, *arguments = shlex.split(job["spec"]["entrypoint"])
+        arguments[arguments.index("--out") + 1] = str(folder)
+        program = [
+            sys.executable,
+            "-m",
+            "decentral_dp.cli.main",
+            command,
+            str(self._place / "scenario.toml"),
+            *arguments,
+        ]
         with (self._place / "said").open("wb") as said:
             return subprocess.Popen(program, env=self._environment, stdout=said, stderr=said)
 

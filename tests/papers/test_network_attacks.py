@@ -119,8 +119,8 @@ def test_a_sign_says_again_what_came_weakened() -> None:
     def profile(mu: float, e: float) -> float:
         return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
 
-    for variance, wanted in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
-        for e, delta in zip((0.0, 1.0), wanted, strict=True):
+    for variance, expected in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
+        for e, delta in zip((0.0, 1.0), expected, strict=True):
             assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
             assert profile(linear, e) < delta < profile(everything, e)
     assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)

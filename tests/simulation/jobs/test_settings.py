@@ -146,9 +146,9 @@ def test_the_note_says_what_the_noise_of_the_job_does(across: str | None) -> Non
     nothing = Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.heavy_ball)
-    said = job.settings_text
-    assert f"of step {job.algorithm.y.scale:g}" in said
-    assert float(said.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
+    sentence_text = job.settings_text
+    assert f"of step {job.algorithm.y.scale:g}" in sentence_text
+    assert float(sentence_text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
 
 # Of networks.
@@ -237,9 +237,9 @@ def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[
 
 def test_what_is_left_out_and_what_is_auto_are_the_same() -> None:
     auto = {"algorithm": {"kind": "auto", "rounds": "auto", "y": "auto"}}
-    left, said = decentral_dp.build(_scenario()), decentral_dp.build(_scenario(**auto))
-    assert left.scenario == said.scenario
-    assert (left.scenario.algorithm.kind, left.rounds, left.scenario.run.average) == ("dp_dsgd", 1000, 1)
+    default, sentence_text = decentral_dp.build(_scenario()), decentral_dp.build(_scenario(**auto))
+    assert default.scenario == sentence_text.scenario
+    assert (default.scenario.algorithm.kind, default.rounds, default.scenario.run.average) == ("dp_dsgd", 1000, 1)
 
 
 def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) -> None:
@@ -370,8 +370,8 @@ GAPS = {
 def test_planned_settings_come_near_scikit_learn(kind: str) -> None:
     features, labels, classes = _table(kind)
     for epsilon, gap in zip((8.0, 1.0), GAPS[kind], strict=True):
-        got, wanted = _learnt(features, labels, classes, epsilon)
-        assert got >= wanted - gap, f"{kind} at ε = {epsilon}: {got:.3f}, scikit-learn {wanted:.3f}"
+        got, reference_score = _learnt(features, labels, classes, epsilon)
+        assert got >= reference_score - gap, f"{kind} at ε = {epsilon}: {got:.3f}, scikit-learn {reference_score:.3f}"
 
 
 # Of a problem of one's own.
@@ -390,8 +390,8 @@ class OneOfTheirOwn:
             return getattr(self.inner, name)
         raise AttributeError(name)
 
-    def terms(self, *given: Any) -> Any:
-        return self.inner.terms(*given)
+    def terms(self, *arguments: Any) -> Any:
+        return self.inner.terms(*arguments)
 
     def constants(self, *_: Any) -> None:
         return None
