@@ -1,4 +1,4 @@
-"""Machines that round differently: what still holds, and how they are told apart."""
+"""Machines that round differently: their digests, and the releases of blocks on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_machine_has_one_digest_and_another_processor_has_another() -> None:
 def test_blocks_that_round_differently_release_the_same_draws_on_the_same_grid(
     scenario: Make, monkeypatch: pytest.MonkeyPatch, mechanism: str
 ) -> None:
-    """Last bits of one block's queries move its values by few cells, and neither noise nor price."""
+    """Last bits of one block's queries move its values by few cells, and change neither noise nor ε."""
     base = scenario(run={"blocks": 2}, algorithm={"rounds": 4}, privacy={"mechanism": mechanism})
     plain = decentral_dp.run(base)
     add_noise = ScheduledReleaser._add_noise

@@ -100,7 +100,7 @@ def _values() -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 30, 100])
-@pytest.mark.parametrize("every", [1, 4, 11])
+@pytest.mark.parametrize("step", [1, 4, 11])
 def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, step: int) -> None:
     values, recent = _values(), RecentValues(length)
     for newest, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""What blocks send each other: every row that is read, no other, and the same sums to the bit."""
+"""Messages between blocks: exactly the rows that are read, and equal sums to the bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def nodes(cut: list[Block]) -> list[AgentNode]:
 
 
 def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What every block reads, of whole messages, and of what is sent besides its own."""
+    """Return the sums of every block, from whole messages, and from the rows that are sent."""
     whole = [n.mixing @ np.concatenate([messages[j] for j in n.neighbours]) for n in placed]
     found, parts = boundaries(placed), []
     for k, (n, b) in enumerate(zip(placed, found, strict=True)):

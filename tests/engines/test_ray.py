@@ -172,7 +172,7 @@ def test_compose_file_is_valid() -> None:
     file = yaml.safe_load(COMPOSE.read_text())
     assert set(file["services"]) == {"head", "worker", "runner"}
     for service in file["services"].values():
-        # No token that everybody knows, and no port that everybody reaches.
+        # No public token, and no open port.
         assert service["environment"]["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
         assert not service.keys() & {"ports", "network_mode"}
         # Older clients, such as Debian's, know no Dockerfile inside the file.
@@ -184,7 +184,7 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
     build = yaml.safe_load(COMPOSE.read_text())["services"]["head"]["build"]
     assert build["context"] == "."
     text = (ROOT / build["dockerfile"]).read_text()
-    # What one stage takes from another does not lie in the repository.
+    # Copies between stages are not in the repository.
     lines = [line for line in re.findall(r"^COPY (.*) \S+$", text, re.M) if not line.startswith("--from=")]
     copied = {source for line in lines for source in line.split()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -154,7 +154,7 @@ def test_no_released_value_is_missing_where_states_lie_with_agents(
 
 
 def _compare_losses(job: Job, in_process: InProcessRay, tmp_path: Path, step: int = 1) -> None:
-    """Lose an actor at each call in turn, or one in so many, and compare with a run that lost none."""
+    """Lose an actor at each call in turn, or at every `step`-th, and compare with a run without a loss."""
     run_job(job, tmp_path / "whole")
     assert len(pd.read_parquet(tmp_path / "whole" / "releases.parquet")["release"].unique()) == ROUNDS + 1
     calls = in_process.calls

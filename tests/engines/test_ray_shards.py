@@ -126,7 +126,7 @@ def site(machines: Any, *agents: int) -> Any:
 
 
 def sites_of_actors() -> list[list[str]]:
-    """Of every actor, the resources of its machine that name sites."""
+    """Return, for every actor, the site resources of its machine."""
     sites = []
     for pid in ray_actors():
         fields = (

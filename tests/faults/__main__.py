@@ -1,4 +1,4 @@
-"""Put faults in and print what came of them: `python -m tests.faults [KIND …] [--times N] [--seed S]`."""
+"""Inject faults and count the outcomes: `python -m tests.faults [KIND …] [--times N] [--seed S]`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     damage.LIMIT = options.limit
     failed = False
-    print("| fault | times | went on | refused | wrong | seconds |\n|---|---|---|---|---|---|")
+    print("| fault | times | resumed | refused | wrong | seconds |\n|---|---|---|---|---|---|")
     for kind in options.kinds or KINDS:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""Data and graph files that are damaged: each is read, or refused in a sentence."""
+"""Damaged data and graph files: each is read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .kills import Tally
 
 AGENTS = 6
 _MEMORY = 8 * 2**30
-# Words that stand where a number or a name was.
+# Texts that replace a number or a name.
 _ODD = (
     b"nan",
     b"1e308",
@@ -43,7 +43,7 @@ _ODD = (
 
 
 def damage_files(times: int, seed: int, place: Path) -> Tally:
-    """Damage files of every format that is read, and price a scenario that names them.
+    """Damage files of every input format, and plan a scenario that names them.
 
     Args:
         times: damaged files.
@@ -132,7 +132,7 @@ def _damaged(content: bytes, draw: random.Random) -> bytes:
 def tried(command: Callable[[Path], object], path: Path) -> str:
     """ "done", "refused", or what went wrong."""
     before, room = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
-    # What reads a device to its end is told at once, and not by the machine.
+    # A read of an endless device fails at once.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, room[1]))
     signal.alarm(damage.LIMIT)
     try:
@@ -143,7 +143,7 @@ def tried(command: Callable[[Path], object], path: Path) -> str:
         return "refused" if "\n" not in str(error) else f"several lines: {error}"
     except TooLongError:
         return f"still at work after {damage.LIMIT} s"
-    except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+    except Exception as error:  # noqa: BLE001 # any other error is wrong
         return f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)

@@ -42,7 +42,7 @@ SCENARIO: dict[str, Any] = {
 
 
 class Tally(NamedTuple):
-    """How many times a fault was put in, and what came of it; a complete tally has no entry in `wrong`."""
+    """The number of injected faults and their outcomes; a passed tally has no entry in `wrong`."""
 
     faults: int
     resumed: int
@@ -53,7 +53,7 @@ class Tally(NamedTuple):
 def kill_local(times: int, seed: int, place: Path) -> Tally:
     """Kill the process of a local run at random moments.
 
-    Every release of every process is written to a log beside the run: two draws of one release would be seen there.
+    Every release of every process is logged next to the run, where two draws of one release would be found.
 
     Args:
         times: kills in all.
@@ -79,14 +79,14 @@ def kill_local(times: int, seed: int, place: Path) -> Tally:
 
 
 def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
-    """Begin or go on with a run in a process of its own. Returns whether it came to its end."""
+    """Begin or resume a run in a child process, and return whether it was completed."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             _watched(folder, log)
             code = 0
-        except Exception:  # noqa: BLE001 # whatever it is, it is shown, and the process ends
+        except Exception:  # noqa: BLE001 # any error is printed, and the process ends
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -102,7 +102,7 @@ def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
 
 def _watched(folder: Path, log: Path) -> None:
     run_in_progress._INTERVAL, run_in_progress._SHARE, run_in_progress._LEASE = 0.02, 1e9, 0.02
-    # What is drawn is none of this; a page takes longer than the run.
+    # Pages are not tested here, and take longer than the run.
     page.draw_run = lambda *_: None
     release = ScheduledReleaser.release
     out = log.open("ab", buffering=0)

@@ -25,7 +25,7 @@ from tests.support.ray_processes import descendants, ray_processes
 from .kills import SCENARIO, Tally, unequal
 
 _JOB = Path(__file__).parents[2] / "deploy" / "rayjob.yaml"
-# Of which node ("" for any), and what of it: a part of a program's name, or "" for all of its processes.
+# Node ("" for any), and a part of a program's name on it ("" for all processes).
 _KINDS = [("", "driver"), ("", "ray::Actor"), *(("head", part) for part in ("/gcs_server", "/raylet", ""))]
 _KINDS += [("worker", "/raylet"), ("worker", "")]
 _ROUNDS, _PATIENCE = 2000, 300.0
@@ -34,8 +34,8 @@ _ROUNDS, _PATIENCE = 2000, 300.0
 def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """Kill processes of a job on two nodes at random moments, and give its command again, until it is complete.
 
-    As on Kubernetes every try has a cluster of its own; where all of the head is lost, so is the driver. A worker that
-    is lost is followed by another in the same try. What was killed, and how far the run was, is said on stderr.
+    As on Kubernetes every try has a new cluster. If the whole head is lost, so is the driver. A lost worker is replaced
+    in the same try. Kills and the reached rounds are printed to stderr.
 
     Args:
         times: kills in all.
@@ -50,7 +50,7 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     draw, kills, runs = random.Random(seed), 0, 0
     with _cluster(place) as cluster:
         if cluster.driver(place / "whole").wait():
-            raise RuntimeError(f"the job failed by itself: {cluster.said()}")
+            raise RuntimeError(f"the job failed by itself: {cluster.output()}")
     length = json.loads((place / "whole" / "result.json").read_bytes())["seconds"]
     wrong = [f"without a kill: {difference}" for difference in unequal(place / "whole", place / "here")]
     while kills < times:
@@ -70,10 +70,10 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
                         print(f"{kills}: {difference}; run {runs}, {reached}", file=sys.stderr, flush=True)
                 if not _ends(driver, _PATIENCE):
                     driver.kill()
-                    wrong.append(f"run {runs} hangs: {cluster.said()}")
+                    wrong.append(f"run {runs} hangs: {cluster.output()}")
                 complete = driver.wait() == 0
                 if not complete and kills == before:
-                    raise RuntimeError(f"run {runs} failed by itself: {cluster.said()}")
+                    raise RuntimeError(f"run {runs} failed by itself: {cluster.output()}")
         wrong += [f"run {runs}: {difference}" for difference in unequal(folder, place / "here")]
         runs += 1
     return Tally(kills, runs, 0, wrong)
@@ -160,11 +160,11 @@ class _Cluster:
             str(self._place / "scenario.toml"),
             *arguments,
         ]
-        with (self._place / "said").open("wb") as said:
-            return subprocess.Popen(program, env=self._environment, stdout=said, stderr=said)
+        with (self._place / "output").open("wb") as output:
+            return subprocess.Popen(program, env=self._environment, stdout=output, stderr=output)
 
-    def said(self) -> str:
-        return (self._place / "said").read_text(encoding="utf-8").strip()
+    def output(self) -> str:
+        return (self._place / "output").read_text(encoding="utf-8").strip()
 
     def kill(self, node: str, part: str, driver: subprocess.Popen[bytes], draw: random.Random) -> bool:
         """Kill a process, by a part of its name, of one node or any; or a whole node. Returns whether it was there."""

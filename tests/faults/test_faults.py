@@ -1,4 +1,4 @@
-"""A few faults of each kind; `python -m tests.faults` puts in as many as one likes."""
+"""A few faults of each kind; `python -m tests.faults` injects any number."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_intervals_are_students() -> None:
     found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
     assert found.value == 3.0
     assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
-    # Of one repetition nothing is known but itself, and no claim is reproduced by it.
+    # One repetition has no interval, and reproduces no claim.
     alone = over_seeds([4.0])
     assert alone.value == 4.0
     assert math.isnan(alone.low)
@@ -218,7 +218,7 @@ def test_the_expected_excess_is_an_integral() -> None:
 
 
 def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
-    """Where nearly every release draws the record, the pair is Gaussian: μ = 2√T/z."""
+    """If nearly every release draws the record, the pair is Gaussian: μ = 2√T/z."""
     z = 2.0 * math.sqrt(e7.ROUNDS) / 2.0
     exact = norm.cdf(1.0 - 0.5) - math.e * norm.cdf(-1.0 - 0.5)
     found = np.mean([e7.attack(generator("t", k), 1.0 - 1e-12, z, 20_000) for k in range(4)])

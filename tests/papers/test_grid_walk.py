@@ -127,7 +127,7 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
-    # Two halves of every cell: the last step tells them apart.
+    # Two halves of every cell, which the last step distinguishes.
     expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
     samples = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])

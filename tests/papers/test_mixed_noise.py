@@ -1,4 +1,4 @@
-"""Noise that a graph mixes: eigenvalues beside the dense matrices of all rounds."""
+"""Noise that a graph mixes: eigenvalues compared with the dense matrices of all rounds."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_errors_are_those_of_the_covariance_of_all_models(mixing: tuple[Array, A
 
 
 def test_the_optimum_of_one_read_is_that_of_its_fixed_point(mixing: tuple[Array, Array]) -> None:
-    """Of records that are read once the best X has v = diag((v^{1/2} G v^{1/2})^{1/2}) (Denisov et al. 2022)."""
+    """For records that are read once, the best X has v = diag((v^{1/2} G v^{1/2})^{1/2}) (Denisov et al. 2022)."""
     gram_matrix = gram(spectrum(*mixing), ROUNDS)
     v = np.ones(ROUNDS)
     for _ in range(3000):
         values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * gram_matrix * np.sqrt(v))
         v = ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T).diagonal()
-    # Where the gradient vanishes the error is the sum of the multipliers.
+    # At a zero of the gradient, the error is the sum of the multipliers.
     assert error_of(gram_matrix, optimum(gram_matrix, ROUNDS)) == pytest.approx(v.sum(), rel=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""What ε that decentralised papers print is worth, against other accountants, brute force and simulation."""
+"""Published ε of decentralised papers, compared with other accountants, brute force and simulation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_one_step_is_priced_where_a_thousand_are_run(
     assert zeroed_out(multiplier) == pytest.approx(zeroed, rel=0.007)
     # The package's pair for records taken away is the same in both directions, which costs up to a fifth.
     assert zeroed < sampled(1.0 / multiplier, RATE, ROUNDS, poisson=False) < 1.25 * zeroed
-    # Of replaced records, whose formula it is, even Poisson samples cost more.
+    # For replaced records, as in the formula, even Poisson samples cost more.
     assert sampled(2.0 / multiplier, RATE, ROUNDS, poisson=True) > zeroed
     assert gaussian(math.sqrt(PASSES) / multiplier) == pytest.approx(passes, rel=0.01)
     assert gaussian(2.0 * math.sqrt(PASSES) / multiplier) == pytest.approx(passes_replaced, rel=0.01)
@@ -156,7 +156,7 @@ def test_noise_drawn_once_by_its_whole_covariance(turning: bool) -> None:
 
 
 def test_the_largest_release_without_what_is_constant() -> None:
-    """The event that `largest_shows` uses has the probability that it claims, whatever is drawn once."""
+    """The event of `largest_shows` has its claimed probability for any constant draw."""
     rng, reads, rounds, mu, runs = np.random.default_rng(5), 3, 40, 4.0, 20_000
     for sign, cut in ((1.0, 2.0), (-1.0, 2.0), (1.0, 1.5)):
         noise = rng.standard_normal((runs, rounds)) + 50.0 * rng.standard_normal((runs, 1))
@@ -222,7 +222,7 @@ def test_a_step_that_keeps_noise_apart() -> None:
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """By counting: o hears whether v's state, at 0 or 2, has passed 4.5, at full clip beside a third of it."""
+    """By counting: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
     before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
     shown = printed.densities_show(after, before, step)
     assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)

@@ -1,4 +1,4 @@
-"""What the printed noise of two SPIDER methods costs, against accountants that are not the package's."""
+"""Privacy cost of the published noise of two SPIDER methods, by accountants outside of the package."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
     assert e16.cost(e16.double_spider(claimed, q)[e16.SIX]) == pytest.approx(per_record(lines, h), rel=0.01)
 
 
-@pytest.mark.parametrize(("period", "wanted"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])
+@pytest.mark.parametrize(("period", "expected"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])
 def test_anchors_without_the_root(period: int, expected: float) -> None:
     """μ² = 8q/log(1/δ), and the Gaussian trade-off at its ε."""
     assert e16.recursive_anchors(period, 1.0) == pytest.approx(expected, rel=0.02)

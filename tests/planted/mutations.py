@@ -548,7 +548,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         "if self._leased and self._machines and tuple(machines) != self._machines:",
         "if False:",
-        (f"{_MACHINES}::test_blocks_in_processes_of_their_own_go_on_where_they_were",),
+        (f"{_MACHINES}::test_blocks_resume_on_their_machines",),
     ),
     Mutation(
         "lost actors that start again on other machines",
@@ -1256,7 +1256,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/settings.py",
         "squares * repeated * own_square / averaged",
         "squares * repeated / averaged",
-        (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
+        (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(
         "lost messages that nobody overhears",
@@ -1361,7 +1361,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/local.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
-        ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+        ("tests/simulation/folder/test_journal.py::test_other_programs_resume[dp_sgd_dual]",),
     ),
     Mutation(
         "a journal whose lines have no digest of the lines before",
@@ -1730,7 +1730,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_journal.py::test_noiseless_files_are_readable_by_their_owner_only",),
     ),
     Mutation(
         "a digest of private files without its salt",

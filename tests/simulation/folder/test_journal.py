@@ -1,4 +1,4 @@
-"""Runs that are cut off: what was released is on record, and what goes on is to the bit what it would have been."""
+"""Interrupted runs: every release is logged first, and a resumed run is equal to the bit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROUNDS = 12
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
+    """Save states at every evaluation."""
     save_states_often(monkeypatch)
 
 
@@ -98,7 +98,7 @@ def _assert_same(one: Any, other: Any) -> None:
     ("t", "kind"),
     [*((t, KeyboardInterrupt) for t in (0, 2, ROUNDS)), (0, RuntimeError), (6, OSError), (ROUNDS, RuntimeError)],
 )
-def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
+def test_a_resumed_run_is_equal_to_the_bit(
     small: dict[str, Any], tmp_path: Path, t: int, kind: type[BaseException]
 ) -> None:
     uninterrupted, folder = _uninterrupted(small), tmp_path / "run"
@@ -118,14 +118,14 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
 
 
 @pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_sgd_dual", "dp_spider", "bsa", "vrdsbo"])
-def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
+def test_other_programs_resume(name: str, tmp_path: Path) -> None:
     loaded = load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
     interrupt(loaded, tmp_path / "run", 4)
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
 def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Path:
-    """The scenario of docs/add_an_algorithm.md, with its file beside it, in whose code something may be replaced."""
+    """Write the scenario of docs/add_an_algorithm.md and its file, with a change of the code."""
     page = (Path(__file__).parents[3] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.M | re.S))
     code = blocks[f"{name}.py"]
@@ -156,7 +156,7 @@ def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
 
 
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
-def test_an_algorithm_in_a_file_goes_on_from_a_kept_state(name: str, tmp_path: Path) -> None:
+def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: Path) -> None:
     loaded = _page_algorithm(name, tmp_path)
     interrupt(loaded, tmp_path / "run", 4)
     assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
@@ -176,7 +176,7 @@ def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: 
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
-def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
+def test_the_result_of_an_interrupted_run_has_the_epsilon_of_its_releases(
     small: dict[str, Any], tmp_path: Path
 ) -> None:
     interrupt(small, tmp_path / "run", 6)
@@ -188,9 +188,7 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
 
 
-def test_no_value_is_released_before_it_is_on_record(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_release_is_leased_first(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, indices = tmp_path / "run", []
     release = ScheduledReleaser.release
 
@@ -207,7 +205,7 @@ def test_no_value_is_released_before_it_is_on_record(
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_not_noised_is_the_owners(small: dict[str, Any], tmp_path: Path, umask: int) -> None:
+def test_noiseless_files_are_readable_by_their_owner_only(small: dict[str, Any], tmp_path: Path, umask: int) -> None:
     small["run"]["keep_releases"] = True
     folder, before = tmp_path / "run", os.umask(umask)
     try:
@@ -327,7 +325,7 @@ def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path:
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
 
 
-def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
+def test_an_incomplete_line_does_not_precede_the_next(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     interrupt(small, folder, 4)
     with (folder / "in_progress" / "journal.jsonl").open("ab") as journal:
@@ -361,7 +359,7 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
 
 
 @pytest.mark.parametrize("kind", [MemoryError, SystemError, ImportError])
-def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
+def test_a_run_without_memory_at_the_end_resumes(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
     def failing(*_: Any) -> Any:
@@ -415,7 +413,7 @@ def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Pa
 
 @pytest.fixture
 def time_limit() -> Iterator[None]:
-    """What waits for a pipe would wait for ever."""
+    """A read of a pipe would block forever."""
 
     def late(number: int, frame: FrameType | None) -> None:
         pytest.fail("it waits")
@@ -427,7 +425,7 @@ def time_limit() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def _load(**more: Any) -> Any:
+def _load() -> Any:
     overrides = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
     return load("quadratic", overrides)
 
@@ -453,7 +451,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: P
 
 
 def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be written is tried once more when the journal is closed."""
+    """Closing the journal writes a failed line again."""
     write = run_in_progress.RunInProgress._write
 
     class Full:
@@ -505,7 +503,7 @@ def test_a_journal_is_read_as_it_was_written_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_last_line_that_was_cut_off_is_dropped(tmp_path: Path, cut: int) -> None:
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     *uninterrupted, last = _lines(BEGUN, {"leased": 3}, {"leased": 9})
     read = read_lines(_written_lines(tmp_path / "journal", [*uninterrupted, last[:-cut]]))
     assert read.entries == [BEGUN, {"leased": 3}]

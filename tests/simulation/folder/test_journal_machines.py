@@ -89,14 +89,14 @@ def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Pa
         assert journal.root_of_run(nothing_released, job, folder) == interruption.root
 
 
-def test_blocks_in_processes_of_their_own_go_on_where_they_were(base: dict[str, Any], tmp_path: Path) -> None:
+def test_blocks_resume_on_their_machines(base: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     interrupt(base, folder, 3)
     path = folder / "in_progress" / "journal.jsonl"
     path.write_bytes(path.read_bytes() + next_line(read_lines(path).chain, {"machines": ["a", "b"]})[0])
     interruption, lock = journal.open_interrupted(folder)
     assert interruption.machines == ("a", "b")
-    # Whatever engine the scenario names by now.
+    # For any engine of the scenario.
     lock.close()
     with pytest.raises(InputError, match="agents run on machines"):
         decentral_dp.resume(folder)
@@ -126,7 +126,7 @@ def test_noise_that_neighbours_share_needs_machines_that_round_identically(
         decentral_dp.run("shared_noise", set={"algorithm.rounds": 2})
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
+@pytest.mark.parametrize("lines_kept", [1, 2, 3])
 def test_a_journal_that_lacks_its_last_lines_is_refused(base: dict[str, Any], tmp_path: Path, lines_kept: int) -> None:
     """Every prefix of a journal is a chain; what it leads to is on disk, and counts."""
     folder = tmp_path / "run"

@@ -67,7 +67,7 @@ def test_the_file_has_what_left_and_nothing_else(
 
 @pytest.mark.parametrize("t", [1, 5, ROUNDS])
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_a_run_that_was_cut_off_leaves_the_same_file(scenario: Make, tmp_path: Path, t: int, blocks: int) -> None:
+def test_an_interrupted_run_has_the_same_file(scenario: Make, tmp_path: Path, t: int, blocks: int) -> None:
     loaded = _keeping(scenario, blocks=blocks)
     decentral_dp.run(loaded, out=tmp_path / "whole")
     interrupt(loaded, tmp_path / "run", t)
@@ -129,7 +129,7 @@ def _quick() -> Any:
 
 
 def _cut_off_once(folder: Path) -> bytes:
-    """A run that was cut off after round 10, and the file of one that was not."""
+    """Interrupt a run after round 10, and return the file of an uninterrupted run."""
     loaded = _quick()
     decentral_dp.run(loaded, out=folder / "whole")
     interrupt(loaded, folder / "run", 10)

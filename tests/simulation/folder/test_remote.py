@@ -49,7 +49,7 @@ def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, t
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "message"),
     [
         (URL, "is not empty"),
         ("nosuch://a/b", "cannot be reached"),

@@ -1,4 +1,4 @@
-"""Saved states: of every shipped algorithm, to the bit, without code; beside the records where agents hold these."""
+"""Saved states of every shipped algorithm, to the bit and without code, also next to the records of agents."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def states(shards: Path) -> dict[int, dict[int, Path]]:
     return paths
 
 
-def went_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[int]]:
-    """The run that goes on, and the rounds of which its blocks released anything."""
+def resumed_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[int]]:
+    """Resume a run, and return it with the indices of its releases."""
     indices: list[int] = []
     release = ScheduledReleaser.release
 
@@ -143,7 +143,7 @@ def lose_all(shards: Path) -> None:
         (lose_all, 0),
     ],
 )
-def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
+def test_a_run_resumes_from_the_last_round_of_all_blocks(
     lose: Callable[[Path], None],
     first: int,
     shards: Path,
@@ -154,12 +154,12 @@ def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
     cut_off(shards, tmp_path / "run")
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
     lose(shards)
-    again, indices = went_on(tmp_path / "run", monkeypatch)
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
     per_round = again.simulation().ledger.releases_per_round
     assert min(indices) == first * per_round
     assert len(indices) == 2 * ((ROUNDS - first) * per_round + 1)
     assert_same(again, undisturbed)
-    # The run is done, and nothing of it is left beside the records.
+    # A completed run leaves no state next to the records.
     assert not (shards / STATES).exists()
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_has_lost_states_is_cut_off_again(
         with pytest.raises(Stopped):
             decentral_dp.resume(tmp_path / "run")
     assert min(rounds_seen) < 5
-    again, indices = went_on(tmp_path / "run", monkeypatch)
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
     assert min(indices) == 4 * again.simulation().ledger.releases_per_round
     assert_same(again, undisturbed)
 
@@ -196,7 +196,7 @@ def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_pat
     assert contents
     for path in contents:
         with np.load(path) as archive:
-            # A JSON text of rounds and digests, and no array beside it.
+            # A JSON text of rounds and digests, and no array.
             assert archive.files == ["structure"]
             told = json.loads(str(archive["structure"]))
         text = json.dumps(told)
@@ -220,7 +220,7 @@ def test_two_runs_on_the_same_records_keep_apart(
     assert len(list((shards / STATES).glob("*.npz"))) == 8
     assert_same(decentral_dp.resume(tmp_path / "one"), undisturbed)
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
-    again, indices = went_on(tmp_path / "two", monkeypatch)
+    again, indices = resumed_run(tmp_path / "two", monkeypatch)
     assert min(indices) == 8 * again.simulation().ledger.releases_per_round
 
 
@@ -232,7 +232,7 @@ def test_records_in_a_folder_that_cannot_be_written(
     cut_off(shards, tmp_path / "run")
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
     assert f"the state of agents cannot be kept in {shards / STATES}" in journal
-    again, indices = went_on(tmp_path / "run", monkeypatch)
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
     assert min(indices) == 0
     assert_same(again, undisturbed)
 
@@ -263,7 +263,7 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
+def test_every_shipped_scenario_resumes_from_a_file_to_the_bit(name: str) -> None:
     job = build_job(decentral_dp.load(scenario_file(name)))
     rounds = min(job.rounds, 3)
     home, rounds_seen, contents = module_of(job.algorithm), [], []

@@ -53,7 +53,7 @@ def same(one: Outcome, other: Outcome) -> bool:
 
 
 @pytest.mark.parametrize("blocks", [1, 4])
-def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
+def test_releases_are_equal_for_one_noise_key(shards: Path, blocks: int) -> None:
     root = b"r" * 32
     sharded_job = sharded(shards, f"run.blocks={blocks}").with_root(root)
     whole_job = build_job(load(*WHOLE)).with_root(root)
@@ -124,7 +124,7 @@ def test_a_run_has_one_digest_for_one_manifest(shards: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("train = 57", "train = 56", r"agent 1: .*has 57 train records, and the manifest says 56\. Give the file"),
         ("validation = 57", "validation = 58", r"agent 1: .*has 57 validation records, and the manifest says 58\."),
@@ -152,13 +152,13 @@ def test_a_shard_that_is_not_the_manifests_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (decentral_dp.audit, "audit: it replaces or scores single records, and they are with their agents"),
         (decentral_dp.check, "check: it tries one agent and other graphs, and this scenario's records are with"),
     ],
 )
-def test_what_needs_all_records_is_refused(shards: Path, command: Any, message: str) -> None:
+def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
         command(load(shards / "scenario.toml"))
     assert str(refused.value).startswith(message)
@@ -166,7 +166,7 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any, message: 
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
         ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
@@ -324,7 +324,7 @@ def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_pa
     assert same(played(sharded_job), played(sharded(shards, *FREE)))
 
 
-def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path) -> None:
+def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Path) -> None:
     message = "the records are with their agents already"
     with pytest.raises(InputError, match=message):
         write_shards(load(shards / "scenario.toml"), tmp_path / "out")
