@@ -227,7 +227,7 @@ class GossipConformance:
         """As planned and carried, and attained; of algorithms with a memory no such price is derived."""
         algorithm, problem = self.certified(), self.small.problem
         if not algorithm.memoryless:
-            with pytest.raises(InputError, match="one record zeroed out moves"):
+            with pytest.raises(InputError, match="to one record zeroed out is not derived"):
                 self.job(privacy={"neighbours": "zero_out"})
             return
         public, largest = naive.public_of(self.rounds, stream, problem), 0.0

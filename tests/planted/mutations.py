@@ -154,9 +154,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "messages that are compressed before noise",
         "engines/host.py",
-        "else self._update_replicas(own, compression)",
+        "else self._update_replicas(released, compression)",
         "else self._update_replicas(\n"
-        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in own}), compression\n"
+        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in released}), compression\n"
         "            )",
         (_NETWORK_ROWS,),
     ),
@@ -546,7 +546,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         "if self._leased and self._machines and tuple(machines) != self._machines:",
         "if False:",
-        (f"{_MACHINES}::test_blocks_in_processes_of_their_own_go_on_where_they_were",),
+        (f"{_MACHINES}::test_blocks_resume_on_their_machines",),
     ),
     Mutation(
         "lost actors that start again on other machines",
@@ -1008,8 +1008,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a release that is planned a round late",
         "simulation/jobs/gossip_plan.py",
-        "c.keep_sent(sent[c.rounds // per_round])",
-        "c.keep_sent(sent[c.rounds // per_round - 1])",
+        "c.keep_sent(sends[c.rounds // per_round])",
+        "c.keep_sent(sends[c.rounds // per_round - 1])",
         (f"{_SENDS}::test_the_price_is_as_derived_by_hand",),
     ),
     Mutation(
@@ -1248,6 +1248,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "squares * own_square / averaged",
         "squares / averaged",
         (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
+        "squares * repeated * own_square / averaged",
+        "squares * repeated / averaged",
+        (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(
         "lost messages that nobody overhears",
@@ -1352,7 +1355,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/local.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
-        ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+        ("tests/simulation/folder/test_journal.py::test_other_programs_resume[dp_sgd_dual]",),
     ),
     Mutation(
         "a journal whose lines have no digest of the lines before",
@@ -1649,8 +1652,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "published from what agents keep",
         "engines/host.py",
         "            published = self._recent.mean((self._index - 1) // self._per_round)\n"
-        "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
-        "            parts = {c: getattr(self._state, c) for c in own}\n",
+        "            channels = () if self._node.read_dataset is not None else self._node.program.channels\n"
+        "            parts = {c: getattr(self._state, c) for c in channels}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
         '            published = {c: getattr(parts.get(c), "value", v) for c, v in released.items()}\n',
         (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),
@@ -1738,7 +1741,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_journal.py::test_noiseless_files_are_readable_by_their_owner_only",),
     ),
     Mutation(
         "a digest of private files without its salt",
