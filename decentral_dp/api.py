@@ -35,8 +35,8 @@ from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.communication import By, tabulate_sent
-from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.result import BASELINES_FOLDER
 from decentral_dp.topology import Topology
 
@@ -247,7 +247,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """
     text, objects = _split(options)
     named = load_components(scenario, text, **objects)
-    return Job(building.build_job(named), named)
+    return Job(plan_job(named), named)
 
 
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:

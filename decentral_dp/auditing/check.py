@@ -43,7 +43,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.mechanism import complaint
 from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
@@ -167,13 +167,13 @@ def _fitting(target: Target, pairs: int) -> int:
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return build_job(resolve(target.with_rounds(rounds, **tables)))
+        return plan_job(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
             return _job_of_rounds(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
-        return build_job(resolve(target.with_tables()))
+        return plan_job(resolve(target.with_tables()))
 
 
 def _row_locality(job: PlannedJob) -> CheckRow:
@@ -538,7 +538,7 @@ def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = No
             continue
         first = first or target
         with suppress(InputError):
-            build_job(resolve(target.with_rounds()))
+            plan_job(resolve(target.with_rounds()))
             return target
     if first is None:
         raise refusal or InputError("check: no scenario fits; give one.")

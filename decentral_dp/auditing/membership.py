@@ -40,9 +40,8 @@ from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
-from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build_job
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job

@@ -24,8 +24,13 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, read_shards
-from decentral_dp.simulation.jobs.job import PlannedJob, minimax_evaluator, unmeasured_reason
+from decentral_dp.simulation.jobs.job import (
+    PlannedJob,
+    RecordsElsewhere,
+    minimax_evaluator,
+    read_shards,
+    unmeasured_reason,
+)
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statement import Setting
 

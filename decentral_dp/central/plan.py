@@ -40,8 +40,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, me
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.saddle import Minimax
-from decentral_dp.simulation.jobs.agent_records import as_numbers, records_of, test_records
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, as_numbers, records_of, test_records
 
 
 class _Chosen(NamedTuple):

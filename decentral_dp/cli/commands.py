@@ -120,14 +120,14 @@ def _open_store(url: str | None) -> Any:
     """What `_upload` takes; what cannot be written to is refused before anything is released."""
     if url is None:
         return None
-    from decentral_dp.simulation.folder.remote import open_store
+    from decentral_dp.simulation.folder.layout import open_store
 
     return open_store(url)
 
 
 def _upload(folder: Path | None, store: Any) -> None:
     if store is not None and folder is not None:
-        from decentral_dp.simulation.folder.remote import upload
+        from decentral_dp.simulation.folder.layout import upload
 
         upload(folder, store)
 

@@ -24,8 +24,7 @@ def engine_of(name: str, place: str | None) -> Engine:
 
         return LocalEngine()
     with needing(_RAY):
-        from decentral_dp.engines.ray import RayEngine
-        from decentral_dp.engines.ray_cluster import user_address
+        from decentral_dp.engines.ray import RayEngine, user_address
 
     return RayEngine(user_address(), place, protocol.RECOVERY)
 
@@ -37,9 +36,9 @@ def ray_cores() -> int:
         InputError: no Ray is reachable there, or Ray is not installed.
     """
     with needing(_RAY):
-        from decentral_dp.engines import ray_cluster
+        from decentral_dp.engines.ray import cluster_cores, user_address
 
-    return ray_cluster.cluster_cores(ray_cluster.user_address())
+    return cluster_cores(user_address())
 
 
 __all__ = ["Recovery", "engine_of", "ray_cores"]

@@ -35,11 +35,14 @@ def machine(device: str = "cpu") -> dict[str, str]:
         >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
         ['arithmetic', 'numpy', 'processor']
     """
-    words = device_words(device)
+    words, processor = device_words(device), platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((t.partition(":")[2].strip() for t in lines if t.startswith("model name")), processor)
     return {
         **versions(),
         "sources": package_digest(),
-        "processor": _processor(),
+        "processor": processor,
         "arithmetic": _sample_digest(),
         **({"device": words} if words else {}),
     }
@@ -58,14 +61,6 @@ def machine_digest(block: Any = None) -> str:
 def machine_of_clients(block: Any) -> str:
     """Return `machine_digest` for a block of a coordinator's agents, whose records may be read later."""
     return machine_digest(getattr(block, "block", block))
-
-
-@functools.cache
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next((t.partition(":")[2].strip() for t in lines if t.startswith("model name")), platform.machine())
-    return platform.machine()
 
 
 @functools.cache

@@ -43,10 +43,6 @@ from decentral_dp.user_code import (
 _MOST_STACKED = 2**18
 
 
-def _exchanges(n: int) -> str:
-    return "1 exchange" if n == 1 else f"{n} exchanges"
-
-
 class RecentValues:
     """The last K values, channel → (b, d), numbered from 0 in the order of their rounds.
 
@@ -89,10 +85,11 @@ class RecentValues:
             k: self._sums[k] if k in self._sums else _sums(values[k * step - oldest : (k + 1) * step - oldest])
             for k in whole
         }
-        if not whole:
-            return _divide(_sums(values[first - oldest :]), newest + 1 - first)
-        before, after = values[first - oldest : whole.start * step - oldest], values[whole.stop * step - oldest :]
-        return _divide(_sums([*before, *self._sums.values(), *after]), newest + 1 - first)
+        parts = values[first - oldest :]
+        if whole:
+            before, after = values[first - oldest : whole.start * step - oldest], values[whole.stop * step - oldest :]
+            parts = [*before, *self._sums.values(), *after]
+        return {channel: total / (newest + 1 - first) for channel, total in _sums(parts).items()}
 
 
 def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -101,10 +98,6 @@ def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         for channel, total in sums.items():
             total += other[channel]
     return sums
-
-
-def _divide(sums: Mapping[str, Array], count: int) -> dict[str, Array]:
-    return {channel: total / count for channel, total in sums.items()}
 
 
 class View(NamedTuple):
@@ -260,7 +253,7 @@ class Host:
             own = _project(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
             return own, own.concatenate() if compression is None else self._update_replicas(own, compression)
-        sends = self._senders.mask_of_round(self._round_of(self._index))[self._node.agents]
+        sends = self._senders.mask_of_round(self._index // self._per_round)[self._node.agents]
         sent = _project(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
@@ -281,10 +274,6 @@ class Host:
             self._replicas[channel] = replica + sent
         return self._replica(own)
 
-    def _round_of(self, index: int) -> int:
-        """The round that a release is of."""
-        return index // self._per_round
-
     def _next_round(self) -> Mapping[str, Any]:
         """The values of the next exchange; after the last round, those of the final release."""
         if self._round == self._rounds:
@@ -296,7 +285,7 @@ class Host:
         try:
             exchange = next(self._running)
         except StopIteration:
-            wrong_exchanges(program, self._round + 1, "makes", _exchanges(0))
+            wrong_exchanges(program, self._round + 1, "makes", "0 exchanges")
         return self._open_exchange(exchange)
 
     def _load_weights(self, t: int, over_time: OverTime) -> None:
@@ -346,13 +335,13 @@ class Host:
             # Prices and noise go by the index.
             made = self._index - self._round * self._per_round
             if made != self._per_round:
-                wrong_exchanges(self._node.program, self._round + 1, "makes", _exchanges(made))
+                wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made} exchange{'s' * (made != 1)}")
             self._state = _project_state(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
         made = self._index - self._round * self._per_round
         if made == self._per_round:
-            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
+            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made + 1} exchanges or more")
         return self._open_exchange(exchange)
 
     def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
@@ -397,7 +386,7 @@ class Host:
     def transfer_weights(self) -> sp.csr_array | None:
         """(m, m) weights by which the last message is handed over, where they change by round; else None."""
         over_time = self._node.over_time
-        return None if over_time is None else over_time.transfer_weights(self._round_of(self._index - 1))
+        return None if over_time is None else over_time.transfer_weights((self._index - 1) // self._per_round)
 
     def view(self) -> View:
         """Return what the simulator evaluates; it is no part of any message.
@@ -406,7 +395,7 @@ class Host:
         """
         released = dict(self._recent.values[-1])
         with np.errstate(all="ignore"):
-            published = self._recent.mean(self._round_of(self._index - 1))
+            published = self._recent.mean((self._index - 1) // self._per_round)
             own = () if self._node.read_dataset is not None else self._node.program.channels
             parts = {c: getattr(self._state, c) for c in own}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
@@ -444,14 +433,11 @@ class Host:
         same release again, to the bit, and writes its ledger line once.
 
         Raises:
-            RuntimeError: a round is under way, and a running program cannot be kept.
             TypeError: the state cannot be kept.
         """
         if self._node.read_dataset is not None and self._states is None:
             raise TypeError("the state of agents whose records are their own stays with them")
         first = self._round * self._per_round
-        if self._index != first + 1:
-            raise RuntimeError("a block is saved between two rounds only")
         state = {
             "round": self._round,
             "agents": self._node.agents,

@@ -1,4 +1,4 @@
-"""The in-process engine: all agents in one vectorised block, or in several."""
+"""The in-process engine, and the run of a trusted coordinator's program, which every engine uses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.arithmetic import machine_of_clients
-from decentral_dp.engines.coordinator import CallBlocks, coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import (
+    MOST_OF_SCALE,
     UNATTENDED,
     AgentNode,
     CoordinatorNode,
+    DivergedRelease,
     Outcome,
     ReleasedValues,
     RunControl,
@@ -23,8 +24,178 @@ from decentral_dp.engines.protocol import (
     Snapshot,
     boundaries,
     last_common,
+    release_scale,
 )
+from decentral_dp.exchange import Ask, Pool, Release, Released
 from decentral_dp.privacy.recorder import assemble
+from decentral_dp.user_code import (
+    USER_ERRORS,
+    UserCodeError,
+    error_of_round,
+    running_step,
+    wrong_exchanges,
+    wrong_yield,
+)
+
+# Calls a method of every block of agents, and returns what they answer, in their order.
+CallBlocks = Callable[..., list[Any]]
+
+
+def coordinate(
+    coordinator_node: CoordinatorNode,
+    rounds: int,
+    call_blocks: CallBlocks,
+    control: RunControl = UNATTENDED,
+) -> Outcome:
+    """Run a trusted coordinator's program.
+
+    Only public values go to the agents, and only what was published is observed.
+
+    Args:
+        coordinator_node: the program, its context and its agents.
+        rounds: T.
+        call_blocks: calls a method of every block of agents, and returns their answers in order.
+        control: when the run is observed, by what, and where it goes on from.
+
+    Returns:
+        The last snapshot and the ledger of what was released, for all agents.
+    """
+    if coordinator_node.reads:
+        # Nothing is released before every agent has its records.
+        call_blocks("ready")
+    coordinator = _Coordinator(coordinator_node, call_blocks, control.keeps_releases)
+    first = 0
+    if control.saved_state is not None:
+        first = control.saved_state.round
+        coordinator.restore(control.saved_state.parts[0])
+    observed = control.observes(rounds)
+    last = coordinator.snapshot(first)
+    done = observed(first) and control.observe(last)
+    for t in range(first + 1, rounds + 1):
+        if done:
+            break
+        coordinator.round(t - 1)
+        if observed(t):
+            last = coordinator.snapshot(t)
+            done = control.observe(last)
+    return Outcome(
+        last,
+        coordinator.releaser.ledger(coordinator_node.program.releases_per_round).repeat(coordinator_node.n_agents),
+    )
+
+
+class _Coordinator:
+    def __init__(self, coordinator_node: CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool) -> None:
+        self.releaser = coordinator_node.make_releaser()
+        self._coordinator_node = coordinator_node
+        self._call_blocks = call_blocks
+        self._state: Any = coordinator_node.program.init(coordinator_node.context)
+        self._questions = 0
+        self._pool: Any = None
+        self._divergence: DivergedRelease | None = None
+        # Public: of the start, and of all that was released so far.
+        start = coordinator_node.program.published(self._state).values()
+        self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
+        self._keeps_releases = keeps_releases
+        self._undrained: list[ReleasedValues] = []
+
+    def round(self, t: int) -> None:
+        program = self._coordinator_node.program
+        index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
+        running = running_step(program, t, self._coordinator_node.context, self._state)
+        reply: Any = None
+        # Overflow is a result (see `divergence`), not a warning.
+        with np.errstate(all="ignore"):
+            while True:
+                try:
+                    request = running.send(reply)
+                except StopIteration as done:
+                    self._state = done.value
+                    break
+                except USER_ERRORS as error:
+                    raise error_of_round(error, t + 1) from error
+                if isinstance(request, Release):
+                    if index == end:
+                        wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
+                    index += 1
+                    try:
+                        reply = self.releaser.release(index, request.values)
+                    except (ValueError, KeyError) as error:
+                        author = type(getattr(program, "program", program)).__name__
+                        raise UserCodeError(f"round {t + 1}: step of {author}: {error}; it was not made.") from error
+                    self._add_to_scale(request.values, reply)
+                    self._check_length(t + 1, reply.released)
+                    if self._keeps_releases:
+                        self._undrained.append(ReleasedValues(index, dict(reply.released)))
+                elif isinstance(request, Ask):
+                    self._questions += 1
+                    blocks = self._call_blocks("answer", self._questions, request.values)
+                    answers = {name: np.concatenate([block[name] for block in blocks]) for name in request.values}
+                    reply = self._coordinator_node.context.combine(self._questions, request.values, answers)
+                elif isinstance(request, Pool):
+                    if self._pool is None:
+                        handed = [records for block in self._call_blocks("hand_over") for records in block]
+                        self._pool = self._coordinator_node.context.pool(handed)
+                    reply = self._pool
+                else:
+                    raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
+        # Values that follow from releases may diverge when these do not.
+        self._check_length(t + 1, program.published(self._state))
+        if index != end:
+            made = index - t * program.releases_per_round
+            wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
+
+    def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
+        node = self._coordinator_node
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                moves, width = [float(s.sensitivity[0]) for s in value.sensitivities.values()], value.value.shape[1]
+                added = release_scale(reply.scale[channel], moves, width, node.most_records)
+                self._scale += max(1.0, node.largest_step) * added
+            elif not isinstance(value, np.ndarray):
+                # A draw from a public set is as long as the set is wide.
+                self._scale += float(np.linalg.norm(reply.released[channel]))
+
+    def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
+        """Note a released value, or one that follows from releases, that is not finite or too long for its scale."""
+        if self._divergence is None:
+            limit = MOST_OF_SCALE * self._scale
+            for channel, value in values.items():
+                finite = bool(np.isfinite(value).all())
+                with np.errstate(over="ignore"):
+                    is_short = float(np.linalg.norm(value)) <= limit
+                if not (finite and is_short):
+                    self._divergence = DivergedRelease(t, channel, finite)
+                    return
+
+    def snapshot(self, t: int) -> Snapshot:
+        """What is public, and what the simulator sees: the same."""
+        known: dict[str, Array] = {
+            c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
+        }
+
+        def drain(ending: bool) -> list[ReleasedValues]:
+            # Nothing of a finished round is released again.
+            undrained, self._undrained = self._undrained, []
+            return undrained
+
+        return Snapshot(t, known, known, known, self._divergence, lambda: SavedState(t, (self._save(),)), drain)
+
+    def _save(self) -> dict[str, Any]:
+        # Records were handed over once; after a restart they are handed over again, which is no release.
+        return {
+            "state": self._state,
+            "asked": self._questions,
+            "divergence": self._divergence,
+            "scale": self._scale,
+            "recorded": self.releaser.recorder.lines(),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved."""
+        self._state, self._questions = saved["state"], saved["asked"]
+        self._divergence, self._scale = saved["divergence"], saved["scale"]
+        self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])
 
 
 class LocalEngine:

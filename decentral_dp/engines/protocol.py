@@ -16,38 +16,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.exchange import Bundle, Coordination, Program, Value
+from decentral_dp.exchange import Coordination, Program
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
-from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 
-
-class Releaser(Protocol):
-    """An object that adds noise and writes the ledger line, in one place."""
-
-    @property
-    def recorder(self) -> Recorder: ...
-
-    @property
-    def mechanism(self) -> Mechanism: ...
-
-    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release values once.
-
-        Args:
-            index: of the release, from 0, which names its noise.
-            values: channel → (b, d), a `Bounded` where it reads records.
-            sends: (b,) which agents send; by default all.
-
-        Returns:
-            Channel → (b, d) what leaves.
-        """
-        ...
-
-
+# Adds noise and writes the ledger line, in one place.
+Releaser = ScheduledReleaser | CheckedReleaser
 # Channel → (low, high).
 Domain = Mapping[str, tuple[float, float]] | None
 # Rounds whose states lie with the agents, oldest first, each with a digest that tells nothing of the state.

@@ -1,4 +1,4 @@
-"""The Ray engine: every block of agents is an actor that holds its data shard and its noise streams.
+"""The Ray engine, its cluster and its actors: every block of agents is an actor with its records and noise streams.
 
 Messages go from actor to actor by reference: the driver moves object references, never values, and waits only where
 something is evaluated (and, so that the queue stays short, for the round before last). Of a block of agents, others get
@@ -9,22 +9,30 @@ that hear any. Late messages of a changing network are sent whole.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
+import logging
+import os
+import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
 import ray.exceptions
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.arithmetic import machine_of_clients
-from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.local import drain_blocks, snapshot
+from decentral_dp.engines.local import coordinate, drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
@@ -40,9 +48,221 @@ from decentral_dp.engines.protocol import (
     boundaries,
     last_common,
 )
-from decentral_dp.engines.ray_cluster import cluster, resources_of, start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
+
+# Of a resource that says where agents are, as little as Ray counts: it is no capacity.
+_TRACE = 1e-4
+# The user number of root.
+_ROOT = 0
+
+
+def user_address() -> str | None:
+    """Return the address of the Ray cluster that the user's environment names (RAY_ADDRESS); None to start a Ray.
+
+    No file names one: whoever is joined gets the token that is kept here, records and keys of noise.
+
+    Example:
+        >>> import os
+        >>> os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
+        >>> user_address()
+        '10.0.0.1:6379'
+        >>> del os.environ["RAY_ADDRESS"]
+        >>> user_address() is None
+        True
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    # As Ray itself reads it.
+    return None if address in (None, "", "local") else address
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Join the Ray at an address, or start one for the length of the block.
+
+    Args:
+        address: "auto" or "host:port", which the user has named, and which gets the token that is kept here; None
+            starts a Ray.
+
+    Raises:
+        InputError: no Ray is reachable there, or none starts.
+
+    Limits:
+        An already connected driver is used as it is, and left so.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # "local": never the cluster of somebody else that happens to run on this machine.
+        options |= {"address": "local", "include_dashboard": False}
+        _ask_for_token()
+    else:
+        options["address"] = _check_reachable(address)
+        _offer_token()
+    try:
+        with _kept_handlers():
+            ray.init(**options)
+    except Exception as error:  # Ray says so of a node that does not start in time.
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        told = (
+            f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Fix: try again while it is less busy, "
+            "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
+            if address is None
+            else f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
+            f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
+            "~/.ray/auth_token of the cluster's head, and use the same versions of Ray and Python."
+        )
+        raise InputError(told) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Have SIGINT and SIGTERM do after the block what they did before: Ray installs its own, which end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        # Neither Ray nor this function can set one here.
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def cluster_cores(address: str | None) -> int:
+    """As in `decentral_dp.engines.ray_cores`."""
+    if address is None and not ray.is_initialized():
+        return os.cpu_count() or 1
+    with cluster(address):
+        return max(1, int(ray.cluster_resources().get("CPU", 1.0)))  # type: ignore[no-untyped-call] # ray has no types for it
+
+
+def _ask_for_token() -> None:
+    """Have the Ray that is started here ask whoever comes for a token, as it listens on all interfaces.
+
+    Ray makes one where there is none, in ~/.ray/auth_token. Whoever has set RAY_AUTH_MODE has decided otherwise.
+
+    Raises:
+        InputError: this version of Ray knows no tokens.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    try:
+        importlib.import_module("ray._private.authentication.authentication_token_setup")
+        config = importlib.import_module("ray._raylet").Config
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"run.engine: ray {ray.__version__} would let anybody who reaches this machine run code on it. Install "
+            'ray 2.52 or later, which asks for a token, with pip install "ray>=2.52".'
+        ) from error
+    made = Path.home() / ".ray" / "auth_token"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    config.initialize("")
+    if not made.exists():
+        # Ray would leave it to the umask who may read it. What cannot be written Ray itself will say.
+        with suppress(OSError):
+            made.parent.mkdir(mode=0o700, exist_ok=True)
+            made.touch(mode=0o600)
+
+
+def _offer_token() -> None:
+    """Have this process show the token that is kept here, if there is one and nothing else was set.
+
+    Where one is kept, in RAY_AUTH_TOKEN or ~/.ray/auth_token, `ray start --head` asks for it. Ray itself shows it to
+    heads that it finds on this machine, and to no "host:port". A head that asks for none does not mind.
+    """
+    place = "ray._private.authentication.authentication_token_setup"
+    try:
+        setup = importlib.import_module(place)
+        offer = setup.maybe_enable_token_auth_if_token_available
+    except (ImportError, AttributeError):
+        # A Ray whose heads ask for no token.
+        return
+    # Its warning speaks of a cluster that would be started here.
+    logging.getLogger(place).setLevel(logging.ERROR)
+    offer(warn_if_disabled=False)
+
+
+def _check_reachable(address: str) -> str:
+    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
+
+    The address of "auto" is in the note that "ray start" leaves. Ray itself would also read the command lines of all
+    processes. Other users can write either, and so name a host that receives the token.
+    """
+    where = (user_address() or "auto") if address == "auto" else address
+    note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
+    problem = ""
+    if where == "auto" and not note.is_file():
+        problem = f"there is no {note}; give host:port"
+    elif where == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
+        problem = f"{note} is another user's; give host:port"
+    elif where == "auto":
+        where = note.read_text().strip()
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not problem and not (host and port.isdigit()):
+        problem = 'expected "auto" or "host:port"'
+    if not problem:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            problem = str(error)
+    if problem:
+        raise InputError(
+            f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). "
+            'Fix: start one with "ray start --head", or leave the address out.'
+        )
+    return where
+
+
+def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
+    """The resources that the machine of some agents must have.
+
+    Args:
+        place: a name, in which {agent} stands for the agent's number; None for any machine.
+        agents: (b,) their numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> sorted(resources_of("site-{agent}", np.arange(2))), resources_of(None, np.arange(2))
+        (['site-0', 'site-1'], {})
+    """
+    if place is None:
+        return {}
+    return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
+
+
+def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list[Any]:
+    """Start one actor for each, on a machine that has what it wants.
+
+    Args:
+        kind: of actor, made without arguments: Ray's head would keep them in memory.
+        places: resources that each wants.
+
+    Raises:
+        InputError: no machine has them.
+    """
+    nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
+    for place in places:
+        if not any(all(node.get(name, 0.0) >= least for name, least in place.items()) for node in nodes):
+            names = ", ".join(f'"{name}"' for name in place)
+            raise InputError(
+                f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
+                f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
+            )
+    # As by default in Ray, an actor reserves no core. The head would keep kilobytes of each of the last 100 000 calls.
+    options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "enable_task_events": False}
+    remote = ray.remote(**options)(kind)
+    spread = remote.options(scheduling_strategy="SPREAD")
+    return [remote.options(resources=dict(place)).remote() if place else spread.remote() for place in places]
+
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32
@@ -116,10 +336,6 @@ class ClientActor:
 _LOSS_ERRORS = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
 
 
-class ActorLostError(RuntimeError):
-    """An actor ended before its work did."""
-
-
 @dataclass(frozen=True)
 class RayEngine:
     """The Ray engine: one actor for each block of agents.
@@ -142,7 +358,7 @@ class RayEngine:
         released twice is one release.
 
         Raises:
-            ActorLostError: actors are lost again and again before a round more is done.
+            RuntimeError: actors are lost again and again before another round is done.
             InputError: a lost actor started again on a machine that rounds differently.
 
         Limits:
@@ -157,13 +373,12 @@ class RayEngine:
                     (node, boundary, rounds, part, control.keeps_releases, control.states)
                     for node, boundary, part in zip(nodes, cut, parts, strict=True)
                 ]
-                actors: list[Any] = []
                 try:
                     with _actors(Actor, places) as actors:
                         _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
                 except BlockLostError as loss:
-                    driver.retry_after_loss(loss, _lost_agents(loss, actors, nodes))
+                    driver.retry_after_loss(loss)
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -172,7 +387,7 @@ class RayEngine:
         again: its coins are keyed.
 
         Raises:
-            ActorLostError: actors are lost again and again at one question.
+            RuntimeError: actors are lost again and again at one question.
             InputError: as of `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
@@ -190,8 +405,7 @@ class RayEngine:
                             machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
-                        whose = _lost_agents(loss, actors, coordinator_node.client_blocks)
-                        driver.retry_after_loss(loss, whose, f"at the question {method!r} of the coordinator")
+                        driver.retry_after_loss(loss)
                         begun.clear()
                         for actor in actors:
                             ray.kill(actor)
@@ -243,16 +457,6 @@ def _fetch(answers: Sequence[Any]) -> list[Any]:
         raise cause from None
 
 
-def _lost_agents(loss: BlockLostError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
-    """What was lost, in words. blocks: of agents, in the order of their actors."""
-    lost = getattr(loss.__cause__, "actor_id", None)
-    for actor, block in zip(actors, blocks, strict=False):
-        if actor._actor_id.hex() == lost:
-            numbers = [int(agent) for agent in block.agents]
-            return f"The actor of agent {numbers[0]}" + f" and {len(numbers) - 1} others" * (len(numbers) > 1)
-    return "A message of an actor"
-
-
 @dataclass
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
@@ -274,14 +478,14 @@ class _Driver:
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
         self.undrained += released
 
-    def retry_after_loss(self, loss: BlockLostError, whose: str, at: str = "") -> None:
-        """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
+    def retry_after_loss(self, loss: BlockLostError) -> None:
+        """Allow another start, after a pause, or end the run."""
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
-            raise ActorLostError(
-                f"{whose} was lost, and actors ended {self.restarts} times "
-                f"{at or f'after round {self.state.round if self.state else 0}, without a round more done'}: {reason}"
+            after = self.state.round if self.state else 0
+            raise RuntimeError(
+                f"run.engine: actors ended {self.restarts} times after round {after} without another round: {reason}"
             ) from loss
         time.sleep(self.recovery.wait(self.restarts))
 

@@ -15,7 +15,7 @@ from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 
 
@@ -50,7 +50,7 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
             scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
         scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: build_job(resolve(scenario)) for name, scenario in scenarios.items()}
+    return {name: plan_job(resolve(scenario)) for name, scenario in scenarios.items()}
 
 
 def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:

@@ -29,7 +29,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.report import tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
@@ -160,7 +160,7 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(build_job(c.without_records()))
+    return Plan.from_job(plan_job(c.without_records()))
 
 
 def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:

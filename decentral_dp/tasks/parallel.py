@@ -110,7 +110,7 @@ def in_ray(
     import ray
     import ray.exceptions
 
-    from decentral_dp.engines.ray_cluster import cluster
+    from decentral_dp.engines.ray import cluster
 
     def run_work(item: Item) -> Outcome:
         # Ray takes functions only, and what is worked on may be a partial one.

@@ -98,7 +98,7 @@ TOP_LEVEL = {
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],
+    "ray": ["engines/ray.py", "tasks/parallel.py"],
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots.py",

@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, agent_blocks, boundaries
-from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver
-from decentral_dp.engines.ray_cluster import start_actors
+from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver, start_actors
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.benchmarks.rings import ring_job

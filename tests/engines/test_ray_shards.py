@@ -1,10 +1,11 @@
-"""Records that are with their agents, on Ray: actors read them, and the driver does not."""
+"""Records that are with their agents, on Ray: actors read them and the driver does not, on machines that are lost."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
+from decentral_dp.engines import protocol
+from decentral_dp.engines import ray as ray_engine
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import MANIFEST, write_shards
-from tests.support.ray_processes import ray_actors
+from decentral_dp.simulation.folder.states import STATES
+from decentral_dp.simulation.result import is_complete
+from tests.support.ray_processes import parent, ray_actors
 
 
 def manifest_alone(path: Path, *rest: Any) -> Path:
@@ -62,23 +67,6 @@ def test_actors_read_their_own_records_and_the_driver_none(
         decentral_dp.run(given)
 
 
-def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path) -> None:
-    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), tmp_path)
-    shared = ["algorithm.rounds=40", "run.evaluate_every=5"]
-    whole = decentral_dp.run(load(tmp_path / "scenario.toml", shared))
-    killed: list[int] = []
-
-    def kill(at: Progress) -> None:
-        if at.done >= 10 and not killed:
-            killed.append(ray_actors()[0])
-            os.kill(killed[0], signal.SIGKILL)
-
-    again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), callbacks=[kill])
-    assert killed
-    for channel, value in whole.released.items():
-        np.testing.assert_array_equal(again.released[channel], value, strict=True)
-
-
 def test_agents_of_a_coordinator_read_their_own_records(
     ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,3 +97,85 @@ def test_agents_of_a_coordinator_read_their_own_records(
     with pytest.raises(decentral_dp.InputError, match=r"^problem\.data: agent 2: .*the manifest says"):
         decentral_dp.run(there, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+ROUNDS = 30
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Ray cluster of a head without cores; machines are added to it."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def site(machines: Any, *agents: int) -> Any:
+    """Add a machine on which these agents are."""
+    node = machines.add_node(num_cpus=1, resources={f"site-{agent}": 1 for agent in agents})
+    machines.wait_for_nodes()
+    return node
+
+
+def sites_of_actors() -> list[list[str]]:
+    """Of every actor, the resources of its machine that name sites."""
+    found = []
+    for pid in ray_actors():
+        words = (
+            (Path("/proc") / str(parent(pid)) / "cmdline").read_bytes().decode().replace("\0", " ").replace(",", " ")
+        )
+        found.append(sorted({w.rpartition("=")[2] for w in words.split() if w.rpartition("=")[2].startswith("site-")}))
+    return sorted(found)
+
+
+def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
+    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+    begun: list[int] = []
+
+    def from_round(held: Any) -> int:
+        begun.append(protocol.last_common(held))
+        return begun[-1]
+
+    monkeypatch.setattr(ray_engine, "last_common", from_round)
+    shards = tmp_path / "shards"
+    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), shards)
+    shared = [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.agent_scores=true"]
+    whole = decentral_dp.run(load(shards / "scenario.toml", shared))
+    there = ["run.engine='ray'", "run.place='site-{agent}'", "run.agents_per_actor=2"]
+    given = load(shards / "scenario.toml", [*shared, *there])
+    left = [site(machines, 0, 1), site(machines, 2, 3)]
+    seen: list[list[list[str]]] = []
+
+    def lose(at: Progress) -> None:
+        seen.append(sites_of_actors())
+        if at.done >= 20 and len(left) == 2:
+            machines.remove_node(left.pop(), allow_graceful=False)
+
+    with pytest.raises(decentral_dp.InputError, match=r'no machine of the cluster has "site-2", "site-3"'):
+        decentral_dp.run(given, out=tmp_path / "run", callbacks=[lose])
+    assert seen[0] == [["site-0", "site-1"], ["site-2", "site-3"]]
+    assert not is_complete(tmp_path / "run")
+    agents = {path.name.split("-")[1] for path in (shards / STATES).iterdir()}
+    assert agents == {"0", "2"}
+    site(machines, 2, 3)
+    again = decentral_dp.resume(tmp_path / "run")
+    assert begun[0] == 0
+    # The loss shows some rounds later, and both sites have kept states meanwhile.
+    assert 15 <= begun[-1] < ROUNDS
+    for channel, value in whole.released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)
+    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
+    scores = [run.metrics.set_index(["round", "agent", "name"])["value"] for run in (whole, again)]
+    pd.testing.assert_series_equal(*scores, rtol=1e-12, check_like=True)
+    assert not (shards / STATES).exists()

@@ -1,9 +1,10 @@
-"""A Ray that does not start, one that loses whoever shows a token, and who is shown it. No Ray is started here."""
+"""Secrets on Ray: who receives the token, errors of joining and starting, and no noise key in the head's memory."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -14,17 +15,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.engines import ray_cluster
+from decentral_dp.engines import ray as ray_engine
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.tasks.outcomes import read_outcome, write
+from tests.support.ray_processes import descendants, ray_processes
 
 
 def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +53,7 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refused)
-    monkeypatch.setattr(ray_cluster, "_offer_token", lambda: None)
+    monkeypatch.setattr(ray_engine, "_offer_token", lambda: None)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -75,16 +79,16 @@ def test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed(
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was joined"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_cluster.cluster("auto"):
+    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_engine.cluster("auto"):
         pass
     note = tmp_path / "ray" / "ray_current_cluster"
     note.parent.mkdir()
     note.write_text("127.0.0.1:1")
-    with pytest.raises(InputError, match="Connection refused"), ray_cluster.cluster("auto"):
+    with pytest.raises(InputError, match="Connection refused"), ray_engine.cluster("auto"):
         pass
     monkeypatch.setattr(os, "geteuid", lambda: note.stat().st_uid + 1)
-    monkeypatch.setattr(ray_cluster, "_ROOT", note.stat().st_uid + 2)
-    with pytest.raises(InputError, match="another user's"), ray_cluster.cluster("auto"):
+    monkeypatch.setattr(ray_engine, "_ROOT", note.stat().st_uid + 2)
+    with pytest.raises(InputError, match="another user's"), ray_engine.cluster("auto"):
         pass
 
 
@@ -186,3 +190,59 @@ def test_the_listener_is_shown_the_token_where_the_user_names_it(listener: Liste
             time.sleep(0.1)
         joining.kill()
     assert token.encode() in listener.received
+
+
+def _memory_of_head() -> list[bytes]:
+    """The writable memory of our gcs_server, in pieces; skips where it may not be read."""
+    ours = descendants([os.getpid()])
+    (head,) = (pid for pid, line in ray_processes().items() if pid in ours and "/gcs_server" in line.split()[0])
+    pieces = []
+    try:
+        with Path(f"/proc/{head}/mem").open("rb", buffering=0) as memory:
+            for line in Path(f"/proc/{head}/maps").read_text().splitlines():
+                span = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
+                if span is None:
+                    continue
+                first, end = (int(number, 16) for number in span.groups())
+                memory.seek(first)
+                # A reserved page that was never touched cannot be read.
+                with contextlib.suppress(OSError):
+                    pieces.append(memory.read(end - first))
+    except PermissionError:
+        pytest.skip("the memory of another process may not be read here")
+    return pieces
+
+
+def _has(pieces: list[bytes], key: bytes) -> bool:
+    return any(form in piece for piece in pieces for form in (key, key.hex().encode()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/mem")
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
+def test_no_key_of_secret_noise_is_in_the_memory_of_the_head(name: str, ray_cluster: None) -> None:
+    import ray
+
+    marker = os.urandom(32)
+    # The power of the test: what an actor is made with stays there.
+    made = ray.remote(num_cpus=0)(_Holder).remote(marker)
+    assert ray.get(made.length.remote()) == 32
+    ray.kill(made)
+    given = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
+    done = decentral_dp.run(given)
+    job = done.simulation()
+    keys = [
+        key
+        for purpose in ("noise", "coins", "batch", "pair")
+        for key in Streams(job.root, purpose, np.arange(job.n_agents))._keys
+    ]
+    pieces = _memory_of_head()
+    assert _has(pieces, marker)
+    assert not any(_has(pieces, key) for key in keys)
+
+
+class _Holder:
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+    def length(self) -> int:
+        return len(self.value)

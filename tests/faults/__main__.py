@@ -12,21 +12,15 @@ from . import damage
 from .damage import mutate
 from .files import damage_files
 from .kills import kill_local
-from .network import lossy_network
 from .node_kills import kill_nodes
-from .ray_kills import kill_actors, kill_clusters, kill_drivers, lose_machines
-from .tampering import tamper
+from .ray_kills import kill_actors, lose_machines
 
 KINDS = {
     "local": kill_local,
     "actor": kill_actors,
-    "driver": kill_drivers,
-    "cluster": kill_clusters,
     "machine": lose_machines,
     "nodes": kill_nodes,
-    "network": lossy_network,
     "mutated": mutate,
-    "tampered": tamper,
     "files": damage_files,
 }
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import resource
+import signal
+import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +18,14 @@ import pandas as pd
 import scipy.sparse
 
 import decentral_dp
+from decentral_dp.errors import InputError
 
+from . import damage
+from .damage import TooLongError, late
 from .kills import Tally
-from .tampering import tried
 
 AGENTS = 6
+_MEMORY = 8 * 2**30
 # Words that stand where a number or a name was.
 _ODD = (
     b"nan",
@@ -120,3 +127,26 @@ def _damaged(content: bytes, draw: random.Random) -> bytes:
         elif kind == "word":
             content = content[:at] + draw.choice(_ODD) + content[at + draw.randint(0, 6) :]
     return content
+
+
+def tried(command: Callable[[Path], object], path: Path) -> str:
+    """ "done", "refused", or what went wrong."""
+    before, room = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
+    # What reads a device to its end is told at once, and not by the machine.
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, room[1]))
+    signal.alarm(damage.LIMIT)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            command(path)
+    except InputError as error:
+        return "refused" if "\n" not in str(error) else f"several lines: {error}"
+    except TooLongError:
+        return f"still at work after {damage.LIMIT} s"
+    except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, room)
+    return "done"

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
 import decentral_dp
 from decentral_dp.engines import protocol
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.reporting import page
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.ray_processes import descendants, ray_processes
+from tests.support.ray_processes import ray_actors
 
 from .kills import SCENARIO, Tally, unequal
 
@@ -58,7 +53,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
             def disturb(over: threading.Event = over) -> None:
                 while kills[0] < times and not over.wait(draw.uniform(0.3, 8.0)):
-                    if actors := _pids("ray::Actor"):
+                    if actors := ray_actors():
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(draw.choice(actors), signal.SIGKILL)
                             kills[0] += 1
@@ -73,88 +68,12 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
             wrong += [f"run {runs}: {what}" for what in unequal(place / f"run-{runs}", place / "whole")]
             runs += 1
         deadline = time.monotonic() + 20
-        while _pids("ray::Actor") and time.monotonic() < deadline:
+        while ray_actors() and time.monotonic() < deadline:
             time.sleep(0.2)
-        wrong += ["an actor is left behind"] * bool(_pids("ray::Actor"))
+        wrong += ["an actor is left behind"] * bool(ray_actors())
     finally:
         ray.shutdown()
     return Tally(kills[0], runs, 0, wrong)
-
-
-def kill_drivers(times: int, seed: int, place: Path) -> Tally:
-    """Kill the command that drives a run on Ray at random moments, and give it again, until it is complete.
-
-    Args:
-        times: kills in all.
-        seed: of the moments.
-        place: an empty folder.
-    """
-    return _killed_commands(times, seed, place, [])
-
-
-def kill_clusters(times: int, seed: int, place: Path) -> Tally:
-    """Kill the command, its Ray's head, its raylet or an actor at random moments, and give the command again.
-
-    Args:
-        times: kills in all.
-        seed: of the moments and of the processes.
-        place: an empty folder.
-    """
-    return _killed_commands(times, seed, place, ["/gcs_server", "/raylet", "ray::Actor"])
-
-
-def _killed_commands(times: int, seed: int, place: Path, others: Sequence[str]) -> Tally:
-    """others: parts of the names of programs that may be killed in the place of the command."""
-    started_by_it = set[int]()
-    given = json.loads(json.dumps(SCENARIO))
-    given["algorithm"]["rounds"] = 600
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50, "keep_releases": True}
-    (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
-    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
-
-    def one_of(command: int) -> int:
-        """The process to be killed: of one kind in so many, whatever there is of each."""
-        of_it = descendants([command])
-        named = {pid: line.split()[0] for pid, line in ray_processes().items() if pid in of_it}
-        kinds = [[pid for pid, name in named.items() if part in name] for part in others]
-        return draw.choice(draw.choice([[command], *(pids for pids in kinds if pids)]))
-
-    def tried(folder: Path, kill_after: float | None) -> int:
-        """Give the command once. Returns its exit code."""
-        nonlocal kills
-        words = ["run", str(place / "scenario.toml"), "--out", str(folder), "--or-resume"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "decentral_dp.cli.main", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        killed_at = math.inf if kill_after is None else time.monotonic() + kill_after
-        while True:
-            try:
-                _, said = running.communicate(timeout=max(0.0, min(1.0, killed_at - time.monotonic())))
-                break
-            except subprocess.TimeoutExpired:
-                # Taken while it lives: what it leaves behind is nobody's child any more, and others run Ray here, too.
-                started_by_it.update(descendants([running.pid]))
-                if time.monotonic() >= killed_at:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(one_of(running.pid), signal.SIGKILL)
-                    kills, killed_at = kills + 1, math.inf
-        if running.returncode and killed_at < math.inf:
-            raise RuntimeError(f"the run in {folder} failed by itself: {said.decode()}")
-        return running.returncode
-
-    started = time.monotonic()
-    tried(place / "whole", None)
-    length = time.monotonic() - started
-    while kills < times:
-        folder = place / f"run-{resumed}"
-        while tried(folder, draw.uniform(0.0, length) if kills < times else None):
-            pass
-        resumed += 1
-        wrong += [f"run {resumed}: {what}" for what in unequal(folder, place / "whole")]
-    deadline = time.monotonic() + 30
-    while (left := started_by_it & set(_pids("ray::Actor", anywhere=True))) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return Tally(kills, resumed, 0, wrong + ["an actor is left behind"] * bool(left))
 
 
 def lose_machines(times: int, seed: int, place: Path) -> Tally:
@@ -217,22 +136,3 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
         ray.shutdown()
         cluster.shutdown()
     return Tally(lost, runs, 0, wrong)
-
-
-def _pids(title: str, *, anywhere: bool = False) -> list[int]:
-    """Processes below this one whose title begins so; anywhere: those of others, too."""
-    parents, titles = {}, {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError):
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                titles[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-
-    def ours(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
-
-    return [pid for pid, line in titles.items() if line.startswith(title) and (anywhere or ours(pid))]

@@ -102,14 +102,3 @@ def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypat
     counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
     assert not rejected(counts, law)
     assert rejected(counts, law * np.where(law > np.median(law), 1.25, 1.0))
-
-
-def test_the_bound_on_the_acceptance_is_public() -> None:
-    """It knows the constants only: the same for every score."""
-    targets = [
-        GibbsTarget(rough(1, seed, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0)
-        for seed in range(5)
-    ]
-    bounds = {acceptance(target) for target in targets}
-    assert len(bounds) == 1
-    assert 0.3 < bounds.pop() < 0.33

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,16 +24,14 @@ from papers import batches as e7
 from papers import claimed_noise as e15
 from papers import exponential_rate as e4
 from papers import membership as e17
-from papers import minimax_rates as e18
 from papers import mixed_noise as e19
 from papers import privatediff_audit as e14
 from papers import regularised_rate as e5
 from papers import searches as e12
 from papers import spider_budgets as e16
 from papers import tuners as e11
-from papers import warm_start_rate as e10
-from papers.draws import DELTA, EPSILON, generator, mu_of, noised
-from papers.findings import Check, Finding, Row, fit, slope, slope_check, table
+from papers.draws import generator
+from papers.findings import Check, Finding, Row, fit, slope, table
 
 
 @functools.cache
@@ -68,16 +63,6 @@ def test_slopes_are_exponents() -> None:
     assert fit(rows_of(1.5)) == pytest.approx((1.5, math.log(3.0)))
     noisy = slope(rows_of(-0.5, spread=0.3), "p", "s")
     assert noisy.low < noisy.value < noisy.high
-
-
-def test_a_slope_that_cannot_be_fitted_is_not_a_number_and_holds_nowhere() -> None:
-    rows = rows_of(-0.5)
-    for bad in (0.0, -1.0, math.nan, math.inf):
-        spoilt = rows.assign(value=rows["value"].where(rows.index != 4, bad))
-        assert math.isnan(slope(spoilt, "p", "s").value)
-        assert not slope_check(spoilt, "x", ("p", "s"), (-math.inf, math.inf)).holds
-    assert math.isnan(slope(rows[rows["at"] == 10.0], "p", "s").value)
-    assert math.isnan(slope(rows, "p", "absent").value)
 
 
 def test_intervals_are_students() -> None:
@@ -143,77 +128,24 @@ SPOILT = {
     "kornowski_theorem_4_rate": [tilted(0.15), tilted(-0.15)],
     "kornowski_lemma_8_dimension": [tilted(-0.5), tilted(0.2)],
     "lowy_liu_theorem_4_2_rate": [tilted(0.25), tilted(-0.2)],
-    "lowy_liu_theorem_3_2_rate": [
-        tilted(1.0),
-        tilted(-0.2),
-        scaled(1.3, e4.AGREE),
-        scaled(1.01, e4.OPTIMAL),
-        scaled(0.8, e4.OPTIMAL),
-    ],
-    "lowy_liu_lemma_b6_calibration": [
-        tilted(0.3),
-        scaled(5.0, e5.SHARE),
-        scaled(0.4, e5.CURVE, e5.PRINTED),
-        scaled(1.1, e5.CURVE, e5.PROVEN),
-    ],
+    "lowy_liu_theorem_3_2_rate": [tilted(1.0), tilted(-0.2)],
+    "lowy_liu_lemma_b6_calibration": [tilted(0.3), scaled(5.0, e5.SHARE)],
     "lowy_liu_theorem_3_9_walks": [
         scaled(2.0, walks.PARTS["distance"]),
         scaled(0.9, walks.PARTS["conductance"], "worst"),
-        scaled(6.0, walks.PARTS["steps"], "dimension"),
-        scaled(1.1, walks.PARTS["last"], "largest"),
     ],
-    "kornowski_theorem_11_batches": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN), scaled(1.5, e7.BUDGET)],
+    "kornowski_theorem_11_batches": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN)],
     "kornowski_theorem_18_lower_solvers": [tilted(0.4), tilted(-0.4)],
     "kornowski_theorem_13_population": [tilted(0.25), tilted(-0.5)],
-    "lowy_liu_theorem_4_3_warm_start": [tilted(0.25), tilted(-0.25), scaled(0.5, e10.RATIO, "d_x = 16")],
-    "kornowski_section_7_tuning": [
-        scaled(10.0, e11.STEP, e11.IMPLICIT),
-        scaled(0.05, e11.STEP, e11.HUNDRED),
-        scaled(0.02, e11.STEP, e11.SECOND),
-        scaled(0.9, e11.SIGN, e11.PRINTED),
-        scaled(1.2, e11.SIGN, e11.RIGHT),
-        scaled(20.0, e11.RUNS, "ppift"),
-    ],
-    "sensitivity_searches": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS), scaled(0.3, e12.CONTROL, e12.WRONG)],
-    "kornowski_algorithm_1_attack": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN), scaled(1.2, e13.SHARE)],
-    "zhang_theorem_5_attack": [
-        scaled(0.9, e14.PANEL, e14.PRINTED),
-        scaled(0.9, e14.PANEL, e14.SAMPLED),
-        scaled(20.0, e14.PANEL, e14.SOUND),
-        scaled(0.1, e14.PANEL, e14.SOUND),
-        scaled(0.2, e14.PANEL, e14.OF_Y),
-    ],
-    "zhang_theorem_1_noise": [
-        scaled(1.2, e15.WORTH, e15.SGDA),
-        scaled(0.8, e15.WORTH, e15.SGDA),
-        scaled(0.5, e15.WORTH, e15.DIFFERENCES),
-        scaled(0.5, e15.NOISE, e15.PRINTED),
-    ],
-    "xu_theorem_1_noise": [
-        scaled(1.05, e16.COST, e16.SIX),
-        scaled(0.95, e16.COST, e16.ONE),
-        scaled(1.05, e16.COST, e16.CHANGES),
-        scaled(0.95, e16.COST, e16.ENOUGH),
-        scaled(0.25, e16.CONSTANT),
-        scaled(2.0, e16.CUT),
-        scaled(0.5, e16.CUT),
-        scaled(1.05, e16.ANCHORS, e16.PRINTED),
-        scaled(0.001, e16.S, e16.SHOWN),
-        scaled(2.0, e16.S, e16.GAP),
-    ],
-    "xu_table_2_membership": [
-        scaled(0.95, e17.TABLE, "Double"),
-        scaled(0.9, e17.TABLE, "Recursive"),
-        scaled(1.03, e17.TABLE, "Double"),
-        scaled(1.15, e17.DIGITS, e17.OTHERS[0]),
-        scaled(0.9, e17.DIGITS, e17.OTHERS[2]),
-    ],
-    "zhang_theorem_6_rates": [
-        tilted(0.15),
-        tilted(-0.15),
-        scaled(2.0, e18.PANEL, e18.BOTH),
-        scaled(1.5, "four times", e18.BOTH),
-    ],
+    "lowy_liu_theorem_4_3_warm_start": [tilted(0.25), tilted(-0.25)],
+    "kornowski_section_7_tuning": [scaled(10.0, e11.STEP, e11.IMPLICIT), scaled(0.05, e11.STEP, e11.HUNDRED)],
+    "sensitivity_searches": [scaled(1.2, e12.BOUNDS), scaled(0.5, e12.BOUNDS)],
+    "kornowski_algorithm_1_attack": [scaled(2.0, e13.PANEL, "shown"), scaled(0.3, e13.BROKEN)],
+    "zhang_theorem_5_attack": [scaled(0.9, e14.PANEL, e14.PRINTED), scaled(0.9, e14.PANEL, e14.SAMPLED)],
+    "zhang_theorem_1_noise": [scaled(1.2, e15.WORTH, e15.SGDA), scaled(0.8, e15.WORTH, e15.SGDA)],
+    "xu_theorem_1_noise": [scaled(1.05, e16.COST, e16.SIX), scaled(0.95, e16.COST, e16.ONE)],
+    "xu_table_2_membership": [scaled(0.95, e17.TABLE, "Double"), scaled(0.9, e17.TABLE, "Recursive")],
+    "zhang_theorem_6_rates": [tilted(0.15), tilted(-0.15)],
     "bellet_figure_3_noise": [
         scaled(1.4, "path, 128", e19.GRAPH),
         scaled(0.5, "preferential attachment, 919", e19.CENTRAL),
@@ -242,17 +174,6 @@ def test_a_seed_repeats_and_another_does_not(name: str) -> None:
 
 
 # Oracles ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_budget_is_the_largest_within_it() -> None:
-    assert mu_of() == pytest.approx(0.236704, abs=1e-6)
-    assert gaussian_epsilon(mu_of(), DELTA) <= EPSILON < gaussian_epsilon(mu_of() * (1 + 1e-6), DELTA)
-
-
-def test_noise_has_its_scale() -> None:
-    found = noised(generator("t", 0), np.full((4000, 2), 7.0), 3.0)
-    assert found.mean() == pytest.approx(7.0, abs=0.2)
-    assert found.std() == pytest.approx(3.0, rel=0.05)
 
 
 def test_the_instance_is_that_of_explicit_records() -> None:
@@ -289,12 +210,6 @@ def test_the_instance_is_that_of_explicit_records() -> None:
     assert np.linalg.norm(y - lift @ x) <= made.constants(x).radius
 
 
-def test_true_privacy_is_that_of_gaussians_where_the_box_is_wide() -> None:
-    slopes, rate, strength = np.array([0.0, 0.2]), 400.0, 2.0
-    mu = 0.2 / strength * math.sqrt(rate * strength)
-    assert e5.true_epsilon(slopes, rate, strength, 1e-4) == pytest.approx(gaussian_epsilon(mu, 1e-4), rel=1e-3)
-
-
 def test_the_expected_excess_is_an_integral() -> None:
     for slope_of_axis, k in ((0.3, 5.0), (-0.8, 40.0), (0.5, 0.1)):
         weight = quad(lambda x, c=slope_of_axis, k=k: math.exp(k * c * x), -1, 1)[0]
@@ -317,12 +232,6 @@ def test_the_lower_bound_is_one() -> None:
     exact = float(gaussian_epsilon(mu, 1e-3))
     assert 0.6 * exact < e13.lower_bound(first, second, 1e-3) <= exact
     assert e13.lower_bound(second, rng.normal(0.0, 1.0, 200_000), 1e-3) < 0.2
-
-
-def test_the_plan_of_the_attacked_method_spends_its_budget() -> None:
-    planned = e13.plan()
-    for kind in ("train", "validation"):
-        assert gaussian_epsilon(planned.mu(kind), e13.DELTA) == pytest.approx(e13.EPSILON, rel=1e-6)
 
 
 def test_the_slope_by_differences_is_the_implicit_one() -> None:
@@ -373,21 +282,3 @@ def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is no folder"):
         experiment_command.require_free(["e1"], tmp_path / "file")
-
-
-def test_the_catalogue_is_light_and_true() -> None:
-    check = "import sys, papers; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
-    for entry in EXPERIMENTS.values():
-        inside: Any = import_module(f"papers.{entry.module}")
-        assert callable(inside.measure)
-        assert inside.__doc__
-        assert entry.claim.endswith(".")
-
-
-def test_without_a_name_all_are_listed_and_a_wrong_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert experiment_command.main([]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [e.alias for e in EXPERIMENTS.values()]
-    assert experiment_command.main(["e99"]) == 2
-    assert capsys.readouterr().err.startswith('Error: papers: there is no "e99"')

@@ -18,7 +18,6 @@ from papers.grid_walk_chains import (
     conductance,
     distance,
     output,
-    price,
     steps,
     walk,
 )
@@ -111,16 +110,6 @@ def test_certified_steps_are_beyond_use() -> None:
     assert certified_steps(side, alpha, gamma, 1, 0.125, 0.5) > np.exp(2.0) * needed
 
 
-def test_walks_have_their_price_and_too_large_ones_are_refused() -> None:
-    assert price(1.0, 0.1, 0.05) == pytest.approx(1.6)
-    with pytest.raises(InputError, match="states"):
-        walk(np.zeros((70, 70)))
-    with pytest.raises(InputError, match="states"):
-        conductance(walk(np.zeros(17)))
-    with pytest.raises(InputError, match="faster"):
-        steps(walk(np.array([0.0, 60.0, 0.0])), 0.1)
-
-
 def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
 
@@ -147,9 +136,3 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
     assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
     assert abs(selection.draw(rng, 0.0)[0] + 1.0) < 1e-6
-
-
-def test_a_walk_in_cells_too_wide_is_refused() -> None:
-    facts = SelectionBounds({"train": 0.1}, 0.0, 10.0)
-    with pytest.raises(InputError, match="so wide"):
-        GridWalkSelection(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)

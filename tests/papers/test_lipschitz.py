@@ -11,7 +11,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from papers.published.lipschitz import lipschitz_constants, penalty_constants
 
@@ -163,14 +162,6 @@ def test_logistic_constants_of_the_unit_box():
 
 
 @pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
-def test_an_intercept_is_one_more_feature(problem):
-    larger = lipschitz_constants(type(problem)(D, problem.classes, intercept=True), BOX, RADIUS)
-    for kind in ("train", "validation"):
-        np.testing.assert_allclose(larger.data[kind], lipschitz_constants(problem, BOX, RADIUS + 1).data[kind])
-        np.testing.assert_allclose(larger.swap[kind], lipschitz_constants(problem, BOX, RADIUS + 1).swap[kind])
-
-
-@pytest.mark.parametrize("problem", [LOGISTIC, SOFTMAX], ids=ids)
 def test_no_constants_without_every_bound(problem):
     assert lipschitz_constants(problem, BOX, None) is None
     assert lipschitz_constants(problem, BOX, np.inf) is None
@@ -178,20 +169,6 @@ def test_no_constants_without_every_bound(problem):
         assert lipschitz_constants(problem, {k: v for k, v in BOX.items() if k != channel}, RADIUS) is None
         assert lipschitz_constants(problem, BOX | {channel: np.inf}, RADIUS) is None
     assert lipschitz_constants(problem, BOX | {"x": 1e4}, RADIUS) is None
-
-
-@pytest.mark.parametrize("model", [LOGISTIC, SOFTMAX], ids=ids)
-@pytest.mark.parametrize("intercept", [False, True])
-def test_another_regulariser_leaves_the_constants_of_the_records(model, intercept):
-    model = type(model)(D, model.classes, intercept=intercept)
-    problem = biased_regularisation(D, model.classes, RIDGE, intercept=intercept)
-    box = {"y": 0.7, "z": 0.9}
-    got, others = lipschitz_constants(problem, box, 1.3), lipschitz_constants(model, {**box, "x": 5.0}, 1.3)
-    for kind in ("train", "validation"):
-        np.testing.assert_array_equal(got.data[kind], others.data[kind])
-        np.testing.assert_array_equal(got.swap[kind], others.swap[kind])
-    assert lipschitz_constants(problem, box, None) is None
-    assert lipschitz_constants(problem, {"y": 0.7}, 1.3) is None
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,8 @@ import pytest
 from scipy.stats import norm
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.topology import build_topology
 from papers import printed_epsilon as printed
-from papers import printed_report as report
 from papers.printed_epsilon import (
     BATCH,
     BATCHES,
@@ -31,7 +28,6 @@ from papers.printed_epsilon import (
     one_step_renyi,
     pn_f_dp,
     sampled,
-    zcdp_epsilon,
     zcdp_rho,
 )
 
@@ -81,11 +77,6 @@ def test_the_formula_of_one_step_by_whole_numbers(multiplier: float, rate: float
     assert one_step_renyi(multiplier, rate) == pytest.approx(min(divergence(a) for a in range(2, 9)), rel=1e-12)
 
 
-def test_zcdp_there_and_back() -> None:
-    for epsilon in (0.1, 3.0, 40.0):
-        assert zcdp_epsilon(zcdp_rho(epsilon)) == pytest.approx(epsilon, rel=1e-12)
-
-
 MNIST = {
     # ε printed, graph: σ and what protects as accounted, over the clip of a batch; with pair noise scaled by W.
     (1.0, "complete"): (0.222, 0.705, 0.232),
@@ -107,13 +98,6 @@ def test_the_noise_that_the_scripts_of_decor_choose(case: tuple[float, str]) -> 
     found = [own, exposure(own, pair, graph) ** -0.5, exposure(own, pair / AROUND[name], graph) ** -0.5]
     assert found == pytest.approx(list(MNIST[case]), rel=5e-3)
     assert claim <= one_step_renyi(found[1], RATE) < claim + 0.05
-
-
-@pytest.mark.parametrize(("own", "wanted"), [(0.222, 251.0), (0.191, 380.0), (0.317, 88.0), (0.666, 8.9), (0.729, 6.9)])
-def test_own_noise_alone(own: float, wanted: float) -> None:
-    """What is left of DECOR's noise on MNIST once pair noise is known, as another accountant has it."""
-    exact = BATCH * np.linspace(1e-3, 0.05, 100)
-    assert zeroed_out(float(exact[np.abs(exact - own).argmin()])) == pytest.approx(wanted, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -279,16 +263,3 @@ def test_nothing_shown_exceeds_what_is_certified(frame: pd.DataFrame) -> None:
         ("CorN-DSGD", "batches of a9a as drawn"),
         ("CorN-DSGD", "batches of MNIST as drawn"),
     }
-
-
-def test_table_picture_and_page(frame: pd.DataFrame, tmp_path: Path) -> None:
-    paths = report.write(frame, tmp_path / "study")
-    assert [path.name for path in paths] == list(report.FILES)
-    pd.testing.assert_frame_equal(pd.read_parquet(paths[0]), frame)
-    page = paths[2].read_text(encoding="utf-8")
-    assert page.count("<tr>") == len(frame) + 1
-    assert "http" not in page
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    with pytest.raises(InputError, match="nothing is written over"):
-        report.conduct(tmp_path / "other")

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.algorithms.sensitivity_rules import fading
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.schedules import StepSize
 from papers.published.lipschitz import LipschitzConstants
 from papers.published.private_state import endless_remainder, private_state
@@ -177,16 +175,6 @@ def test_without_boxes_the_realised_loss_grows_with_the_messages() -> None:
 # Structure ----------------------------------------------------------------------------------------------------------
 
 
-def test_groups_of_agents_are_independent() -> None:
-    weights = np.array([0.1, 0.6, 1.0, 1.3])
-    counts = {k: np.minimum(np.arange(1.0, 31)[:, None] * 2, [5.0, 9, 40, 7]) for k in ("train", "validation")}
-    together = private_state(GLM, STEPS, weights, counts, 30, "validation")
-    assert together.shape == (31, 4, 3)
-    for i, w in enumerate(weights):
-        alone = private_state(GLM, STEPS, np.array([w]), {k: n[:, i] for k, n in counts.items()}, 30, "validation")
-        np.testing.assert_allclose(together[:, i], alone[:, 0], rtol=1e-13)
-
-
 def test_the_bound_for_infinitely_many_rounds_is_one() -> None:
     """Continuing the recursion never passes the bound made at an earlier round, and comes near it."""
     late = sensitivity(20_000)
@@ -239,15 +227,3 @@ def test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound() 
         assert bound == math.inf
     far = endless_remainder(plain, constant, 0.5, np.ones(3), 100, 1, {c: StepSize(1.0, -3.0) for c in STEPS}, "train")
     assert math.isfinite(far)
-
-
-def test_hidden_state_with_unbounded_terms() -> None:
-    change = np.array([[0.5, np.inf], [0.5, 1.0]])
-    np.testing.assert_array_equal(fading(change, np.array([0.5, 0.5])), [[0.5, np.inf], [0.75, np.inf]])
-    # What is not kept is forgotten.
-    np.testing.assert_array_equal(fading(change, np.array([0.0, 0.0])), change)
-
-
-def test_missing_constants_are_refused() -> None:
-    with pytest.raises(InputError, match="Lipschitz constants"):
-        private_state(None, STEPS, np.array([0.6]), stream_counts(5), 5, "train")

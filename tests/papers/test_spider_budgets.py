@@ -8,12 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.central.context import MinimaxContext
-from decentral_dp.central.problems.auc import AucObjective
-from decentral_dp.central.problems.composite import Composite
-from decentral_dp.models.build import LinearModel
-from decentral_dp.privacy.clipping import Clip
 from papers import spider_budgets as e16
 from papers.draws import generator
 
@@ -62,44 +56,6 @@ def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
     rate = batch / N
     lines = [(of_y, rate, anchors), (of_x, rate, T), (change, rate, T - anchors)]
     assert e16.cost(e16.double_spider(claimed, q)[e16.SIX]) == pytest.approx(per_record(lines, h), rel=0.01)
-
-
-def test_a_clipped_mean_is_thousands_of_deviations_away() -> None:
-    """2C over C√(T log 1/δ)/(n√(qε)), whatever the batch."""
-    wanted = 2.0 * N * math.sqrt(6.0) / (math.sqrt(100.0) * ROOT)
-    assert wanted == pytest.approx(3739.0, abs=1.0)
-    for batch in (16, 128, 1024):
-        assert e16.separation(N, batch, 100, 6, 1.0) == pytest.approx(wanted, rel=1e-9)
-
-
-def test_a_clipped_mean_is_charged_twice_the_clip() -> None:
-    """The neighbours of that attack meet it; they do not exceed it."""
-    context = MinimaxContext(
-        Composite(LinearModel(3, 1), AucObjective(0.5)), {"train": 128, "validation": 0}, 1, Clip("l2")
-    )
-    rng, sensitivities = (
-        np.random.default_rng(1),
-        {"train": Sensitivity(np.array([np.inf]), np.array([0.1]), 1, "poisson")},
-    )
-    worst = 0.0
-    for _ in range(50):
-        others = rng.normal(size=(127, 6))
-        ends = []
-        for sign in (1.0, -1.0):
-            mean = (others.sum(axis=0) + sign * 1e4 * np.eye(6)[0])[None] / 128
-            cut = context.clip_mean(Bounded(np.zeros((1, 6)), mean, sensitivities, "l2"), 0.3)
-            assert np.linalg.norm(cut.value) <= 0.3 * (1 + 1e-12)
-            ends.append(cut)
-        charged = ends[0].sensitivities["train"]
-        assert charged.rate[0] == 1.0
-        assert charged.batch is None
-        sensitivity = float(np.linalg.norm(ends[0].value - ends[1].value))
-        assert sensitivity <= charged.sensitivity[0]
-        worst = max(worst, sensitivity / float(charged.sensitivity[0]))
-    assert worst > 0.99
-    for bad in (np.inf, np.nan, 1e308):
-        cut = context.clip_mean(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), sensitivities, "l2"), 0.3)
-        assert np.linalg.norm(cut.value) <= 0.3
 
 
 @pytest.mark.parametrize(("period", "wanted"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .planting import Mutation
 
 _FLIPS = "tests/simulation/folder/test_flipped_bits.py"
-_LINES = "tests/simulation/folder/test_journal_lines.py::test_other_lines_than_those_that_were_written_are_refused"
+_LINES = "tests/simulation/folder/test_journal.py::test_other_lines_than_those_that_were_written_are_refused"
 _MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
@@ -1058,14 +1058,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
-        "engines/coordinator.py",
-        "            limit = protocol.MOST_OF_SCALE * self._scale\n",
+        "engines/local.py",
+        "            limit = MOST_OF_SCALE * self._scale\n",
         "            limit = np.inf\n",
         ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
     ),
     Mutation(
         "a coordinator that resumes with the scale of its start",
-        "engines/coordinator.py",
+        "engines/local.py",
         'self._divergence, self._scale = saved["divergence"], saved["scale"]',
         'self._divergence = saved["divergence"]',
         ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
@@ -1173,9 +1173,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "records of a group that are priced as if each were read as far apart as one",
-        "simulation/jobs/correlated_noise.py",
-        "if unit.records == 1 else 1",
-        "if unit.records else 1",
+        "simulation/jobs/gossip_setup.py",
+        "if d.unit.records == 1 else 1",
+        "if d.unit.records else 1",
         (f"{_IN_TIME}::test_two_records_together_may_be_read_in_any_rounds",),
     ),
     Mutation(
@@ -1358,7 +1358,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that goes on and tosses other coins",
-        "engines/coordinator.py",
+        "engines/local.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
@@ -1368,7 +1368,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal_lines.py",
         "    linked = digest(chain.encode() + json.dumps(entry).encode())\n",
         "    linked = digest(json.dumps(entry).encode())\n",
-        ("tests/simulation/folder/test_journal_lines.py",),
+        ("tests/simulation/folder/test_journal.py",),
     ),
     Mutation(
         "a damaged last line of the journal taken for one that was cut off",
@@ -1536,16 +1536,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
-        "engines/coordinator.py",
+        "engines/local.py",
         '        call_blocks("ready")\n',
         "        pass\n",
         ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),
     ),
     Mutation(
         "secret noise that whoever has the root can draw",
-        "simulation/jobs/agent_records.py",
-        "    secret = s.seed is None\n",
-        "    secret = False\n",
+        "simulation/jobs/job.py",
+        "self.scenario.run.agent_scores, self.scenario.seed is None",
+        "self.scenario.run.agent_scores, False",
         ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
     # Files of a run under way ---------------------------------------------------------------------------------------
@@ -1565,9 +1565,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a note of a cluster that is followed whoever wrote it",
-        "engines/ray_cluster.py",
-        "if note.is_file() and note.stat().st_uid in (os.geteuid(), _ROOT):",
-        "if note.is_file():",
+        "engines/ray.py",
+        "note.stat().st_uid not in (os.geteuid(), _ROOT)",
+        "not note.is_file()",
         ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
     ),
     Mutation(
@@ -1660,7 +1660,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "published from what agents keep",
         "engines/host.py",
-        "            published = self._recent.mean(self._round_of(self._index - 1))\n"
+        "            published = self._recent.mean((self._index - 1) // self._per_round)\n"
         "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
         "            parts = {c: getattr(self._state, c) for c in own}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"

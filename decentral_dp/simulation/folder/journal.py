@@ -238,33 +238,34 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
     Raises:
         InputError: the records differ, or this machine would not round the same values each time.
     """
+    here, device = machine_of(job), device_of(job)
+    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
+    problem = ""
     if run_digest(job) != interruption.input_digest:
-        raise InputError(
+        problem = (
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
             "bare. Put them back, or run the scenario again in another folder."
         )
-    here = machine_of(job)
-    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
-    if others and interruption.leased_rounds:
-        raise InputError(
+    elif others and interruption.leased_rounds:
+        problem = (
             f"resume: the run was begun with {', '.join(others)}, and rounds in flight would be released again with "
             "other last bits under the same noise. Fix: resume on the machine and with the versions that it was begun "
             "with."
         )
-    device = device_of(job)
-    if device != "cpu" and interruption.leased_rounds:
+    elif device != "cpu" and interruption.leased_rounds:
         from decentral_dp.problems.bilevel.losses import LossProblem
 
         # A custom loss raises on a kernel that rounds differently each time. The layers of a model do not. A lease
         # covers the first release after every state, which is made again from the records.
-        if isinstance(job.problem, LossProblem):
-            return interruption.root
-        raise InputError(
-            "run.device: rounds in flight would be released again under the same noise, and kernels of a model may "
-            f'round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the scenario again in '
-            "another folder. The budgets of both runs add up."
-        )
+        if not isinstance(job.problem, LossProblem):
+            problem = (
+                "run.device: rounds in flight would be released again under the same noise, and kernels of a model may "
+                f'round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the scenario again in '
+                "another folder. The budgets of both runs add up."
+            )
+    if problem:
+        raise InputError(problem)
     return interruption.root
 
 

@@ -1,4 +1,4 @@
-"""The layout of run folders, with the inputs that make a run repeatable elsewhere.
+"""Run folders: the inputs that make a run repeatable elsewhere, and the upload of a finished folder by fsspec.
 
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
@@ -6,11 +6,15 @@
 `scenario.toml` names them from the folder. Records stay where they are, and so does code that reads files beside it:
 these are named from the folder as well, or by a path. The noise of a seeded run does not change: it is keyed by the
 content of files.
+
+The URL of an upload is given on the command line, and never by a scenario: no credential follows a name in a file.
+Noiseless values stay here: a copy of `state.npz` without them is uploaded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import os
 import shutil
@@ -19,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from decentral_dp.config.components import Components
@@ -26,8 +31,9 @@ from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import set_file
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
-from decentral_dp.files.regular import is_url, regular
+from decentral_dp.files.regular import is_url, own, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
+from decentral_dp.simulation.result import FILES, RESULT, read_result, seal, sha256_of_file, text_of
 from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 
@@ -190,3 +196,59 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
         if is_taken or b"__file__" in regular(other, "scenario").read_bytes():
             return {}
     return names
+
+
+_STATE = "state.npz"
+# Begins the names of values in it that everybody may see.
+_PUBLIC_PREFIXES = ("released_", "published_")
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and a path in it where there is nothing yet.
+
+    Raises:
+        InputError: fsspec or the store's package is missing, it cannot be reached, or something is there.
+    """
+    problem, system, path = "", None, ""
+    try:
+        system, path = importlib.import_module("fsspec").core.url_to_fs(url)
+        if system.find(path):
+            problem = f"{url} is not empty, and nothing is written over. Fix: give a new place."
+    except ImportError as error:
+        problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
+    except Exception as error:  # noqa: BLE001 # every store has errors of its own
+        problem = f"{url} cannot be reached ({error}). Fix: give another URL."
+    if problem:
+        raise InputError(f"--upload: {problem}")
+    return system, str(path).rstrip("/")
+
+
+def upload(folder: Path, store: tuple[Any, str]) -> None:
+    """Copy a finished run folder, result.json last.
+
+    Args:
+        folder: of a complete run.
+        store: of `open_store`.
+
+    Raises:
+        OSError: a file could not be written there.
+    """
+    system, path = store
+    result = read_result(folder)
+    with tempfile.TemporaryDirectory() as place, np.load(folder / _STATE) as arrays:
+        public, sealed = Path(place, _STATE), Path(place, RESULT)
+        np.savez(public, **{name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)})
+        digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
+        sealed.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
+        # Every one is the folder's own: a link would send a file from elsewhere.
+        found = sorted(file for file in folder.rglob("*") if file.is_file())
+        files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in found}
+        del files[RESULT]
+        # Whoever finds the last one finds the others.
+        for name, file in {**files, _STATE: public, RESULT: sealed}.items():
+            to = f"{path}/{name}"
+            try:
+                system.makedirs(to.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), to)
+            except Exception as error:  # every store has errors of its own
+                raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error

@@ -148,39 +148,32 @@ def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
 
 
 def _name(kind: type, module: AuthorModule) -> list[str]:
-    """Where the class of a value is found again.
+    """Return the module and the name by which the class of a value is found again.
 
     Raises:
         TypeError: it is not found there.
     """
-    own = kind.__module__ == module.name
-    if not own and not _is_ours(kind.__module__):
-        raise TypeError(f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is")
-    name = [_ALGORITHM_MODULE if own else kind.__module__, kind.__qualname__]
+    name = [_ALGORITHM_MODULE if kind.__module__ == module.name else kind.__module__, kind.__qualname__]
     try:
         _class(name, module)
-    except (KeyError, AttributeError) as error:
-        raise TypeError(f"a {kind.__qualname__} cannot be kept; define it at the top of its file") from error
+    except UnreadableError as error:
+        raise TypeError(
+            f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it at the top of the algorithm's file"
+        ) from error
     return name
 
 
-def _is_ours(module: str) -> bool:
-    return module.split(".")[0] == __package__.split(".")[0]
-
-
 def _class(name: list[str], module: AuthorModule) -> Any:
+    """Look a class of values up, in this package and in the algorithm's module only."""
     where, what = name
+    is_ours = where.split(".")[0] == __package__.split(".")[0] and where in sys.modules
+    names = module.names if where == _ALGORITHM_MODULE else vars(sys.modules[where]) if is_ours else {}
     first, *rest = what.split(".")
-    if where == _ALGORITHM_MODULE:
-        member: Any = module.names[first]
-    elif _is_ours(where):
-        member = getattr(sys.modules[where], first)
-    else:
-        raise UnreadableError(f"{where} is no module of a run")
+    member: Any = names.get(first)
     for part in rest:
-        member = getattr(member, part)
+        member = getattr(member, part, None)
     if not (isinstance(member, type) and (dataclasses.is_dataclass(member) or hasattr(member, "_fields"))):
-        raise UnreadableError(f"{what} is no class of values")
+        raise UnreadableError(f"{what} of {where} is no class of values")
     return member
 
 

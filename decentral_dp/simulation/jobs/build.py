@@ -88,20 +88,31 @@ def run_digest(job: PlannedJob) -> str:
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=32).hexdigest()
 
 
-def build_job(scenario: Source | Components, **objects: Unpack[Objects]) -> PlannedJob:
-    """Build everything that a scenario names, and plan and price its releases.
+def build_job(scenario: Source, **objects: Unpack[Objects]) -> PlannedJob:
+    """Load a scenario, and plan its job.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or what one names.
-        **objects: in place of what it names.
-
-    Returns:
-        The job, of the class of its setting; its `budget` is what a run would cost.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        **objects: Python objects in place of the components that it names.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: as of `load_components` and `plan_job`.
     """
-    c = scenario if isinstance(scenario, Components) else load_components(scenario, **objects)
+    return plan_job(load_components(scenario, **objects))
+
+
+def plan_job(c: Components) -> PlannedJob:
+    """Make every object that a scenario names, plan all releases, and compute their ε.
+
+    Args:
+        c: the names of the scenario, looked up.
+
+    Returns:
+        The job, of the class of its setting, with its noise key. Its `budget` is the privacy cost of a run.
+
+    Raises:
+        InputError: the scenario does not fit its components, or has no proof.
+    """
     check_run_device(c)
     check_sizes(c)
     asked = c.scenario.run.measures

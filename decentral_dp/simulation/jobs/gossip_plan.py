@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,12 +29,14 @@ from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.jobs.agent_records import records_of, test_records
-from decentral_dp.simulation.jobs.correlated_noise import IN_TIME, time_factor_of
-from decentral_dp.simulation.jobs.gossip_setup import Resolved, averaged_noises, check_gossip, resolve_gossip
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob
-from decentral_dp.simulation.jobs.settings import settings_text
-from decentral_dp.simulation.jobs.stability import curvature_of, stability_text
+from decentral_dp.simulation.jobs.gossip_setup import (
+    IN_TIME,
+    Resolved,
+    averaged_noises,
+    resolve_gossip,
+)
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
+from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.
@@ -120,9 +122,11 @@ def plan_releases(
         )
     # Of a problem of one level nobody has validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
+    # One row that is repeated where rounds do not differ.
+    when: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
     public = Public(
         rounds,
-        {k: _averaged_counts(stream, rounds, n) for k, n in sizes.items()},
+        {k: np.broadcast_to(stream.averaged_counts(when, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
         {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
@@ -161,13 +165,6 @@ def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
     column = {digests[k]: place for place, k in enumerate(columns)}
     group = np.array([column[digest] for digest in digests], dtype=np.int64)[c.group]
     return c.columns(np.array(columns), group)
-
-
-def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
-    """(T, g) records that each round averages; one row that is repeated where rounds do not differ."""
-    if stream.kind == "accumulate":
-        return stream.averaged_counts(np.arange(rounds)[:, None], counts).astype(np.float64)
-    return np.broadcast_to(stream.averaged_counts(0, counts).astype(np.float64), (rounds, counts.size))
 
 
 def _channel(
@@ -329,10 +326,7 @@ def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> 
 def gossip_job(c: Components) -> GossipJob:
     """Return a job of agents that trust nobody, planned and priced, without a noise key. Raises InputError."""
     r = resolve_gossip(c)
-    check_gossip(r)
-    s, privacy, m = r.s, r.privacy, r.topology.n_agents
-    rounds = s.algorithm.rounds
-    factor = time_factor_of(s, r.stream, r.unit, r.counts) if r.correlation else None
+    privacy, rounds, factor, m = r.privacy, r.s.algorithm.rounds, r.factor, r.topology.n_agents
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
         facts = (r.counts, r.stream, weight, r.clip)
@@ -362,7 +356,7 @@ def gossip_job(c: Components) -> GossipJob:
         averaged = averaged_noises(r.topology)
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
-    curvature = curvature_of(r.problem, r.shards.l2, by_channel(s.algorithm.init))
+    curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)

@@ -1,4 +1,4 @@
-"""From the names of a gossip scenario to objects, and the table of gossip scenarios that are refused."""
+"""From the names of a gossip scenario to objects, its correlated noise included, and the table of refusals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
+from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -25,20 +27,87 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.errors import Refusal, refuse
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
+from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
-from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
+from decentral_dp.topology.over_time import off_diagonal
+
+# Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of
+# each link are, by number of colluders.
+MOST_FOR_RATIO, _FEW_COLLUDERS, MOST_FOR_SCALES = 256, 3, (256, 40)
+# Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
+# is published are releases, of which it would be most.
+_LARGEST_RATIO = 4.0
+IN_TIME = "privacy.correlation.in_time"
+_INDEPENDENT = CorrelationTable.model_construct()
+
+
+def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
+    """Return the factor of noise that is correlated over rounds; None if noise is fresh in every round.
+
+    Args:
+        d: the scenario, checked against the rows that need no record.
+        counts: split → (m,) numbers of records.
+
+    Raises:
+        InputError: a custom factor has another number of rounds.
+    """
+    rounds, factor = d.s.algorithm.rounds, d.correlation.in_time
+    if factor is None:
+        return None
+    # The rounds of several records together may be any.
+    sizes = sorted({int(n) for some in counts.values() for n in some if n})
+    gap = d.stream.least_gap(np.array(sizes)) if d.unit.records == 1 else 1
+    if factor == "banded_square_root":
+        factor = gap
+    if isinstance(factor, int):
+        return banded_square_root(rounds, factor, apart=gap)
+    if {rounds} != {len(factor), *map(len, factor)}:
+        raise InputError(f"{IN_TIME}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
+    reads = np.vstack([d.stream.reads(n, rounds) for n in sizes]) if gap > 1 else None
+    return factor_of(np.array(factor), reads)
+
+
+def pair_noise_of(d: Setup) -> PairNoise | None:
+    """Return the noise that neighbours share; None if all noise is independent between agents.
+
+    Args:
+        d: the scenario, checked against the rows that need no record.
+    """
+    across, ratio, network = d.correlation.across, d.correlation.ratio, d.network
+    rounds, colluders = d.s.algorithm.rounds, d.privacy.colluders
+    if across is None:
+        return None
+    if across == "optimised":
+        own, pair = best_scales(*_mixing_weights(network), rounds, colluders)
+        # Three digits are enough, and are the same wherever they are computed.
+        rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
+        return PairNoise(rounded(pair.toarray() / own.min()), colluders, network, rounded(own / own.min()))
+    if ratio is None:
+        mixed, links = _mixing_weights(network)
+        if across == "zero_sum":
+            links = sp.csr_matrix(1.0 - np.eye(network.n_agents))
+        best = best_ratio(mixed, links, rounds, min(colluders, _FEW_COLLUDERS))
+        ratio = min(best, _LARGEST_RATIO)
+    return PairNoise(ratio, colluders, network, all_pairs=across == "zero_sum")
+
+
+def _mixing_weights(network: Network) -> tuple[Array, sp.csr_matrix]:
+    """Mixing weights of all models, the own one included, and the links."""
+    heard = off_diagonal(network.mixing)
+    links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
+    return heard.toarray() + np.diag(1.0 - heard.sum(axis=1)), links.maximum(links.T)
 
 
 @dataclass(frozen=True)
@@ -91,21 +160,9 @@ class Setup:
         return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
 
     @property
-    def correlation(self) -> CorrelationTable | None:
-        """Correlation of noise between agents or over rounds; None without noise."""
-        return self.privacy.correlation if self.is_private else None
-
-    @property
-    def pairs_correlation(self) -> str | None:
-        return None if self.correlation is None else self.correlation.across
-
-    @property
-    def pair_ratio(self) -> float | None:
-        return None if self.correlation is None else self.correlation.ratio
-
-    @property
-    def time_correlation(self) -> Any:
-        return None if self.correlation is None else self.correlation.in_time
+    def correlation(self) -> CorrelationTable:
+        """Correlation of noise between agents or over rounds; empty if noise is independent, or there is none."""
+        return (self.is_private and self.privacy.correlation) or _INDEPENDENT
 
     @property
     def unit_key(self) -> str:
@@ -125,6 +182,7 @@ class Resolved(Setup):
         channels: channel → its releases.
         clip: bounds on every record's contribution.
         pairs: noise that neighbours share; None if noise is independent between agents.
+        factor: of noise that is correlated over rounds; None if it is fresh in every round.
         not_centred: why features are not centred although the scenario asks for it; "" if they are.
     """
 
@@ -135,6 +193,7 @@ class Resolved(Setup):
     channels: Mapping[str, Channel]
     clip: Clip
     pairs: PairNoise | None
+    factor: TimeFactor | None
     not_centred: str
 
     @property
@@ -165,8 +224,60 @@ def resolve_gossip(c: Components) -> Resolved:
         c: the names of the scenario, looked up.
 
     Raises:
-        InputError: a row of the table of refusals that needs no record, or an object that cannot be made.
+        InputError: an object cannot be made, a scenario has no proof, or a key would have no effect.
     """
+    d = _setup_of(c)
+    refuse(d, _BEFORE_RECORDS)
+    shards, elsewhere = deal(c, d.declared_topology.n_agents)
+    if d.pools:
+        note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
+        merged = shards.pool()
+        shards = replace(merged, notes=(*merged.notes, note))
+    problem = local_problem_of(c, shards)
+    pairs = pair_noise_of(d)
+    averaged = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
+    c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.stream)
+    s = c.scenario
+    norm = c.mechanism.norm or "l2"
+    declared = clip_of(s, norm)
+    problem = with_clip(problem, s, declared)
+    algorithm = cast(Algorithm, algorithm_of(c))
+    if isinstance(problem, PlannedTraining) and problem.p:
+        reach = 1.0 if pairs is None else pairs.reach()
+        public = (problem, shards, d.topology, averaged, reach, declared)
+        algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
+    p, q = problem.p, problem.q
+    matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
+    check_message(s.algorithm.kind, sum(matrices), p, q)
+    if d.unit != RECORD:
+        algorithm = algorithm.for_unit(d.unit)
+    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
+        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
+    clip = Clip(norm if d.is_private else "l2")
+    if s.privacy.guarantee == "certified":
+        clip = declared
+        for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
+            # Refuses bounds so small that float64 does not keep them.
+            clip.at(t)
+    r = Resolved(
+        **{**vars(d), "components": c},
+        shards=shards,
+        elsewhere=elsewhere,
+        problem=problem,
+        algorithm=algorithm,
+        channels=algorithm.releases(problem.p, problem.q),
+        clip=clip,
+        pairs=pairs,
+        factor=time_factor_of(d, {"train": shards.train_counts, "validation": shards.validation_counts}),
+        not_centred=not_centred,
+    )
+    check_levels(c, [term for channel in r.channels.values() for term in channel.terms])
+    refuse(r, _REFUSALS)
+    return r
+
+
+def _setup_of(c: Components) -> Setup:
+    """Make the parts of a gossip scenario that need no record."""
     s, full = c.scenario, c.topology.make()
     topology = full
     if c.algorithm.network == "pooled" or s.topology.pooled:
@@ -178,63 +289,15 @@ def resolve_gossip(c: Components) -> Resolved:
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
     if len(names) == topology.n_agents and not agent_names(topology.labels):
         topology = replace(topology, labels=names)
-    setup = Setup(
+    return Setup(
         components=c,
         declared_topology=full,
         topology=topology,
-        network=public_network(topology, s),
+        network=public_network(topology, s.public_seed),
         stream=stream_of(s),
         unit=unit_of(s.privacy.unit, s.privacy.neighbours),
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else c.mechanism,
     )
-    refuse(setup, _BEFORE_RECORDS)
-    shards, elsewhere = deal(c, full.n_agents)
-    if setup.pools:
-        note = f"One server, whom all {full.n_agents} agents trust with their records, has all of them."
-        merged = shards.pool()
-        shards = replace(merged, notes=(*merged.notes, note))
-    problem = local_problem_of(c, shards)
-    pairs = pair_noise_of(s, setup.network)
-    averaged = averaged_noises(topology) * (1.0 if pairs is None else pairs.gain_of_average())
-    c, not_centred = with_settings(c, problem, shards, topology, averaged, setup.stream)
-    s = c.scenario
-    norm = c.mechanism.norm or "l2"
-    declared = clip_of(s, norm)
-    problem = with_clip(problem, s, declared)
-    algorithm = cast(Algorithm, algorithm_of(c))
-    if isinstance(problem, PlannedTraining) and problem.p:
-        reach = 1.0 if pairs is None else pairs.reach()
-        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach, declared)
-    p, q = problem.p, problem.q
-    matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
-    check_message(s.algorithm.kind, sum(matrices), p, q)
-    if setup.unit != RECORD:
-        algorithm = algorithm.for_unit(setup.unit)
-    if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
-        algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
-    clip = Clip(norm if setup.is_private else "l2")
-    if s.privacy.guarantee == "certified":
-        clip = declared
-        for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
-            # Refuses bounds so small that float64 does not keep them.
-            clip.at(t)
-    return Resolved(
-        **{**vars(setup), "components": c},
-        shards=shards,
-        elsewhere=elsewhere,
-        problem=problem,
-        algorithm=algorithm,
-        channels=algorithm.releases(problem.p, problem.q),
-        clip=clip,
-        pairs=pairs,
-        not_centred=not_centred,
-    )
-
-
-def check_gossip(r: Resolved) -> None:
-    """Refuse a scenario that has no proof, or keys that it would not read. Raises InputError."""
-    check_levels(r.components, [term for channel in r.channels.values() for term in channel.terms])
-    refuse(r, _REFUSALS)
 
 
 def averaged_noises(topology: Topology) -> int:
@@ -264,41 +327,6 @@ def _first(keys: Mapping[str, Any]) -> str:
     return next((key for key, value in keys.items() if value), "")
 
 
-def _not_in_papers(d: Setup) -> str:
-    """The first key that no paper's protocol has."""
-    if d.privacy.guarantee != "as_published":
-        return ""
-    return _first(
-        {
-            "privacy.epsilon": d.privacy.epsilon is not None,
-            "privacy.clip": d.privacy.clip,
-            d.unit_key: d.unit != RECORD,
-            "privacy.correlation": d.correlation,
-            "algorithm.protocol": d.components.keys.get("protocol") == "private",
-            "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
-            "topology.compression": d.s.topology.compression,
-        }
-    )
-
-
-def _unequal_noise(d: Setup) -> str:
-    """The first channel whose noise differs between agents."""
-    tables = {name: table for name in ("x", "y", "z") if (table := d.privacy.noise(name)) is not None}
-    return _first(
-        {
-            name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
-            for name, table in tables.items()
-        }
-    )
-
-
-def _unlinked(d: Setup) -> str:
-    """The first agent without a neighbour to share noise with."""
-    unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
-    lonely = unlinked.size and (d.pairs_correlation != "zero_sum" or d.network.n_agents == 1)
-    return f"agent {unlinked[0]}" if lonely else ""
-
-
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     # Privacy: papers as published.
@@ -309,7 +337,20 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'take "laplace", or guarantee = "certified"',
     ),
     Refusal(
-        _not_in_papers,
+        lambda d: (
+            d.privacy.guarantee == "as_published"
+            and _first(
+                {
+                    "privacy.epsilon": d.privacy.epsilon is not None,
+                    "privacy.clip": d.privacy.clip,
+                    d.unit_key: d.unit != RECORD,
+                    "privacy.correlation": d.privacy.correlation,
+                    "algorithm.protocol": d.components.keys.get("protocol") == "private",
+                    "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
+                    "topology.compression": d.s.topology.compression,
+                }
+            )
+        ),
         "{it}",
         'guarantee = "as_published" runs the protocol of the paper and its own noise, for one replaced record and a '
         "network that stays",
@@ -344,54 +385,68 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'set privacy.mechanism = "gaussian" and leave privacy.unit out, or take "all"',
     ),
     Refusal(
-        lambda d: d.stream.kind == "turns" and d.is_private and d.time_correlation is None,
+        lambda d: d.stream.kind == "turns" and d.is_private and d.correlation.in_time is None,
         "problem.stream",
         "turns are priced in noise that is correlated over rounds, or fresh by a band of 1",
         'give for example privacy.correlation = {{ in_time = 1 }}, or take "all"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
-        lambda d: d.correlation is not None and d.mechanism != GAUSSIAN,
+        lambda d: d.correlation is not _INDEPENDENT and d.mechanism != GAUSSIAN,
         "privacy.correlation",
         "sums of correlated noise are priced under Gaussian noise only",
         'leave it out, or take mechanism = "gaussian"',
     ),
     Refusal(
-        lambda d: d.time_correlation is not None and d.stream.kind not in ("all", "turns"),
+        lambda d: d.correlation.in_time is not None and d.stream.kind not in ("all", "turns"),
         "privacy.correlation.in_time",
         "noise that is correlated over rounds shows a secret sample in later rounds, and the price of a batch supposes "
         "public rounds (got problem.stream {of.stream.kind})",
         'leave it out, or take problem.stream.kind = "turns"',
     ),
     Refusal(
-        lambda d: d.pairs_correlation and d.time_correlation is not None and d.network.over_time,
+        lambda d: d.correlation.across and d.correlation.in_time is not None and d.network.over_time,
         "privacy.correlation",
         "shared noise changes its size with the links, and noise that is correlated over rounds is priced at one size",
         "leave it out, or take a network that stays",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and d.s.problem.manifest is not None,
+        lambda d: d.correlation.across and d.s.problem.manifest is not None,
         "privacy.correlation",
         "agents with records of their own add secrets to their noise that no neighbour has",
         "leave it out, or give all records to one scenario",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and _unlinked(d),
+        # The first agent without a neighbour to share noise with.
+        lambda d: (
+            d.correlation.across
+            and (d.correlation.across != "zero_sum" or d.network.n_agents == 1)
+            and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
+        ),
         "privacy.correlation",
         "{it} has no neighbour to share noise with, and the price of its own noise would set the scale of all",
         "leave it out, or link it",
     ),
     Refusal(
-        lambda d: d.pairs_correlation and _unequal_noise(d),
+        lambda d: (
+            d.correlation.across
+            and _first(
+                {
+                    name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
+                    for name in ("x", "y", "z")
+                    if (table := d.privacy.noise(name)) is not None
+                }
+            )
+        ),
         "privacy.{it}",
         "neighbours share noise of one scale, and here each agent has its own",
         "give one scale and one decay for all",
     ),
     Refusal(
         lambda d: (
-            d.pairs_correlation == "optimised"
+            d.correlation.across == "optimised"
             and (
-                d.pair_ratio
+                d.correlation.ratio
                 or (d.network.over_time is not None and d.network.over_time.kind != "fixed")
                 or d.privacy.colluders >= len(MOST_FOR_SCALES)
                 or d.network.n_agents > MOST_FOR_SCALES[d.privacy.colluders]
@@ -404,8 +459,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     Refusal(
         lambda d: (
-            d.pairs_correlation in ("pairwise", "zero_sum")
-            and d.pair_ratio is None
+            d.correlation.across in ("pairwise", "zero_sum")
+            and d.correlation.ratio is None
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
@@ -466,16 +521,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
 def _noise_tables(r: Resolved) -> dict[str, Any]:
     """Family → its noise table, of the families whose channels are charged."""
     return {} if r.mechanism == NO_NOISE else {f: r.privacy.noise(f) for f in dict.fromkeys(r.charged.values())}
-
-
-def _missized(r: Resolved) -> tuple[str, int] | None:
-    """The first noise schedule with another number of values than agents."""
-    for family, table in _noise_tables(r).items():
-        for key in ("scale", "decay"):
-            values = getattr(table, key, None)
-            if isinstance(values, list) and len(values) != r.topology.n_agents:
-                return f"{family}.{key}", len(values)
-    return None
 
 
 # Rows that need the problem or the algorithm.
@@ -563,7 +608,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
-        lambda r: r.correlation is not None and not r.follows_from_releases and _kinds_with("memoryless"),
+        lambda r: r.correlation is not _INDEPENDENT and not r.follows_from_releases and _kinds_with("memoryless"),
         "privacy.correlation",
         "the price supposes that a query depends on releases only, and that is false or unknown of {of.kind} with "
         "{of.algorithm.protocol} states",
@@ -571,20 +616,20 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         # An absence is public before the round.
-        lambda r: r.pairs_correlation and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
+        lambda r: r.correlation.across and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
         "privacy.correlation",
         "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
         "leave it out, or take dp_dsgd",
     ),
     Refusal(
-        lambda r: r.correlation is not None and r.algorithm.subtracts_variance,
+        lambda r: r.correlation is not _INDEPENDENT and r.algorithm.subtracts_variance,
         "privacy.correlation",
         "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
         "leave it out, or take steps that are not adaptive",
     ),
     Refusal(
         lambda r: (
-            r.time_correlation is not None
+            r.correlation.in_time is not None
             and (
                 r.components.algorithm.custom
                 or r.algorithm.releases_per_round != 1
@@ -626,7 +671,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "give privacy.epsilon, or a noise scale for every such channel",
     ),
     Refusal(
-        _missized,
+        lambda r: next(
+            (
+                (f"{family}.{key}", len(values))
+                for family, table in _noise_tables(r).items()
+                for key in ("scale", "decay")
+                if isinstance(values := getattr(table, key, None), list) and len(values) != r.topology.n_agents
+            ),
+            None,
+        ),
         "privacy.{it[0]}",
         "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
         "give one value for each agent, or one for all",

@@ -1,8 +1,8 @@
-"""Jobs: scenarios ready to run, of whatever setting, and those of gossip, whose agents trust nobody."""
+"""Jobs: planned scenarios with the records of their agents, here or in the processes that host the agents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
-from decentral_dp.bounded import Split
+from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
+from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
     Engine,
+    Hosted,
     Outcome,
+    Receipts,
     RunControl,
     agent_blocks,
     block_sizes,
@@ -38,16 +41,171 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import RecordPairs, concatenate
+from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_node
-from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, scored_agents
+from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
+from decentral_dp.simulation.metrics import (
+    AgentEvaluator,
+    AgentScorer,
+    Evaluator,
+    MinimaxEvaluator,
+    Unscored,
+    scored_agents,
+)
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import off_diagonal
 from decentral_dp.topology.partition import graph_partition
+
+
+@dataclass(frozen=True)
+class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
+    """Records that are not here: whoever asks for them is refused. shards: where they are."""
+
+    shards: AgentShards
+
+    def __getitem__(self, split: Split) -> Sequence[Any]:
+        raise InputError(
+            "problem.manifest: the records are with their agents, and what is asked for needs them here. Give "
+            "problem.data whole, as a file or a data set, and leave the manifest out."
+        )
+
+    def __iter__(self) -> Iterator[Split]:
+        return iter(SPLITS)
+
+    def __len__(self) -> int:
+        return len(SPLITS)
+
+
+def require_records(records: Mapping[Split, Any], command: str) -> None:
+    """Refuse what reads the records of all agents in one process, where each agent has its own.
+
+    Args:
+        records: of a job.
+        command: begins the refusal.
+
+    Raises:
+        InputError: they are with their agents.
+    """
+    if isinstance(records, RecordsElsewhere):
+        raise InputError(
+            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Try "
+            "it on a stand-in of public or made-up records: give problem.data whole, and leave the manifest out."
+        )
+
+
+def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, Sequence[Any]]:
+    """Records as a problem reads them.
+
+    Args:
+        problem: of the job.
+        shards: of the agents `first`, `first` + 1, ….
+        norm: of the clips.
+        first: number of the first agent of the shards; default 0.
+    """
+    prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    train = ByAgent.from_shards(prepared, shards.train)
+    return {
+        "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
+        if isinstance(problem, Placed)
+        else train,
+        "validation": ByAgent.from_shards(prepared, shards.validation),
+    }
+
+
+def records_of(
+    problem: Any, shards: Shards, agent_shards: AgentShards | None, norm: Norm
+) -> Mapping[Split, Sequence[Any]]:
+    """The records of a job: prepared here, or with their agents; none where none were drawn."""
+    if agent_shards is not None:
+        return RecordsElsewhere(agent_shards)
+    return records_in(problem, shards, norm) if shards.has_records else {}
+
+
+def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
+    """The test records as a problem reads them; None where there are none."""
+    if not shards.test.size or not shards.has_records:
+        return None
+    return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
+
+
+def as_numbers(labels: Any) -> Array:
+    """(n,) labels as float64."""
+    return np.asarray(labels, dtype=np.float64)
+
+
+def read_shards(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    norm: Norm,
+    scored: bool = False,
+) -> tuple[dict[Split, list[Any]], list[Any | None]]:
+    """Kind → the records of each agent as a problem reads them; its test records, if scored.
+
+    Raises InputError where a file is not the manifest's.
+    """
+    records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
+    tests: list[Any | None] = []
+    for agent in agents:
+        mine = shards.read_agent(int(agent))
+        for split, own in records_in(problem, mine, norm, int(agent)).items():
+            records[split] += own
+        tests.append(test_records(problem, mine, norm) if scored else None)
+    return records, tests
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """Reader of the records of a block of agents, in the process that hosts the block.
+
+    Args:
+        agents: (b,) their numbers.
+        shards: the place of their files.
+        problem: of the job.
+        program: of the agents.
+        dataset_of: records → their data set, with the clip and the streams of minibatches.
+        scored: whether the agents send scores of their records, which nothing protects.
+        is_secret: whether noise is secret. It is then drawn with the secrets beside the records, so that the noise key
+            is not enough to draw it.
+    """
+
+    agents: NDArray[np.int64]
+    shards: AgentShards
+    problem: Any
+    program: Any
+    dataset_of: partial[LocalDataset]
+    scored: bool
+    is_secret: bool
+
+    def read(self) -> Hosted:
+        """Read the records. Raises InputError if a file cannot be read, or is not the manifest's."""
+        bound = self.dataset_of.keywords
+        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, scored=self.scored)
+        dataset = self.dataset_of(records=records, batches=self._with_secrets(bound["batches"]))
+        if not self.scored:
+            return Hosted(dataset, states=self._states)
+        records_of_agents = list(zip(records["train"], records["validation"], tests, strict=True))
+        return Hosted(
+            dataset, AgentScorer(self.problem, records_of_agents, not self.shards.manifest.classes), self._states
+        )
+
+    def make_releaser(self, mechanism: Mechanism, schedules: Any, streams: Streams, *rest: Any) -> ScheduledReleaser:
+        """Make the releaser of the block; arguments as of `ScheduledReleaser`."""
+        return ScheduledReleaser(mechanism, schedules, self._with_secrets(streams), *rest)
+
+    def _with_secrets(self, streams: Streams) -> Streams:
+        if not self.is_secret:
+            return streams
+        return streams.with_agent_secrets([self.shards.secret(int(agent)) for agent in self.agents])
+
+    def _states(self, run: str, receipts: Receipts) -> AgentStates:
+        first = int(self.agents[0])
+        folder = self.shards.path(first).parent / STATES
+        return AgentStates(folder, f"{run}-{first}", module_of(self.program), receipts)
+
 
 # Releases of a plan times its columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
@@ -143,14 +301,6 @@ class PlannedJob(Protocol):
         return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
-    def states_are_elsewhere(self) -> bool:
-        """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
-
-        Whether they still have it shows only when they are asked, after prices were told.
-        """
-        return False
-
-    @property
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
@@ -216,10 +366,10 @@ class PlannedJob(Protocol):
         return {k: [self.records[k][a] for a in agents.tolist()] for k in self.records}
 
 
-def public_network(topology: Topology, s: Scenario) -> Network:
+def public_network(topology: Topology, seed: int) -> Network:
     """Return what everybody knows of the network."""
     over_time = topology.over_time
-    return Network(topology.mixing if over_time is None else over_time.links, s.public_seed, over_time)
+    return Network(topology.mixing if over_time is None else over_time.links, seed, over_time)
 
 
 # Weights of an agent from which on blocks are small, and weights of a block then: 4 MiB, which stay in cache and which
@@ -272,13 +422,9 @@ class GossipJob(PlannedJob):
         return PlannedJob.sizes(self)
 
     @property
-    def states_are_elsewhere(self) -> bool:
-        return self.shards.is_elsewhere
-
-    @property
     def public_network(self) -> Network:
         """What everybody knows of the network."""
-        return public_network(self.topology, self.scenario)
+        return public_network(self.topology, self.scenario.public_seed)
 
     @property
     def compression(self) -> Compression | None:
@@ -376,7 +522,6 @@ class GossipJob(PlannedJob):
         return recorded.same_releases(self.ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
-        privacy, average = self.scenario.privacy, self.scenario.tail_length
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -391,14 +536,23 @@ class GossipJob(PlannedJob):
             noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
-        per_round = self.algorithm.releases_per_round
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
-        shared = (pairs, self.factor)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, *shared)
-        node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
-        if isinstance(self.records, RecordsElsewhere):
-            return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
-        return node._replace(dataset=dataset_of(records=self._records_of(agents)))
+        noise = (self.mechanism, schedules, streams, self.algorithm.releases_per_round, pairs, self.factor)
+        node = AgentNode(
+            agents,
+            self.algorithm,
+            None,
+            partial(ScheduledReleaser, *noise),
+            neighbours,
+            mixing,
+            self.scenario.tail_length,
+            self.scenario.privacy.domain,
+        )
+        if not isinstance(self.records, RecordsElsewhere):
+            return node._replace(dataset=dataset_of(records=self._records_of(agents)))
+        scored, secret = self.scenario.run.agent_scores, self.scenario.seed is None
+        reader = ShardReader(agents, self.records.shards, self.problem, self.algorithm, dataset_of, scored, secret)
+        return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
 
 
 def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:

@@ -28,8 +28,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.agent_records import as_numbers, records_in
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 

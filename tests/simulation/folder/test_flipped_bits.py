@@ -18,10 +18,8 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.files.durable import digest
-from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.result import (
     is_sealed,
@@ -29,6 +27,7 @@ from decentral_dp.simulation.result import (
     read_result,
     require_own_files,
 )
+from tests.support.interruptions import interrupt, save_states_often
 
 SETTINGS = ["topology.agents=2", "algorithm.rounds=6", "run.evaluate_every=2", "run.keep_releases=true"]
 COMPLETE = ("result.json", "metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml", "releases.parquet")
@@ -37,22 +36,11 @@ Check = Callable[[Path], None]
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda *_: None)
+    save_states_often(monkeypatch)
 
 
 def _given(secret: bool) -> Any:
     return load("quadratic", [*SETTINGS, *(["seed=null", "privacy.epsilon=4.0"] if secret else [])])
-
-
-def _cut_off(folder: Path, secret: bool) -> None:
-    def progress(at: Progress) -> None:
-        if at.done >= 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(_given(secret), out=folder, callbacks=[progress])
 
 
 def _flips(path: Path, bits: Iterable[int], check: Check) -> int:
@@ -84,7 +72,7 @@ def _every_bit(path: Path, draw: random.Random) -> Iterable[int]:
 def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
     """By the function that reads the file: chained lines, digests in them, and the digest of a result in itself."""
     folder, draw = tmp_path / "run", random.Random(7)
-    _cut_off(folder, True)
+    interrupt(_given(True), folder, 4)
 
     def check_journal(path: Path) -> None:
         with contextlib.suppress(ValueError):
@@ -140,7 +128,7 @@ def test_a_file_that_was_removed_from_a_complete_folder_is_named(tmp_path: Path,
 
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_run_with_a_flipped_bit_resumes_to_the_same_files_or_is_refused(tmp_path: Path, secret: bool) -> None:
-    _cut_off(tmp_path / "run", secret)
+    interrupt(_given(secret), tmp_path / "run", 4)
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     decentral_dp.resume(tmp_path / "whole")
     names = ("metrics.parquet", "ledger.parquet", "releases.parquet", "state.npz")

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,13 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.reporting import page
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress
+from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import is_complete, read_result
+from tests.support.interruptions import interrupt, interrupt_at, save_states_often
 from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
@@ -40,22 +43,12 @@ ROUNDS = 12
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda *_: None)
+    save_states_often(monkeypatch)
 
 
 @pytest.fixture
 def small(scenario: Make) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 2, "average": 3})
-
-
-def _cut_at(t: int) -> Callable[..., None]:
-    def progress(at: Progress) -> None:
-        if at.done >= t:
-            raise KeyboardInterrupt("cut off here")
-
-    return progress
 
 
 @contextmanager
@@ -65,7 +58,7 @@ def _failing_at(t: int, kind: type[BaseException]) -> Iterator[None]:
 
     def failing(self: ScheduledReleaser, index: int, values: Any) -> Bundle:
         if index >= t:
-            raise kind("cut off here")
+            raise kind("interrupted here")
         return release(self, index, values)
 
     with pytest.MonkeyPatch.context() as here:
@@ -76,14 +69,9 @@ def _failing_at(t: int, kind: type[BaseException]) -> Iterator[None]:
 def _end(given: Any, folder: Path, t: int, kind: type[BaseException]) -> None:
     """Run until it is interrupted or fails."""
     if kind is KeyboardInterrupt:
-        decentral_dp.run(given, out=folder, callbacks=[_cut_at(t)])
+        decentral_dp.run(given, out=folder, callbacks=[interrupt_at(t)])
     with _failing_at(t, kind):
         decentral_dp.run(given, out=folder)
-
-
-def _cut_off(given: Any, folder: Path, t: int, **options: Any) -> None:
-    with pytest.raises(Stopped, match="goes on"):
-        decentral_dp.run(given, out=folder, callbacks=[_cut_at(t)], **options)
 
 
 @cache
@@ -114,12 +102,12 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
     small: dict[str, Any], tmp_path: Path, t: int, kind: type[BaseException]
 ) -> None:
     whole, folder = _uninterrupted(small), tmp_path / "run"
-    with pytest.raises(BaseException, match=r"goes on|cut off here") as cut:
+    with pytest.raises(BaseException, match=r"goes on|interrupted here") as cut:
         _end(small, folder, t, kind)
     if t == 0:
         # Nothing but the data-independent start was released.
         assert not folder.exists()
-        assert "cut off here" in str(cut.value)
+        assert "interrupted here" in str(cut.value)
         return
     assert json.loads((folder / "result.json").read_text())["status"] == (
         "interrupted" if kind is KeyboardInterrupt else "failed"
@@ -132,7 +120,7 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
 @pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_sgd_dual", "dp_spider", "bsa", "vrdsbo"])
 def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
-    _cut_off(given, tmp_path / "run", 4)
+    interrupt(given, tmp_path / "run", 4)
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 
 
@@ -170,7 +158,7 @@ def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
 def test_an_algorithm_in_a_file_goes_on_from_a_kept_state(name: str, tmp_path: Path) -> None:
     given = _page_algorithm(name, tmp_path)
-    _cut_off(given, tmp_path / "run", 4)
+    interrupt(given, tmp_path / "run", 4)
     assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 
@@ -182,48 +170,22 @@ def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: 
         code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"
         "        last: Any\n\n    return State\n"
     )
-    _cut_off(given, tmp_path / "run", 4)
+    interrupt(given, tmp_path / "run", 4)
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
-    assert "define it at the top of its file" in journal
+    assert "define it at the top of the algorithm's file" in journal
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
-
-
-def test_a_run_can_be_cut_off_again_and_again(small: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    _cut_off(small, folder, 2)
-    for t in (4, 6, 10):
-        with pytest.raises(Stopped):
-            decentral_dp.resume(folder, callbacks=[_cut_at(t)])
-    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
 
 
 def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     small: dict[str, Any], tmp_path: Path
 ) -> None:
-    _cut_off(small, tmp_path / "run", 6)
+    interrupt(small, tmp_path / "run", 6)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 6 <= result["rounds"] <= 7
     job = build_job(small)
     spent = price(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
-
-
-@pytest.mark.parametrize(("kind", "status"), [(KeyboardInterrupt, "interrupted"), (RuntimeError, "failed")])
-def test_what_is_not_complete_says_so_beside_its_guarantee(
-    kind: type[BaseException], status: str, small: dict[str, Any], tmp_path: Path
-) -> None:
-    with pytest.raises((Stopped, kind)):
-        _end(small, tmp_path / "run", 6, kind)
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["status"] == status
-    assert result["incomplete"] == result["privacy"]["incomplete"]
-    assert f"rounds 1 to {result['rounds']}" in result["incomplete"]
-    assert next(iter(result["privacy"])) == "incomplete"
-    assert result["privacy"]["guarantee"] == "certified"
-    whole = decentral_dp.resume(tmp_path / "run")
-    assert whole.result.status == "ok"
-    assert "incomplete" not in whole.result.to_json()
 
 
 def test_no_value_is_released_before_it_is_on_record(
@@ -249,7 +211,7 @@ def test_what_is_not_noised_is_the_owners(small: dict[str, Any], tmp_path: Path,
     small["run"]["keep_releases"] = True
     folder, before = tmp_path / "run", os.umask(umask)
     try:
-        _cut_off(small, folder, 6)
+        interrupt(small, folder, 6)
         place = folder / "in_progress"
         modes = {path.name.partition("-")[0]: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
         assert {name: modes[name] for name in ("saved", "metrics", "releases", "journal.jsonl", "noise_root.json")} == (
@@ -270,7 +232,7 @@ def test_what_is_not_noised_is_the_owners(small: dict[str, Any], tmp_path: Path,
 def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> None:
     del small["seed"]
     folder = tmp_path / "run"
-    _cut_off(small, folder, 6)
+    interrupt(small, folder, 6)
     kept = folder / "in_progress" / "noise_root.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     told = json.loads(kept.read_text())
@@ -288,20 +250,6 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     assert not (folder / "in_progress").exists()
 
 
-def test_a_run_goes_on_by_its_class_and_takes_no_folder_of_another_kind(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, drawn = decentral_dp.run(small), list[Path]()
-    monkeypatch.setattr(page, "draw_run", drawn.append)
-    _cut_off(small, tmp_path / "run", 6)
-    done = decentral_dp.Run.resume(tmp_path / "run")
-    assert drawn == [done.folder] == [tmp_path / "run"]
-    assert all(np.array_equal(done.released[c], value) for c, value in whole.released.items())
-    (tmp_path / "study" / "cells").mkdir(parents=True)
-    with pytest.raises(InputError, match="study is no run folder"):
-        decentral_dp.Run.resume(tmp_path / "study")
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -315,7 +263,7 @@ def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> Non
         "classes": [0, 1],
         "normalise": "l1",
     }
-    _cut_off(small, tmp_path / "run", 6)
+    interrupt(small, tmp_path / "run", 6)
     table.loc[7, "a"] += 0.125
     table.to_csv(tmp_path / "records.csv", index=False)
     with pytest.raises(InputError, match="others than when the run was begun"):
@@ -362,7 +310,7 @@ def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[
 
 
 def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
-    _cut_off(small, tmp_path / "run", 6)
+    interrupt(small, tmp_path / "run", 6)
     path = tmp_path / "run" / "scenario.toml"
     text = path.read_text()
     for changed in (text[: text.index("[run]")], text.replace("evaluate_every = 2\n", "evaluate_every = 3\n")):
@@ -381,11 +329,11 @@ def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path:
 
 def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    _cut_off(small, folder, 4)
+    interrupt(small, folder, 4)
     with (folder / "in_progress" / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"leased": 1')
     with pytest.raises(Stopped):
-        decentral_dp.resume(folder, callbacks=[_cut_at(8)])
+        decentral_dp.resume(folder, callbacks=[interrupt_at(8)])
     _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
 
 
@@ -427,19 +375,10 @@ def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
 
 
-def test_a_run_without_its_scenario_keeps_its_noise_key(small: dict[str, Any], tmp_path: Path) -> None:
-    _cut_off(small, tmp_path / "lost", 6)
-    (tmp_path / "lost" / "scenario.toml").unlink()
-    assert run_in_progress.progress_in(tmp_path / "lost") == "under way"
-    with pytest.raises(InputError, match="is not the file that the run wrote"):
-        decentral_dp.resume(tmp_path / "lost")
-    assert (tmp_path / "lost" / "in_progress" / "noise_root.json").is_file()
-
-
 def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
     del small["seed"]
     for name in ("run", "other"):
-        _cut_off(small, tmp_path / name, 6)
+        interrupt(small, tmp_path / name, 6)
     shutil.copy(tmp_path / "other" / "in_progress" / "noise_root.json", tmp_path / "run" / "in_progress")
     with pytest.raises(InputError, match="is not the file that the run wrote"):
         decentral_dp.resume(tmp_path / "run")
@@ -449,7 +388,7 @@ def test_the_result_of_another_run_ends_no_run(small: dict[str, Any], tmp_path: 
     """Both are of one scenario; their secret noise differs, and the noise key and the journal stay."""
     del small["seed"]
     folder, place = tmp_path / "run", tmp_path / "run" / "in_progress"
-    _cut_off(small, folder, 6)
+    interrupt(small, folder, 6)
     kept = {path: path.read_bytes() for path in place.iterdir()}
     decentral_dp.run(small, out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "result.json", folder)
@@ -464,7 +403,7 @@ def test_the_result_of_another_run_ends_no_run(small: dict[str, Any], tmp_path: 
 
 def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    _cut_off(small, folder, 6)
+    interrupt(small, folder, 6)
     path = folder / "result.json"
     path.write_text(path.read_text().replace('"interrupted"', '"interruqted"'))
     assert not is_complete(folder)
@@ -472,3 +411,123 @@ def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Pa
         decentral_dp.resume(folder)
     path.unlink()
     _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
+
+
+@pytest.fixture
+def time_limit() -> Iterator[None]:
+    """What waits for a pipe would wait for ever."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        pytest.fail("it waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _given(**more: Any) -> Any:
+    asked = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
+    return load("quadratic", asked)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    interrupt(_given(), tmp_path / "run", 4)
+    return tmp_path / "run"
+
+
+@pytest.mark.usefixtures("time_limit")
+@pytest.mark.parametrize(
+    "name", ["in_progress/journal.jsonl", "in_progress/lock", "in_progress/saved-4.npz", "scenario.toml"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: Path, name: str) -> None:
+    (folder / name).rename(folder / "kept")
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe; give a regular file"):
+        decentral_dp.resume(folder)
+    (folder / name).unlink()
+    (folder / "kept").rename(folder / name)
+    assert decentral_dp.resume(folder).result.status == "ok"
+
+
+def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written is tried once more when the journal is closed."""
+    write = run_in_progress.RunInProgress._write
+
+    class Full:
+        def write(self, line: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    def full(self: run_in_progress.RunInProgress, **entry: Any) -> None:
+        if entry.get("leased", 0) > 1:
+            self._journal.close()
+            self._journal = Full()  # type: ignore[assignment]
+            raise OSError(28, "No space left on device")
+        write(self, **entry)
+
+    with monkeypatch.context() as here:
+        here.setattr(run_in_progress.RunInProgress, "_write", full)
+        with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" goes on'):
+            decentral_dp.run(_given(), out=tmp_path / "run")
+    assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
+    shutil.rmtree(tmp_path / "run")
+
+
+BEGUN = {"format": FORMAT, "scenario": "a", "noise_key": "b"}
+
+
+def _lines(*entries: dict[str, Any]) -> list[bytes]:
+    chain, lines = "", []
+    for entry in entries:
+        line, chain = next_line(chain, entry)
+        lines.append(line)
+    return lines
+
+
+def _written_lines(path: Path, lines: list[bytes]) -> Path:
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_journal_is_read_as_it_was_written_lines(tmp_path: Path) -> None:
+    entries = [BEGUN, {"leased": 3}, {"leased": 9}, {"unkept": "no state"}]
+    lines = _lines(*entries)
+    read = read_lines(_written_lines(tmp_path / "journal", lines))
+    assert read.entries == entries
+    assert read.size == sum(map(len, lines))
+    _, chain = next_line(read.chain, {"leased": 10})
+    assert chain == next_line(read_lines(tmp_path / "journal").chain, {"leased": 10})[1] != read.chain
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_last_line_that_was_cut_off_is_dropped(tmp_path: Path, cut: int) -> None:
+    *whole, last = _lines(BEGUN, {"leased": 3}, {"leased": 9})
+    read = read_lines(_written_lines(tmp_path / "journal", [*whole, last[:-cut]]))
+    assert read.entries == [BEGUN, {"leased": 3}]
+    assert read.size == sum(map(len, whole))
+
+
+@pytest.mark.parametrize("change", ["missing", "moved", "foreign", "spaced", "without its end", "twice"])
+def test_other_lines_than_those_that_were_written_are_refused(tmp_path: Path, change: str) -> None:
+    first, second, third = _lines(BEGUN, {"leased": 3}, {"leased": 9})
+    foreign = _lines({**BEGUN, "noise_key": "c"}, {"leased": 3}, {"leased": 9})
+    changed = {
+        "missing": [first, third],
+        "moved": [first, third, second],
+        "foreign": [first, second, foreign[2]],
+        "spaced": [first, second.replace(b": 3", b":  3"), third],
+        "without its end": [first, second, third[:-1] + b"\x0b"],
+        "twice": [first, second, second],
+    }[change]
+    with pytest.raises(ValueError, match="is not what was written"):
+        read_lines(_written_lines(tmp_path / "journal", changed))
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="another version of decentral_dp"):
+        read_lines(_written_lines(tmp_path / "journal", _lines({**BEGUN, "format": 0}, {"leased": 1})))

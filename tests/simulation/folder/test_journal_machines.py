@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import decentral_dp
 from decentral_dp.engines import arithmetic
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.journal_lines import next_line, read_lines
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import seal, text_of
-from tests.support.processor import narrow_environment, wide_features
+from tests.support.interruptions import interrupt, interrupt_at
 
 ROUNDS = 6
 RESUME = """
@@ -46,37 +41,12 @@ def given(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
 
 
-def interrupt(given: Any, folder: Path) -> None:
-    def progress(at: Progress) -> None:
-        if at.done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, callbacks=[progress])
-
-
-@pytest.mark.skipif(not wide_features(), reason="numpy uses no AVX-512 here that could be switched off")
-def test_a_run_is_not_resumed_on_another_processor_and_nothing_is_lost(given: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    interrupt(given, folder)
-    before = (folder / "in_progress" / "journal.jsonl").read_bytes()
-    done = subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=narrow_environment(), capture_output=True)
-    assert done.returncode == 1
-    assert b"InputError: resume: the run was begun with arithmetic" in done.stderr
-    assert (folder / "in_progress" / "journal.jsonl").read_bytes() == before
-    subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=dict(os.environ), check=True)
-    whole = decentral_dp.run(given)
-    with np.load(folder / "state.npz") as state:
-        for channel, value in whole.released.items():
-            np.testing.assert_array_equal(state[f"released_{channel}"], value)
-
-
 def test_where_a_run_was_resumed_counts_from_then_on(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Begun here without a release, resumed elsewhere, and not resumed here again: that would repeat other bits."""
     folder = tmp_path / "run"
-    interrupt(given, folder)
+    interrupt(given, folder, 3)
     lines = [json.loads(line) for line in (folder / "in_progress" / "journal.jsonl").read_text().splitlines()]
     # As after a crash before the first lease.
     kept = [line for line in lines if "leased" not in line and "saved" not in line and "ended" not in line]
@@ -88,12 +58,8 @@ def test_where_a_run_was_resumed_counts_from_then_on(
     here = journal.machine()
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
 
-    def progress(at: Progress) -> None:
-        if at.done == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(Stopped):
-        decentral_dp.resume(folder, callbacks=[progress])
+        decentral_dp.resume(folder, callbacks=[interrupt_at(4)])
     monkeypatch.setattr(journal, "machine", lambda device="cpu": here)
     with pytest.raises(InputError, match="begun with processor another"):
         decentral_dp.resume(folder)
@@ -111,7 +77,7 @@ def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Pa
         given = decentral_dp.load(
             "wgan_digits", set={"algorithm.rounds": 4, "run.evaluate_every": 1, "run.device": "cuda"}
         )
-        interrupt(given, folder)
+        interrupt(given, folder, 3)
         before = {path: path.read_bytes() for path in (folder / "in_progress").iterdir()}
         with pytest.raises(InputError, match=r"^run\.device: rounds in flight"):
             decentral_dp.resume(folder)
@@ -125,7 +91,7 @@ def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Pa
 
 def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    interrupt(given, folder)
+    interrupt(given, folder, 3)
     path = folder / "in_progress" / "journal.jsonl"
     path.write_bytes(path.read_bytes() + next_line(read_lines(path).chain, {"machines": ["a", "b"]})[0])
     interruption, lock = journal.open_interrupted(folder)
@@ -164,7 +130,7 @@ def test_noise_that_neighbours_share_needs_machines_that_round_identically(
 def test_a_journal_that_lacks_its_last_lines_is_refused(given: dict[str, Any], tmp_path: Path, kept: int) -> None:
     """Every prefix of a journal is a chain; what it leads to is on disk, and counts."""
     folder = tmp_path / "run"
-    interrupt(given, folder)
+    interrupt(given, folder, 3)
     path = folder / "in_progress" / "journal.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
     with pytest.raises(InputError, match="lacks lines"):
@@ -175,7 +141,7 @@ def test_changed_sources_of_the_package_are_another_machine(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    interrupt(given, folder)
+    interrupt(given, folder, 3)
     monkeypatch.setattr(arithmetic, "package_digest", lambda: "another")
     with pytest.raises(InputError, match="begun with sources"):
         decentral_dp.resume(folder)

@@ -16,14 +16,11 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.engines.protocol import MOST_OF_SCALE
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder import releases as kept_releases
+from tests.support.interruptions import interrupt, save_states_often
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12
@@ -31,9 +28,7 @@ ROUNDS = 12
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda *_: None)
+    save_states_often(monkeypatch)
     # Parts and row groups of a few releases.
     monkeypatch.setattr(kept_releases, "_HELD", 9000)
     monkeypatch.setattr(kept_releases, "_GROUP", 200)
@@ -41,15 +36,6 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _given(scenario: Make, **run: Any) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 5, "keep_releases": True, **run})
-
-
-def _cut_off(given: Any, folder: Path, t: int, start: Callable[..., Any] = decentral_dp.run) -> None:
-    def progress(at: Progress) -> None:
-        if at.done >= t:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        start(given, out=folder, callbacks=[progress])
 
 
 def test_the_file_has_what_left_and_nothing_else(
@@ -84,7 +70,7 @@ def test_the_file_has_what_left_and_nothing_else(
 def test_a_run_that_was_cut_off_leaves_the_same_file(scenario: Make, tmp_path: Path, t: int, blocks: int) -> None:
     given = _given(scenario, blocks=blocks)
     decentral_dp.run(given, out=tmp_path / "whole")
-    _cut_off(given, tmp_path / "run", t)
+    interrupt(given, tmp_path / "run", t)
     decentral_dp.resume(tmp_path / "run")
     assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
     assert pq.read_metadata(tmp_path / "run" / kept_releases.NAME).num_row_groups > 2
@@ -119,7 +105,7 @@ def test_a_part_that_the_run_did_not_write_is_refused_and_stays(tmp_path: Path, 
 def test_several_releases_a_round_and_coordinators(name: str, tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true"])
     whole = decentral_dp.run(given, out=tmp_path / "whole")
-    _cut_off(given, tmp_path / "run", 4)
+    interrupt(given, tmp_path / "run", 4)
     decentral_dp.resume(tmp_path / "run")
     assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
     table = pd.read_parquet(tmp_path / "whole" / kept_releases.NAME)
@@ -128,21 +114,6 @@ def test_several_releases_a_round_and_coordinators(name: str, tmp_path: Path) ->
     listed = set(zip(charged["channel"].astype(str), charged["release"], strict=True))
     assert listed <= set(zip(table["channel"], table["release"], strict=True))
     assert table["agent"].isna().all() == (whole.simulation().setting != "gossip")
-
-
-def test_a_run_that_diverged_has_what_it_released(scenario: Make, tmp_path: Path) -> None:
-    steps = [f"algorithm.{c}.scale=1e60" for c in "xyz"]
-    given = load("quadratic", ["algorithm.rounds=40", "run.keep_releases=true", *steps])
-    done = decentral_dp.run(given, out=tmp_path / "run")
-    assert done.result.has_diverged
-    table = pd.read_parquet(tmp_path / "run" / kept_releases.NAME)
-    assert np.abs(np.concatenate(table["values"].to_list())).max() > MOST_OF_SCALE * done.simulation().public_scale
-    assert int(table["release"].max()) == done.records.rounds
-
-
-def test_without_being_asked_nothing_is_kept(scenario: Make, tmp_path: Path) -> None:
-    decentral_dp.run(_given(scenario, keep_releases=False), out=tmp_path / "run")
-    assert not (tmp_path / "run" / kept_releases.NAME).exists()
 
 
 def _bytes(folder: Path) -> bytes:
@@ -161,7 +132,7 @@ def _cut_off_once(folder: Path) -> bytes:
     """A run that was cut off after round 10, and the file of one that was not."""
     given = _quick()
     decentral_dp.run(given, out=folder / "whole")
-    _cut_off(given, folder / "run", 10)
+    interrupt(given, folder / "run", 10)
     return _bytes(folder / "whole")
 
 

@@ -46,13 +46,6 @@ def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, t
             np.testing.assert_array_equal(copied[name], kept[name])
 
 
-def test_a_complete_run_is_uploaded_by_the_same_command(store: Any) -> None:
-    assert CliRunner().invoke(app, RUN).exit_code == 0
-    assert not store.find("/bucket")
-    assert CliRunner().invoke(app, [*RUN, "--or-resume", "--upload", URL]).exit_code == 0
-    assert store.exists("/bucket/one/result.json")
-
-
 @pytest.mark.parametrize(
     ("url", "words"),
     [

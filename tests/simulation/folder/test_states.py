@@ -1,4 +1,4 @@
-"""States of agents whose records are with them: kept beside the records, and never with the driver."""
+"""Saved states: of every shipped algorithm, to the bit, without code; beside the records where agents hold these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,27 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines.host import Host
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
-from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.folder.states import STATES, AgentStates, AuthorModule, to_bytes
+from decentral_dp.simulation.folder.states import (
+    STATES,
+    AgentStates,
+    AuthorModule,
+    UnreadableError,
+    from_bytes,
+    module_of,
+    to_bytes,
+)
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.run import Run
+from tests.golden.cases import is_planned_only, scenario_names
+from tests.support.interruptions import interrupt, save_states_often
+from tests.support.published import scenario_file
 from tests.support.run_folders import rewrite_journal, rewrite_result
 
 ROUNDS = 12
@@ -48,20 +60,13 @@ def undisturbed(whole_shards: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def shards(whole_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files of agents, where a state is kept after every round."""
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    save_states_often(monkeypatch)
     return Path(shutil.copytree(whole_shards, tmp_path / "shards"))
 
 
 def cut_off(shards: Path, out: Path, *more: str) -> None:
     """Interrupt a run after its ninth round."""
-
-    def cut(at: Progress) -> None:
-        if at.done >= 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped, match="goes on"):
-        decentral_dp.run(load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, callbacks=[cut])
+    interrupt(load(shards / "scenario.toml", [*SETTINGS, *more]), out, 9)
 
 
 def states(shards: Path) -> dict[int, dict[int, Path]]:
@@ -232,11 +237,6 @@ def test_records_in_a_folder_that_cannot_be_written(
     assert_same(again, undisturbed)
 
 
-def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), callbacks=[lambda at: None])
-    assert not (shards / STATES).exists()
-
-
 def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +256,99 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     monkeypatch.setattr(interrupted_run, "machine", lambda _device: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):
         decentral_dp.resume(tmp_path / "run")
+
+
+OWN = AuthorModule(__name__, globals())
+HERE = [n for n in scenario_names() if not is_planned_only(n)]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
+    job = build_job(decentral_dp.load(scenario_file(name)))
+    rounds = min(job.rounds, 3)
+    home, seen, kept = module_of(job.algorithm), [], []
+
+    def observe(s: Snapshot) -> bool:
+        seen.append(s)
+        if s.round == rounds - 1:
+            kept.append(to_bytes(list(s.save().parts), home))
+        return s.round == rounds
+
+    whole = job.start(LocalEngine(), RunControl(range(rounds + 1), observe))
+    saved = SavedState(rounds - 1, tuple(from_bytes(kept[0], home)))
+    # The first round was charged before, the last after it was kept.
+    again = job.start(LocalEngine(), RunControl([rounds], lambda s: s.round == rounds, saved_state=saved))
+    for part in ("released", "published", "state"):
+        for channel, value in getattr(whole.last_snapshot, part).items():
+            np.testing.assert_array_equal(getattr(again.last_snapshot, part)[channel], value, strict=True)
+    assert again.ledger.to_frame().equals(whole.ledger.to_frame())
+
+
+class Inner(NamedTuple):
+    a: Any
+    b: float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        -0.0,
+        float("nan"),
+        {"x": [1, (2.5, "text")], 3: True},
+        Inner(np.float64(1.0), 2.0),
+        np.arange(12.0).reshape(3, 4)[:, 1:3],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.broadcast_to(np.arange(3.0), (4, 3)),
+        np.zeros((0, 3)),
+        np.array(5, dtype=np.int32),
+    ],
+    ids=str,
+)
+def test_values_come_back_as_they_were(value: Any) -> None:
+    back = from_bytes(to_bytes(value, OWN), OWN)
+    assert type(back) is type(value)
+    if isinstance(value, np.ndarray):
+        np.testing.assert_array_equal(back, value, strict=True)
+        assert value.size == 0 or back.strides == value.strides
+    elif isinstance(value, Inner):
+        assert back == value
+        assert type(back.a) is np.float64
+    else:
+        assert repr(back) == repr(value)
+
+
+def test_what_is_no_value_is_refused() -> None:
+    for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
+        with pytest.raises(TypeError, match="cannot be kept"):
+            to_bytes(bad, OWN)
+    with pytest.raises(TypeError, match="define it at the top"):
+        to_bytes(Inner(1.0, 2.0), AuthorModule("another_module", {}))
+
+    class Hidden(NamedTuple):
+        a: Any
+
+    # It is kept only where it would be found again.
+    with pytest.raises(TypeError, match="define it at the top"):
+        to_bytes(Hidden(1.0), OWN)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"named": ["os", "system"], "parts": [{"value": "true"}]},
+        {"named": ["subprocess", "Popen"], "parts": [{"value": "true"}]},
+        {"named": ["decentral_dp.config.loading", "load"], "parts": [{"value": "quadratic"}]},
+        {"named": ["decentral_dp.config.loading", "Path"], "parts": [{"value": "quadratic"}]},
+        {"array": "a9", "scalar": False},
+        {"nothing": 1},
+    ],
+)
+def test_a_file_cannot_choose_what_is_called(described: Any) -> None:
+    import io
+    import json
+
+    out = io.BytesIO()
+    np.savez(out, structure=np.array(json.dumps(described)))
+    with pytest.raises(UnreadableError):
+        from_bytes(out.getvalue(), OWN)

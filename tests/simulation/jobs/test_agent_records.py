@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,18 @@ import pytest
 import tomli_w
 
 import decentral_dp
-from decentral_dp import InputError
-from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
 from decentral_dp.data.agent_shards import read_shard_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob
+from tests.support.interruptions import interrupt
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
 FREE = ["privacy={guarantee='none'}"]
@@ -52,11 +52,6 @@ def same(one: Outcome, other: Outcome) -> bool:
     return mine.keys() == theirs.keys() and all(np.array_equal(mine[c], theirs[c]) for c in ("x", "y", "z"))
 
 
-def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None:
-    whole = build_job(load(WHOLE[0], [*WHOLE[1], *FREE]))
-    assert same(played(sharded(shards, *FREE)), played(whole))
-
-
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     root = b"r" * 32
@@ -64,11 +59,6 @@ def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     whole = build_job(load(*WHOLE)).with_root(root)
     assert same(played(ours), played(whole))
     assert not same(played(ours), played(whole.with_root(b"s" * 32)))
-
-
-def test_measures_that_are_no_sums_are_refused(shards: Path) -> None:
-    with pytest.raises(InputError, match=r"run\.measures: .test_auc. needs probabilities"):
-        sharded(shards, 'run.measures=["test_loss", "test_auc"]')
 
 
 def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
@@ -175,12 +165,6 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any, said: str
     assert "problem.data whole" in str(refused.value)
 
 
-def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml"), out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"audit: it replaces or scores single records, and they are with"):
-        infer_membership(tmp_path / "run", runs=2)
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -200,22 +184,9 @@ def test_keys_that_do_not_go_with_shards_are_refused(shards: Path, override: str
     assert str(refused.value).startswith(said)
 
 
-def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
-    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
-    del content["problem"]["manifest"]
-    with pytest.raises(InputError, match=r"problem\.manifest: missing\. Every agent has a file of its own"):
-        build_job(load(content, folder=shards))
-
-
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
-
-    def cut(at: Progress) -> None:
-        if at.done >= 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run", callbacks=[cut])
+    interrupt(load(moved / "scenario.toml"), tmp_path / "run", 3)
     shutil.copy(moved / "agent-1.npz", moved / "agent-0.npz")
     with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
         decentral_dp.resume(tmp_path / "run")
@@ -362,3 +333,32 @@ def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path)
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
+
+
+FEW = ["topology.agents=3", "algorithm.rounds=2"]
+
+
+def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "decentral_dp.cli", "run", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_written_files_run_and_a_changed_one_is_refused(tmp_path: Path) -> None:
+    write_shards("ring_breast_cancer", tmp_path / "shards", FEW)
+    names = {path.name for path in (tmp_path / "shards").iterdir()}
+    assert names == {"agent-0.npz", "agent-1.npz", "agent-2.npz", "manifest.toml", "scenario.toml"}
+    done = _run("shards/scenario.toml", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "are left out" in done.stdout
+    # From another folder, by the scenario in the run's own.
+    again = _run(str(tmp_path / "run" / "scenario.toml"), "--out", "again", "--quiet", cwd=tmp_path / "shards")
+    assert again.returncode == 0, again.stderr
+    one, other = (folder / "state.npz" for folder in (tmp_path / "run", tmp_path / "shards" / "again"))
+    assert one.read_bytes() == other.read_bytes()
+    with (tmp_path / "shards" / "agent-1.npz").open("ab") as file:
+        file.write(b"more")
+    refused = _run("shards/scenario.toml", "--out", "other", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Error: problem.data: agent 1: ")
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "other").exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp import InputError
@@ -120,15 +120,6 @@ def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
     assert dict(budgets.rows)["algorithm"] == [method, "D-SGD"]
 
 
-def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() -> None:
-    """Along the least eigenvector w the mixture is a recursion of two values, whose roots tell whether it dies out."""
-    for graph, grows in (("ring", False), ("torus", True)):
-        topology = decentral_dp.build(_scenario(topology={"kind": graph, "agents": 16})).simulation().topology
-        w = 1.0 - topology.delta_max
-        roots = np.roots([1.0, -w * (1.0 + 0.9), w * 0.9])
-        assert bool(np.abs(roots).max() > 1.0) is grows
-
-
 def test_what_is_given_bounds_the_other() -> None:
     """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
     wide, long = (
@@ -143,14 +134,6 @@ def test_what_is_given_bounds_the_other() -> None:
     assert wide.noise == pytest.approx(6.0)
     assert long.noise == pytest.approx(6.0)
     assert default_hyperparameters(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
-
-
-@pytest.mark.parametrize("given", [{"algorithm": {"y": {"scale": 5.0}}}, {"privacy": {"clip": {"y": 1.0}}}])
-def test_a_plan_keeps_what_is_given_and_plans_the_other(given: dict[str, Any]) -> None:
-    job = decentral_dp.build(_scenario(**given)).simulation()
-    said = job.settings_text
-    assert float(said.rstrip(".").rpartition(" ")[2]) <= 6.1
-    assert (job.algorithm.y.scale, job.clip.y)["privacy" in given] == (1.0 if "privacy" in given else 5.0)
 
 
 @pytest.mark.parametrize("across", [None, "pairwise", "optimised"])
@@ -195,13 +178,6 @@ def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_lar
     hessian = 0.25 * rows.T @ rows / 4000
     assert job.problem.curvature == pytest.approx(np.trace(hessian), rel=0.25)
     assert np.linalg.eigvalsh(hessian)[-1] < job.problem.curvature
-
-
-def test_steps_of_a_network_are_planned_without_noise_and_with_one_hidden_unit() -> None:
-    for width in (1, 300):
-        model = {"kind": "mlp", "hidden": [width]}
-        job = decentral_dp.build(_scenario(problem={"model": model}, privacy={"guarantee": "none"})).simulation()
-        assert job.algorithm.y.scale == pytest.approx(1.5 / job.problem.curvature, rel=0.01)
 
 
 # Of the centre that features are read from.
@@ -266,12 +242,6 @@ def test_what_is_left_out_and_what_is_auto_are_the_same() -> None:
     assert (left.scenario.algorithm.kind, left.rounds, left.scenario.run.average) == ("dp_dsgd", 1000, 1)
 
 
-def test_what_is_given_stays() -> None:
-    given = {"kind": "dp_dsgd", "rounds": 30, "y": {"scale": 0.7}, "heavy_ball": 0.0}
-    job = decentral_dp.build(_scenario(algorithm=given, privacy={"clip": {"y": 0.4}})).simulation()
-    assert (job.algorithm.y.scale, job.algorithm.heavy_ball, job.clip.y, job.rounds) == (0.7, 0.0, 0.4, 30)
-
-
 def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) -> None:
     first = decentral_dp.run(_scenario(algorithm={"rounds": 40}), out=tmp_path / "a")
     again = decentral_dp.run(tmp_path / "a" / "scenario.toml")
@@ -322,10 +292,6 @@ def _table(kind: str) -> tuple[Array, Array, int]:
         mixed = draw.normal(size=(n, 4)) @ draw.normal(size=(4, 12)) + 0.3 * draw.normal(size=(n, 12))
         logit = 1.5 * mixed[:, 0] / mixed[:, 0].std() - mixed[:, 5] / mixed[:, 5].std()
         return mixed / np.abs(mixed).max(), (logit + draw.logistic(size=n) > 0).astype(float), 2
-    if kind == "rare":
-        bits = np.where(draw.random((n, 15)) < draw.uniform(0.1, 0.9, size=15), 1.0, -1.0)
-        score = bits @ draw.normal(size=15)
-        return bits, (1.5 * score / score.std() + draw.logistic(size=n) > 3.0).astype(float), 2
     if kind == "columns of 0 and 1":
         # What records have in common is larger than how they differ, and the mean label is far from 0.
         bits = (draw.random((n, 8)) < draw.uniform(0.1, 0.7, size=8)).astype(float)
@@ -338,10 +304,6 @@ def _table(kind: str) -> tuple[Array, Array, int]:
         score = features @ draw.normal(size=8)
         size = np.exp(0.8 + 0.4 * (score - score.mean()) / score.std())
         return features, np.minimum(draw.negative_binomial(0.8, 0.8 / (0.8 + size)), 40) / 20.0 - 1.0, 0
-    if kind == "four":
-        label = draw.integers(4, size=n)
-        features = draw.normal(size=(4, 10))[label] + draw.normal(size=(n, 10))
-        return np.clip(features / 5.0, -1.0, 1.0), label.astype(float), 4
     features = np.clip(draw.standard_t(4, size=(n, 8)) / 8.0, -1.0, 1.0)
     number = features @ draw.normal(size=8) * 4.0 + draw.normal(size=n)
     return features, np.clip(number / 10.0, -1.0, 1.0), 0
@@ -368,34 +330,16 @@ def _trained(features: Array, labels: Array, classes: int, epsilon: float, model
 
 
 def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model: Any = "linear") -> tuple[float, float]:
-    """The score of the mean agent, and that of scikit-learn on the train records of all: AUC, accuracy or R²."""
+    """The score of the mean agent, and that of scikit-learn on the train records of all: AUC or R²."""
     run, train, held = _trained(features, labels, classes, epsilon, model)
-    name = {0: "test_r2", 2: "test_auc"}.get(classes, "test_accuracy")
+    name = "test_auc" if classes else "test_r2"
     last = run.metrics[(run.metrics["round"] == 1000) & (run.metrics["agent"] == "mean")].set_index("name")["value"]
     if not classes:
         return float(last[name]), float(
             LinearRegression().fit(features[train], labels[train]).score(features[held], labels[held])
         )
     fitted = LogisticRegression(C=100.0, max_iter=2000).fit(features[train], labels[train])
-    if classes > 2:
-        return float(last[name]), float(fitted.score(features[held], labels[held]))
     return float(last[name]), float(roc_auc_score(labels[held], fitted.decision_function(features[held])))
-
-
-@pytest.mark.parametrize(("model", "gap"), [("linear", 0.03), ({"kind": "mlp", "hidden": [16]}, 0.05)])
-def test_probabilities_of_a_class_in_the_minority_are_as_likely_as_they_say(model: Any, gap: float) -> None:
-    """Under a clip that cuts nearly all records; by clipped gradients alone the log loss is 0.1 too large."""
-    draw, n = np.random.default_rng(5), AGENTS * RECORDS
-    features = np.clip(draw.normal(size=(n, 12)) / 4.0, -1.0, 1.0)
-    score = features @ draw.normal(size=12)
-    label = (0.8 * score / score.std() + draw.logistic(size=n) > 1.1).astype(float)
-    assert 0.2 < label.mean() < 0.3
-    run, train, held = _trained(features, label, 2, 2.0, model)
-    assert run.scenario.privacy.clip["y"] < 0.4
-    said = run.predict_proba(features[held])
-    reference = LogisticRegression(C=100.0).fit(features[train], label[train]).predict_proba(features[held])
-    assert log_loss(label[held], said) <= log_loss(label[held], reference) + gap
-    assert abs(said[:, 1].mean() - label[held].mean()) < 0.06
 
 
 # What a network learns that no linear model does.
@@ -412,12 +356,9 @@ def test_a_network_with_planned_settings_learns_what_a_linear_model_cannot() -> 
 
 _NETWORK = {"kind": "mlp", "hidden": [64]}
 
-# How much worse it may be at ε = 8 and at ε = 1, where noise takes more of one label in sixteen than of others. With
-# half of what stands for 1 beside the features, "rare" loses 0.025 and 0.10, "columns of 0 and 1" 0.23 at ε = 1.
+# How much worse it may be at ε = 8 and at ε = 1.
 GAPS = {
     "correlated": (0.03, 0.06),
-    "rare": (0.02, 0.1),
-    "four": (0.03, 0.06),
     "numbers": (0.02, 0.05),
     "columns of 0 and 1": (0.02, 0.06),
     # A clip far below the errors learns the median, whose R² is below 0 at every ε.

@@ -1,4 +1,4 @@
-"""Blocks of agents that are near in the graph: the same bits as of all agents in one block."""
+"""Hosts of blocks: the same bits as of all agents in one block, and the mean of the last released values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.engines import host
+from decentral_dp.engines.host import RecentValues
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -88,3 +89,37 @@ def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make)
     run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
     job: Any = build(scenario(topology=RANDOM) | {"run": run})
     assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()
+
+
+VALUES = 60
+
+
+def _values() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    return [{"x": rng.normal(size=(2, 1)), "y": rng.normal(size=(2, 3))} for _ in range(VALUES + 1)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 30, 100])
+@pytest.mark.parametrize("every", [1, 4, 11])
+def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, every: int) -> None:
+    values, recent = _values(), RecentValues(length)
+    for newest, value in enumerate(values):
+        recent.append(value)
+        if newest % every:
+            continue
+        kept = values[max(1, newest + 1 - length) : newest + 1] or values[:1]
+        for channel, mean in recent.mean(newest).items():
+            np.testing.assert_allclose(mean, np.mean([v[channel] for v in kept], axis=0), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("cut", [5, 29, 41])
+def test_who_goes_on_from_what_is_kept_has_the_same_bits(cut: int) -> None:
+    values, whole, after = _values(), RecentValues(30), RecentValues(30)
+    for newest, value in enumerate(values):
+        whole.append(value)
+        whole.mean(newest)
+        if newest == cut:
+            after.values.extend(whole.values)
+        elif newest > cut:
+            after.append(value)
+    np.testing.assert_array_equal(after.mean(VALUES)["y"], whole.mean(VALUES)["y"])
