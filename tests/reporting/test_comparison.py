@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, what was measured, and folders that are not whole."""
+"""Comparisons of runs: settings, metrics, incomplete runs and damaged folders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_was_sent_is_a_table_where_anybody_counts_it(folders: Path) -> None
     assert sent is not None
     assert found.communication.loc["a"].tolist() == [sent.messages, sent.numbers, sent.bits]
     assert found.communication.loc["trusted"].isna().all()
-    (table,) = (t for t in comparison_tables(found) if t.title == "What was sent")
+    (table,) = (t for t in comparison_tables(found) if t.title == "Communication")
     assert table.rows[0] == ("messages", [str(sent.messages), str(sent.messages * 4 // 6), "–"])
 
 
@@ -155,7 +155,7 @@ def test_the_page_has_everything_and_loads_nothing(
     # In a narrow column a key breaks between its parts, and a number nowhere.
     assert "privacy.<wbr>epsilon" in page
     assert not re.search(r"\d\.<wbr>", page)
-    assert "What differs in the settings" in said
+    assert "Settings that differ" in said
     assert said.rstrip().endswith("Page: runs/compare/comparison.html")
     assert page.count("data:image/png;base64,") == 1
     assert not re.search(r'(src|href)="(?!data:)', page)
