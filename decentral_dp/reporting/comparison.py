@@ -353,7 +353,7 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     sent, settings = comparison.communication, comparison.settings
     if sent.notna().any(axis=None):
         rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in sent[n]]) for n in sent]
-        note = "Of all agents, in all rounds. A dash: agents answered a coordinator."
+        note = "Totals of all agents and rounds. A dash: agents answered a coordinator."
         tables.append(ComparisonTable("Communication", rows, True, note))
     rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Ranges of two sets of features would hide all other differences.

@@ -109,7 +109,7 @@ def run_view(report: Report, pictures: Iterable[bytes] = ()) -> str:
 
     Args:
         report: of the run.
-        pictures: PNGs.
+        pictures: PNG files of figures.
     """
     return render("run_view", **vars(report), pictures=pictures)
 

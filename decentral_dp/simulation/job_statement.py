@@ -129,14 +129,11 @@ def unverified(job: PlannedJob) -> list[str]:
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has a distribution of the price that it states, in "
-            "float64 too. Its releases are composed as the worst of that price."
+            f"the noise of the mechanism {job.mechanism.name} has the privacy cost that it declares, in "
+            "float64 too. Its releases are composed as the worst mechanism of that cost."
         )
     if entry.custom or c.reads_user_code:
-        parts.append(
-            "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
-            "does."
-        )
+        parts.append("Python code has no access to records by closures or files. Nothing tests this.")
     return parts
 
 
@@ -400,8 +397,8 @@ def _notes(job: GossipJob) -> list[str]:
             out = job.algorithm.paper_notes(job)
     if job.factor is not None:
         out.append(
-            "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
-            "every round err no more in fresh noise."
+            "Noise is correlated over rounds. It saves reading, not privacy: at this ε, all records in every round "
+            "with independent noise have no larger error."
         )
     average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
     if isinstance(average, float) and job.scenario.tail_length == 1:

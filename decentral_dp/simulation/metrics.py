@@ -114,7 +114,7 @@ ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "_min": (", lowest agent", "the lowest agent's; without an ending it is the mean over agents"),
         "_max": (", highest agent", "the highest agent's"),
         "_last": (", last released values", "of the last released values alone, where published ones are averages"),
-        "_unreleased": (", unreleased state", "of the state, which nobody sees"),
+        "_unreleased": (", unreleased state", "of the unreleased state"),
     }
 )
 _SPREAD = ("", "_min", "_max")

@@ -30,7 +30,7 @@ IN_PROGRESS = "in_progress"
 RESULT = "result.json"
 # Format of result.json; other formats are refused.
 FORMAT = 1
-# Keys of result.json: SHA-256 of each other file by its name, and of its own text without this key.
+# Keys of result.json: SHA-256 of each other file by its name, and of its text without this key.
 FILES, DIGEST = "files", "digest"
 # Key of result.json: digest of the first line of the run's journal.
 RUN = "run"

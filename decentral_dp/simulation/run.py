@@ -101,7 +101,7 @@ class Run:
         records: the ledger of all releases; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: channel → (m, ·) averages of the last ones (`run.average`).
-        unnoised: the noiseless values; `state` opens them.
+        unnoised: noiseless values, which `state` opens.
         result: the numbers of `result.json`.
         folder: of the run, or None.
         baselines: "alone", "central", "none" → run for comparison, if requested.
@@ -574,7 +574,7 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            # Of the next composed round, so that it is never less than the spent ε.
+            # The value of the next composed round is never less than the spent ε.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 

@@ -31,7 +31,7 @@ COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders a and b (another ε and round count), trusted (a coordinator's), cut (interrupted), without pictures."""
+    """Write the folders a and b (other ε and rounds), trusted (a coordinator's) and cut (interrupted), undrawn."""
     place = tmp_path_factory.mktemp("runs")
     other = copy.deepcopy(BASE)
     other["algorithm"]["rounds"] = 4
@@ -73,7 +73,7 @@ def test_only_what_differs_is_listed_by_its_dotted_path(folders: Path) -> None:
     }
     trusted = compare(folders / "a", str(folders / "trusted")).settings
     assert trusted.loc["algorithm.kind"].tolist() == ["ldp_dsbo", "dp_bilevel"]
-    # A key that one of them does not have.
+    # A key that one run does not have.
     assert trusted.loc["problem.scale"].tolist() == ["public_ranges", "none"]
     assert trusted.loc["algorithm.domain.low", "a"] is None
     assert not [key for key in trusted.index if key.startswith(("versions", "title", "description"))]
@@ -133,7 +133,7 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
     assert cut.measured_to == len(known) - 1 >= 3
     assert len(found.remarks) == 1
     assert re.fullmatch(r"cut is not complete \(interrupted; .*\); measured up to round \d\.", found.remarks[0])
-    # What is broken in the middle ends what can be read; a folder without any state has nothing.
+    # A broken part ends the metrics; a folder without any state has none.
     damaged = shutil.copytree(folders / "cut", tmp_path / "damaged")
     parts = sorted((damaged / "in_progress").glob("metrics-*.parquet"))
     parts[1].write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Figures, from run folders written here by hand."""
+"""Figures of handwritten run folders."""
 
 from __future__ import annotations
 
@@ -179,6 +179,6 @@ def test_layouts_follow_hop_counts() -> None:
     radius = np.linalg.norm(at - at.mean(axis=0), axis=1)
     np.testing.assert_allclose(radius, radius.mean(), rtol=0.02)
     np.testing.assert_array_equal(at, layout(12, ring(12)))
-    # Two rings, and agents without any link, stand on a circle.
+    # A graph that is not connected gets a circle.
     for m, edges in ((1, ring(1)[:0]), (3, ring(3)[:0]), (8, np.concatenate([ring(4), ring(4) + 4]))):
         assert np.isfinite(layout(m, edges)).all()

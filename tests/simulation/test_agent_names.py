@@ -1,4 +1,4 @@
-"""Agents go by the names of their graph's nodes wherever a table or a file of a run has them, beside their numbers."""
+"""Tables and files of a run have the names of the graph's nodes in addition to the numbers of agents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
-# Equal noise on a star: the hub's budget is another than that of the rest.
+# With equal noise on a star, the budget of the hub differs.
 STAR = nx.relabel_nodes(nx.star_graph(4), dict(enumerate(NAMES)))
 
 

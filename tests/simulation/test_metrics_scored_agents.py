@@ -1,4 +1,4 @@
-"""Of a large network, so many agents are scored as can be scored in the time of a few rounds; and that is said."""
+"""Large networks: a fixed number of agents is scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose neighbours share noise: the same bits wherever they run, planned as recorded, priced by colluders."""
+"""Noise that is correlated between agents: equal bits on every engine, planned = recorded, ε by colluders."""
 
 from __future__ import annotations
 
@@ -144,10 +144,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "laplace": ({"mechanism": "laplace"}, {}, "under Gaussian noise only"),
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
-    "alone with everybody": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
+    "one agent": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
     "a ratio of many": ({"correlation": {"across": "optimised", "ratio": 2.0}}, {}, "a scale for each link"),
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "links that stay"),
-    "many tell": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
+    "many colluders": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
     "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),
     "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
 }
@@ -185,7 +185,7 @@ def test_algorithms_that_keep_nothing_share_it_on_every_channel(name: str) -> No
 
 
 def test_all_but_one_leave_an_agent_its_own_noise() -> None:
-    """Noise that sums to zero over all: with everybody else told of, what is left is what an agent added itself."""
+    """With noise that sums to zero and all other agents colluding, only an agent's own noise is left."""
     own = {"epsilon": None, "y": {"scale": 0.02}}
     spent = [
         decentral_dp.plan(scenario({**own, "correlation": correlation, "colluders": q})).privacy

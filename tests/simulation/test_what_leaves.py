@@ -1,4 +1,4 @@
-"""What leaves with a result: no record, root or un-noised value is in a pickle, a copy, a text or an attribute."""
+"""Results leak no record, noise key or noiseless value by pickle, copy, text or attribute."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass
 class Leak:
-    """What must be found."""
+    """An object that leaks."""
 
     held: Any
 
@@ -70,7 +70,7 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
 
 
 class Private:
-    """What must not be found: numbers as the eight bytes of a float64, and as text; and roots."""
+    """Private values: numbers as the eight bytes of a float64 and as text, and noise keys."""
 
     def __init__(self, *values: Any, roots: tuple[bytes, ...] = ()) -> None:
         numbers = np.unique(np.concatenate([a.ravel() for v in values for a in arrays_in(v) if a.dtype == np.float64]))
@@ -93,7 +93,7 @@ class Private:
 
 
 def walked(value: Any, seen: dict[int, Any]) -> Iterator[bytes | str]:
-    """Whatever is reached by `vars`, by keys, by items and by fields, as bytes or as text."""
+    """Yield everything that is reached by `vars`, keys, items and fields, as bytes or text."""
     if id(value) in seen:
         return
     seen[id(value)] = value

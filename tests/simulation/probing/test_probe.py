@@ -321,7 +321,7 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     assert "with unverified components (see the notes)" in shown.getvalue()
     assert "with unverified components (see the notes)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    closed = "what Python code closes over, or reads from a disk, holds no records"
+    closed = "Python code has no access to records by closures or files"
     assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
     # Several are under one head.
     for said in ("Unverified:", closed):
