@@ -327,4 +327,4 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     for said in ("Unverified:", closed):
         assert said in shown.getvalue()
         assert said in page
-    assert "This holds by construction, except for what the notes call unverified" in page
+    assert "The notes list unverified components." in page
