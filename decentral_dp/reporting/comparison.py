@@ -168,8 +168,8 @@ class Comparison:
             for budget in privacy.agents.different:
                 for channel, cost in budget.channels.items():
                     name = f"channel {channel}"
-                    known = [e for e in (row.get(name), cost.epsilon) if e is not None]
-                    row[name] = max(known, default=None)
+                    epsilons = [e for e in (row.get(name), cost.epsilon) if e is not None]
+                    row[name] = max(epsilons, default=None)
             rows.append(row)
         return pd.DataFrame(rows).set_index("run")
 
@@ -205,9 +205,11 @@ class Comparison:
         if objects:
             remarks.append(f"Python objects were given for: {', '.join(objects)}. Only their classes are known.")
         versions = [run.result.versions for run in self.runs if run.result.versions]
-        other = sorted({key for each in versions for key in each if any(v.get(key) != each[key] for v in versions)})
-        if other:
-            remarks.append(f"The runs have different versions of {', '.join(other)}.")
+        differing_versions = sorted(
+            {key for each in versions for key in each if any(v.get(key) != each[key] for v in versions)}
+        )
+        if differing_versions:
+            remarks.append(f"The runs have different versions of {', '.join(differing_versions)}.")
         return remarks
 
     def write(self, folder: str | Path, formats: Sequence[Any] = ()) -> Path:

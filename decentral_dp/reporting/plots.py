@@ -171,8 +171,8 @@ def noise(figure: Figure, r: Report) -> bool:
     left, right = figure.subplots(1, 2, sharex=True)
     moving = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
     colours = dict(zip("xyz", style.SERIES_COLOURS, strict=False))
-    others = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
-    colours |= dict(zip(others, itertools.cycle(style.OTHER_COLOURS), strict=False))
+    channels = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
+    colours |= dict(zip(channels, itertools.cycle(style.OTHER_COLOURS), strict=False))
     for channel, part in rows.groupby("channel", sort=False):
         _draw_range(left, part, "scale", str(channel), colours[str(channel)], "-")
     for (channel, kind), part in moving.groupby(["channel", "records"], sort=False):
@@ -200,9 +200,11 @@ def noise(figure: Figure, r: Report) -> bool:
 
 def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str, dash: str) -> None:
     """Draw a column over rounds: median as a line, lowest to highest as a band."""
-    of = rows.groupby("round")[name].agg(["median", "min", "max"])
-    ax.fill_between(of.index, of["min"], of["max"], color=colour, alpha=0.16, linewidth=0)
-    ax.plot(of.index, of["median"], dash, color=colour, marker="o" if len(of) <= 25 else None, label=label)
+    extremes = rows.groupby("round")[name].agg(["median", "min", "max"])
+    ax.fill_between(extremes.index, extremes["min"], extremes["max"], color=colour, alpha=0.16, linewidth=0)
+    ax.plot(
+        extremes.index, extremes["median"], dash, color=colour, marker="o" if len(extremes) <= 25 else None, label=label
+    )
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
@@ -219,23 +221,27 @@ def topology(figure: Figure, r: Report) -> bool:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     # A graph from a file may have positions.
-    at = np.asarray(graph.get("positions") or [], dtype=np.float64)
-    if at.shape != (m, 2) or not np.isfinite(at).all() or not np.ptp(at):
-        at = layout(m, edges)
+    positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
+        positions = layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
-    ax.add_collection(LineCollection(list(at[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
+    ax.add_collection(LineCollection(list(positions[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
     if graph.get("directed"):
         # An arrow head beyond the middle of each edge, which no agent hides.
-        (x, y), (dx, dy) = at[edges[:, 0]].T, 0.6 * (at[edges[:, 1]] - at[edges[:, 0]]).T
+        (x, y), (dx, dy) = positions[edges[:, 0]].T, 0.6 * (positions[edges[:, 1]] - positions[edges[:, 0]]).T
         heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
         heads.set(color=style.GREY, alpha=faint)
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
     nodes = ax.scatter(
-        at[:, 0], at[:, 1], s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else style.BLUE, zorder=3
+        positions[:, 0],
+        positions[:, 1],
+        s=float(np.clip(9000 / m, 6, 330)),
+        c=epsilon if differs else style.BLUE,
+        zorder=3,
     )
     nodes.set_cmap("cividis")
     nodes.set_edgecolor("white")
@@ -247,14 +253,14 @@ def topology(figure: Figure, r: Report) -> bool:
     # Bright agents have the largest ε.
     bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
     names = [str(name) for name in graph.get("labels") or ()]
-    for agent, place in enumerate(at if m <= _NUMBERED_AGENTS else ()):
+    for agent, place in enumerate(positions if m <= _NUMBERED_AGENTS else ()):
         ink = "black" if bright[agent] else "white"
         ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
         if len(names) == m and names[agent] != str(agent):
             below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
             ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
     # As wide as the figure, so that the title has room.
-    middle, (wide, high) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    middle, (wide, high) = (positions.min(axis=0) + positions.max(axis=0)) / 2, 0.56 * np.ptp(positions, axis=0) + 1e-9
     wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
     ax.set(xlim=(middle[0] - wide, middle[0] + wide), ylim=(middle[1] - high, middle[1] + high), aspect="equal")
     style.title(ax, capitalise(topology_name(graph)) + numbers)
@@ -309,8 +315,8 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report
     with style.package_style():
         for name, draw in FIGURES.items():
             figure = style.new_figure(*SIZE)
-            wanted = formats if draw(figure, report) else ()
-            paths += style.write_figure(figure, folder / "plots" / name, wanted, mode_of(folder))
+            endings = formats if draw(figure, report) else ()
+            paths += style.write_figure(figure, folder / "plots" / name, endings, mode_of(folder))
     return paths
 
 

@@ -347,8 +347,8 @@ def curve(metrics: Columns, name: str) -> Curve | None:
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     every_round, every_value = np.asarray(metrics["round"]), np.asarray(metrics["value"], dtype=np.float64)
 
-    def means(of: str) -> dict[float, float]:
-        rows = np.flatnonzero((names == of) & (agents == "mean"))
+    def means(metric: str) -> dict[float, float]:
+        rows = np.flatnonzero((names == metric) & (agents == "mean"))
         return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
 
     rows = np.flatnonzero((names == name) & (agents != "mean"))
@@ -471,8 +471,8 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
     labels = names or [str(agent) for agent in range(len(budgets))]
     body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
     if len(merged) > _LISTED_AGENTS:
-        each = [row for agents, row in zip(members, values, strict=True) for _ in agents]
-        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*each, strict=True)]
+        every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
         body = [
             (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
@@ -522,7 +522,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
-    for name, other, gain, loss in (
+    for name, comparison, gain, loss in (
         ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
         ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
         ("none", "against the same network without noise", "Noise gains", "Noise costs"),
@@ -532,7 +532,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
             difference = (result.score(judge) or 0.0) - score
             chance = " (within the sampling error)" if abs(difference) < width else ""
             verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {other}{chance}")
+            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
     listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     sentence = f"{listed}. One run each{chance}." if parts else ""

@@ -140,12 +140,12 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
         figure.legend(loc="outside lower center", ncols=2 if max(map(len, labels)) > 12 else len(labels))
 
 
-def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool = False) -> None:
+def log_axis(ax: Axes, axis_name: str, values: Array | Sequence[float], narrow: bool = False) -> None:
     """Make an axis logarithmic over at least one decade.
 
     Args:
         ax: the axes.
-        which: "x" or "y".
+        axis_name: "x" or "y".
         values: of any shape.
         narrow: whether there is room for four labels instead of nine.
     """
@@ -156,7 +156,7 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool
     low, high = (float(positive.min()), float(positive.max())) if positive.size else (1.0, 1.0)
     widen = max(1.2, math.sqrt(10.0 / (high / low)))
     limits = low / widen, high * widen
-    if which == "x":
+    if axis_name == "x":
         axis: Any = ax.xaxis
         ax.set_xscale("log")
         ax.set_xlim(limits)

@@ -71,12 +71,12 @@ def learning(
     return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]
 
 
-def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:
+def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, float], records: int) -> str:
     """Return a sentence if the score does not exceed that of a constant prediction, else "".
 
     Args:
         ends: last metrics.
-        known: metric → its value for the majority class, or for the mean label.
+        baseline_scores: metric → its value for the majority class, or for the mean label.
         records: number of held-out records.
 
     Example:
@@ -86,7 +86,7 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
     if not records:
         return ""
     accuracy, explained = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
-    guess, area = known.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
+    guess, area = baseline_scores.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
     if math.isfinite(area):
         # The AUC replaces accuracy. A random score has the variance of Mann and Whitney's U.
         commonest = guess * records
@@ -105,7 +105,7 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
                 f"The run learned little: the test accuracy of {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f} "
                 f"over {records} held-out records) does not exceed {guess:.3f}, the majority-class baseline."
             )
-    guess = known.get("test_r2", math.nan)
+    guess = baseline_scores.get("test_r2", math.nan)
     if explained - guess < _LEAST_R2_GAIN:
         return (
             f"The run learned little: its R² of {explained:.3g} on held-out records does not exceed {guess:.3g}, that "
@@ -184,9 +184,9 @@ def clipped_shares(
             pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
             longest: dict[str, float] = {}
             with np.errstate(all="ignore"):
-                found = problem.terms(x, y, z, pair["train"], pair["validation"], Clip(clip.norm), terms)
+                unclipped = problem.terms(x, y, z, pair["train"], pair["validation"], Clip(clip.norm), terms)
                 for term in terms:
-                    channel, value = CLIP_OF_TERM[term], np.ravel(getattr(found, term))
+                    channel, value = CLIP_OF_TERM[term], np.ravel(getattr(unclipped, term))
                     lengths = [float(row_norms(value[None, part], clip.norm)[0]) / share for part, share in parts]
                     longest[channel] = max(longest.get(channel, 0.0), *lengths)
             for channel, length in longest.items():

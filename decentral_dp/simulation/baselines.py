@@ -62,13 +62,15 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
     shared = privacy.correlation
     if shared is not None and shared.across is not None:
         # Without neighbours there is no correlated noise and no collusion.
-        own = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
-        privacy = privacy.model_copy(update={"correlation": own, "colluders": 0})
+        over_rounds = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
+        privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pools_records)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
-        handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}
+        handed: dict[str, Any] = {
+            component: value for component, value in s._objects().items() if component != "topology"
+        }
         chosen._objects = Secret(OBJECTS, handed)
-    chosen._object_names = {what: name for what, name in s._object_names.items() if what != "topology"}
+    chosen._object_names = {component: name for component, name in s._object_names.items() if component != "topology"}
     chosen._replaced_tables = s._replaced_tables | {"topology"}
     return chosen

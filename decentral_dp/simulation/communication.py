@@ -56,19 +56,19 @@ def communication(job: PlannedJob, rounds: int | None = None) -> Communication |
     if not isinstance(job, GossipJob) or not job.rounds or rounds == 0:
         return None
     job = job if rounds is None else replace(job, rounds=rounds)
-    each, width, size = _size_of_a_round(job)
+    messages_each, width, size = _message_size(job)
     counted, messages = 0, np.zeros(job.n_agents)
     for recipients in _recipients(job):
         counted += 1
         messages += recipients
     share = job.rounds / max(counted, 1)
-    exchanges, (beside, p) = round(float(messages.sum()) * share), _centring_messages(job)
-    means = exchanges // job.rounds * beside * p
+    exchanges, (rounds_of_mean, p) = round(float(messages.sum()) * share), _centring_messages(job)
+    means = exchanges // job.rounds * rounds_of_mean * p
     return Communication(
-        messages=exchanges * each,
+        messages=exchanges * messages_each,
         numbers=exchanges * width + means,
         bits=exchanges * size + means * BITS,
-        by_agent=tuple(round(float(count) * share) * each for count in messages),
+        by_agent=tuple(round(float(count) * share) * messages_each for count in messages),
     )
 
 
@@ -87,10 +87,10 @@ def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]
     sums = np.cumsum([0.0, *(recipients.mean() for recipients in _recipients(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
-    (each, _, size), (beside, p) = _size_of_a_round(job), _centring_messages(job)
-    means = [sums[1] * min(max(t - 1, 0), beside) * p * BITS for t in rounds]
+    (messages_each, _, size), (rounds_of_mean, p) = _message_size(job), _centring_messages(job)
+    means = [sums[1] * min(max(t - 1, 0), rounds_of_mean) * p * BITS for t in rounds]
     bits = [count * size + float(more) for count, more in zip(messages, means, strict=True)]
-    return {"messages": [count * each for count in messages], "bits": bits}
+    return {"messages": [count * messages_each for count in messages], "bits": bits}
 
 
 def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
@@ -133,13 +133,13 @@ def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
             table[f"{end}_name"] = names[table[end]]
         # A server is counted as the agent after the last.
         table[end] = table[end].where(table[end] < job.n_agents, -1)
-    each, numbers, bits = _size_of_a_round(job)
-    exchanges, (beside, p) = table.pop("messages"), _centring_messages(job)
+    messages_each, numbers, bits = _message_size(job)
+    exchanges, (rounds_of_mean, p) = table.pop("messages"), _centring_messages(job)
     # The first round sends what it starts from.
-    with_mean = table["round"].between(2, beside + 1) if "round" in table else beside / job.rounds
+    with_mean = table["round"].between(2, rounds_of_mean + 1) if "round" in table else rounds_of_mean / job.rounds
     means = (exchanges * with_mean * p).round().astype(np.int64)
     return table.assign(
-        messages=exchanges * each, numbers=exchanges * numbers + means, bits=exchanges * bits + means * BITS
+        messages=exchanges * messages_each, numbers=exchanges * numbers + means, bits=exchanges * bits + means * BITS
     )
 
 
@@ -174,9 +174,9 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
             now, after = (np.flatnonzero(senders.mask_of_round(k)) for k in (t, t + 1))
             ends = now[now != after], after[now != after]
         elif senders is not None:
-            some = np.append(senders.mask_of_round(t), False)
-            some = some[ends[0]] | some[ends[1]] if job.central else some[ends[0]]
-            ends = ends[0][some], ends[1][some]
+            sending = np.append(senders.mask_of_round(t), False)
+            sending = sending[ends[0]] | sending[ends[1]] if job.central else sending[ends[0]]
+            ends = ends[0][sending], ends[1][sending]
         yield ends
 
 
@@ -191,17 +191,17 @@ def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
     """
     if not isinstance(job, GossipJob) or (made := job.compression) is None:
         return None
-    widths = _widths_of_a_round(job)
+    widths = _message_channels(job)
     return {
         **asdict(made),
         "contraction": {channel: made.contraction(width) for channel, width, _ in widths},
-        "share_of_bits": _size_of_a_round(job)[2] / (BITS * sum(width for _, width, _ in widths)),
+        "share_of_bits": _message_size(job)[2] / (BITS * sum(width for _, width, _ in widths)),
     }
 
 
-def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
+def _message_size(job: GossipJob) -> tuple[int, int, int]:
     """Return the messages from one agent to another in a round, and the floats and bits in all of them."""
-    made, widths = job.compression, _widths_of_a_round(job)
+    made, widths = job.compression, _message_channels(job)
     sizes = [(w, BITS * w) if made is None else made.size(w) for _, w, _ in widths]
     numbers, bits = sum(n for n, _ in sizes), sum(b for _, b in sizes)
     return len({exchange for *_, exchange in widths}), numbers, bits
@@ -212,7 +212,7 @@ def _centring_messages(job: GossipJob) -> tuple[int, int]:
     return min(job.algorithm.centring_rounds, job.rounds - 1), job.problem.p
 
 
-def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
+def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
     """Return channels, coordinates and exchanges of all messages from one agent to another in a round.
 
     Two rounds are planned as if every term read records, since plans leave out trackers that read none.
@@ -221,9 +221,13 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
     two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
-    each = two.releases_per_round
+    releases = two.releases_per_round
     # Messages of a server follow from the agents' answers.
     channels = [c for c in two.channels if c.sensitivity or not job.central]
     if job.algorithm.centring_rounds:
         channels = [c for c in channels if c.channel not in ("x", "m")]
-    return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
+    return [
+        (c.channel, c.dimension, e)
+        for c in channels
+        for e in set((c.rounds[c.rounds < 2 * releases] % releases).tolist())
+    ]

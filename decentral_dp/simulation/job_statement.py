@@ -143,7 +143,7 @@ def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
     columns += [column for cost in sent.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
-    firsts, which = group_equal(columns)
+    firsts, budget_index = group_equal(columns)
     different = tuple(
         AgentBudget(
             agent=i,
@@ -154,7 +154,7 @@ def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
         )
         for i in firsts.tolist()
     )
-    return AgentBudgets(different, which)
+    return AgentBudgets(different, budget_index)
 
 
 def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
@@ -170,15 +170,15 @@ def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
         >>> [part.tolist() for part in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
         [[0, 1, 3], [0, 1, 0, 2]]
     """
-    which = np.zeros(columns[0].size, dtype=np.int64)
+    group = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns:
         # Most columns are constant.
         if (column != column[0]).any():
             values, place = np.unique(column, return_inverse=True)
-            which = np.unique(which * values.size + place, return_inverse=True)[1]
-    firsts = np.unique(which, return_index=True)[1]
+            group = np.unique(group * values.size + place, return_inverse=True)[1]
+    firsts = np.unique(group, return_index=True)[1]
     place = np.argsort(np.argsort(firsts))
-    return np.sort(firsts), place[which]
+    return np.sort(firsts), place[group]
 
 
 def signals(
@@ -269,8 +269,8 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
     if job.pairs is not None:
         rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
         most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
-        own, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
-        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / own.mean())
+        deviations, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
+        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / deviations.mean())
         shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
     return statement(
         job,

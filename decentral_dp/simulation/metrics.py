@@ -294,9 +294,11 @@ class Evaluator:
             rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
             # Held-out records have no index that a problem could count them by.
             if self.gap and self.test is not None and not isinstance(self.problem, Placed):
-                there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-                if np.isfinite(there).all():
-                    rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
+                population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+                if np.isfinite(population_gradient).all():
+                    rows.append(
+                        (index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - population_gradient)))
+                    )
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
@@ -384,21 +386,21 @@ class MinimaxEvaluator:
         if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
-        each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
+        scored = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
             measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
             for name, per_row in measured.items():
-                for own, value in zip(each, per_row, strict=True):
-                    own[f"test_{name}"] = value
+                for agent_scores, value in zip(scored, per_row, strict=True):
+                    agent_scores[f"test_{name}"] = value
         if len(x) == 1:
-            return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]
-        scores = {name: np.array([own[name] for own in each]) for name in each[0]}
+            return [(index, "mean", name + suffix, float(value)) for name, value in scored[0].items()]
+        scores = {name: np.array([agent_scores[name] for agent_scores in scored]) for name in scored[0]}
         scores |= {
             f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
             for c, v in (("x", x), ("y", y))
         }
         names = () if suffix else [str(agent) for agent in range(len(x))]
-        return [row for name, own in scores.items() for row in summarise(index, name + suffix, own, names)]
+        return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
 def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
@@ -409,7 +411,7 @@ def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) 
         (index, "mean", f"{name}_max", float(per_row.max())),
     ]
     chosen = [names[row] for row in scored_agents(len(names))] if names else []
-    return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
+    return rows + [(index, agent, name, float(value)) for agent, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
 def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
@@ -472,8 +474,8 @@ def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArra
         name: np.array([row[k] for row in rows], dtype=kind) for k, (name, kind) in enumerate(types.items())
     }
     if names:
-        known = {str(agent): name for agent, name in enumerate(names)}
-        columns["agent_name"] = np.array([known.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
+        labels = {str(agent): name for agent, name in enumerate(names)}
+        columns["agent_name"] = np.array([labels.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
     return columns
 
 

@@ -140,7 +140,7 @@ class TrainedModel:
                 read_columns(Path(table), self.columns, text, f"predict: {str(table)!r}", self.csv),
             )
         else:
-            where, columns = "the table", self._columns_of(table)
+            where, columns = "the table", self._memory_columns(table)
         try:
             features, clipped = self.prepare_columns(columns, where=where)
         except InputError as error:
@@ -212,8 +212,8 @@ class TrainedModel:
         if self.classes:
             target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
-        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{whose}>"
+        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property
     def _y(self) -> Array:
@@ -238,7 +238,7 @@ class TrainedModel:
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
-    def _columns_of(self, table: Any) -> Columns:
+    def _memory_columns(self, table: Any) -> Columns:
         """Return the columns of records in memory. Raises InputError."""
         if isinstance(table, Mapping):
             import pandas as pd

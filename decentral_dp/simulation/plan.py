@@ -178,8 +178,8 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     items = []
     # With a coordinator or a server the graph plays no part.
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
-        beside = [text for text in (over_time_text(graph), compression_text(graph)) if text]
-        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*beside, *graph["notes"]))]
+        changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
+        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
         items += [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
     # The notes of a guarantee contain those on the data.
     items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
@@ -216,8 +216,8 @@ def graph_line(graph: Mapping[str, Any]) -> str:
         graph: as of `topology_summary`.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if made else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
+    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
+    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 

@@ -293,7 +293,7 @@ def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[in
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def result_of(
+def collect_result(
     job: PlannedJob,
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
@@ -312,10 +312,10 @@ def result_of(
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
-        what = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
+        growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"
         reason = (
-            f"the released value of {divergence.channel} {what} at round {divergence.round}; "
+            f"the released value of {divergence.channel} {growth} at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
@@ -479,7 +479,7 @@ def _run(
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     measured = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = result_of(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
+    result = collect_result(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,

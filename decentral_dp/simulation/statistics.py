@@ -145,10 +145,13 @@ def bound_by_counts(
     return max(0.0, float(_bounds(a, b, np.array([cut]), delta, risk, unit)[0]))
 
 
-def _bounds(above: Array, others: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:
+def _bounds(positives: Array, negatives: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:
     """Return the bound (k,) of each threshold; each rate is beyond its end with half of the risk."""
-    hits, false = (s.size - np.searchsorted(np.sort(s), cuts) for s in (above, others))
-    least, most = rate_at_least(hits, above.size, 0.5 * risk) - delta, rate_at_most(false, others.size, 0.5 * risk)
+    hits, false = (s.size - np.searchsorted(np.sort(s), cuts) for s in (positives, negatives))
+    least, most = (
+        rate_at_least(hits, positives.size, 0.5 * risk) - delta,
+        rate_at_most(false, negatives.size, 0.5 * risk),
+    )
     if unit == "ε":
         return np.asarray(np.log(np.maximum(least, 1e-300) / most))
     return np.asarray(scipy.special.ndtri(np.maximum(least, 1e-300)) - scipy.special.ndtri(most))

@@ -156,7 +156,7 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         "central": job.central,
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
-        **({} if (made := compression_summary(job)) is None else {"compression": made}),
+        **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
     }
 
 
