@@ -53,6 +53,13 @@ from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax
 
+IntArray = NDArray[np.int64]
+# Round, agent or "mean", metric, value.
+Row = tuple[int, str, str, float]
+# Agents of a large network whose values are scored.
+MOST_SCORED = 256
+_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
+
 
 class Reach(NamedTuple):
     """The kinds of study with a metric.
@@ -228,12 +235,6 @@ def metric_words(name: str) -> str | None:
 def metric_label(name: str) -> str:
     """Return the label of a metric, or its name."""
     return metric_words(name) or name.replace("_", " ")
-
-
-IntArray = NDArray[np.int64]
-_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
-MOST_SCORED = 256
-Row = tuple[int, str, str, float]
 
 
 @dataclass(frozen=True)

@@ -479,7 +479,9 @@ def _run(
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     measured = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = collect_result(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
+    result = collect_result(
+        job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ()
+    )
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,

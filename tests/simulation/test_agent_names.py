@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
 # With equal noise on a star, the budget of the hub differs.
@@ -57,23 +55,3 @@ def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
     assert any(line.startswith("hub ") for line in lines)
     assert any(line.startswith("ann, ben, cai, dee ") for line in lines)
     assert "agent_name" in plan.ledger
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        (np.float64(1.5), 1.5),
-        (np.float64("nan"), None),
-        (np.float64("inf"), "inf"),
-        (float("-inf"), "-inf"),
-        (np.int64(3), 3),
-        (np.bool_(True), True),
-        (np.str_("a"), "a"),
-        ((1, None, True), [1, None, True]),
-        ({1: np.array([1.0, np.nan])}, {"1": [1.0, None]}),
-    ],
-)
-def test_plain_values_of_json(value: Any, wanted: Any) -> None:
-    found = plain(value)
-    assert found == wanted
-    assert type(found) is type(wanted)

@@ -149,24 +149,6 @@ def test_a_price_that_depends_on_the_weights_is_refused() -> None:
 # --- communication ----------------------------------------------------------------------------------------------------
 
 
-def test_messages_are_counted_as_by_hand() -> None:
-    width = 31
-    ring = decentral_dp.plan(scenario({})).communication
-    assert (ring.messages, ring.numbers, ring.bits) == (12 * 12, 144 * width, 144 * width * 64)
-    assert ring.by_agent == (24,) * 6
-    star = decentral_dp.plan(scenario({"kind": "star"})).communication
-    assert star.by_agent == (60, 12, 12, 12, 12, 12)
-    # A lost message was sent.
-    assert decentral_dp.plan(scenario(KINDS["drop"])).communication == ring
-    plan = decentral_dp.build(scenario(KINDS["offline"]))
-    over_time = plan.topology.over_time
-    assert over_time is not None
-    sent = sum(over_time.sent_weights(t).nnz for t in range(ROUNDS))
-    assert plan.plan().communication.messages == sent < ring.messages
-    peers = decentral_dp.plan(scenario(KINDS["one_peer"])).communication
-    assert peers.messages == 6 * ROUNDS
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -22,7 +22,6 @@ from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisti
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.estimators import DecentralisedClassifier
 from decentral_dp.privacy.randomness import SecretRoot, root_bytes
-from decentral_dp.privacy.secret import Secret
 
 GOSSIP: dict[str, Any] = {
     "problem": {"kind": "logistic_hyperparameter", "test": 0.2, "scale": "none", "normalise": "l2", "classes": [0, 1]},
@@ -245,11 +244,3 @@ def test_a_job_shows_nothing_and_is_not_passed_on() -> None:
         with pytest.raises(decentral_dp.InputError, match="Pass its scenario on"):
             way(job)
     assert private.found_in(job.scenario) == []
-
-
-def test_a_secret_is_equal_to_one_of_the_same_value() -> None:
-    assert Secret("x", 1) == Secret("x", 1) != Secret("x", 2)
-    assert Secret("x", 1) != Secret("x")
-    assert not Secret("x")
-    with pytest.raises(TypeError):
-        hash(Secret("x"))
