@@ -239,8 +239,8 @@ def graph_line(graph: Mapping[str, Any]) -> str:
         graph: as of `topology_summary`.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if made else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
+    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
+    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 
