@@ -57,6 +57,7 @@ class Plan:
         data_notes: in what the records are others than those that were named.
         method: the algorithm's name, with every part that is on.
         settings_text: what the settings of training come to; "" of anything else.
+        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
@@ -82,6 +83,7 @@ class Plan:
     records: Ledger
     method: str = ""
     settings_text: str = ""
+    stability_text: str = ""
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -100,6 +102,7 @@ class Plan:
             data_notes=tuple(job.shards.notes),
             method=method_name(job),
             settings_text=job.settings_text,
+            stability_text=job.stability_text,
             settings=settled_parameters(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
@@ -188,6 +191,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
     items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
     items += [("Algorithm", f"{plan.method}.")] if plan.method else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
+    items += [("Step", plan.stability_text)] if plan.stability_text else []
     print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
     if privacy.is_noisy:
         out.print()

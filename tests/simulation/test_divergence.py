@@ -203,3 +203,41 @@ def test_a_study_has_no_mean_over_runs_that_diverged_and_names_them(tmp_path: Pa
     text = study_table(done.measurements).note
     assert "diverged" in text
     assert not math.isnan(float(means["mean"].iloc[0]))
+
+
+def test_a_plan_names_the_largest_step_that_is_stable_on_the_graph() -> None:
+    """λ_min(W) − λL against the eigenvalues of the graph and the curvature at the start of x."""
+    plan = decentral_dp.plan(_content(1.0, 10))
+    job = decentral_dp.build(_content(1.0, 10)).simulation()
+    links = job.topology.mixing.toarray()
+    np.fill_diagonal(links, 0.0)
+    least = float(np.linalg.eigvalsh(links + np.diag(1.0 - links.sum(axis=1)))[0])
+    assert least == pytest.approx(-1.0 / 3.0)
+    largest = float(plan.stability_text.rstrip(".").rpartition(" ")[2])
+    # A quarter of the square of the longest record, and the strength exp(0), shared by the coordinates.
+    assert largest == pytest.approx((1.0 + least) / 1.25, rel=0.01)
+    assert " ".join(plan.stability_text.split()) in " ".join(str(plan).split())
+    assert decentral_dp.plan(_content(0.99 * largest, 10)).stability_text == ""
+    assert decentral_dp.plan(_content(1.01 * largest, 10)).stability_text != ""
+
+
+@pytest.mark.parametrize(
+    ("graph", "step", "momentum", "warns"),
+    [
+        # A quarter of curvature for two classes, and the intercept: L = 0.26, and 2 (1 + β)/L is 7.7 and 14.6.
+        ("ring", 7.0, 0.0, False),
+        ("ring", 8.0, 0.0, True),
+        ("ring", 8.0, 0.9, False),
+        ("torus", 1.0, 0.0, False),
+        ("torus", 1.0, 0.9, True),
+    ],
+)
+def test_momentum_on_a_mixture_is_judged_by_the_graph(graph: str, step: float, momentum: float, warns: bool) -> None:
+    changes = {
+        "topology": {"kind": graph, "agents": 16},
+        "algorithm.y": {"scale": step},
+        "algorithm.heavy_ball": momentum,
+        "algorithm.centring": False,
+        "algorithm.rounds": 10,
+    }
+    assert bool(decentral_dp.plan("classification", set=changes).stability_text) is warns

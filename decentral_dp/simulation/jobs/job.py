@@ -250,6 +250,7 @@ class PlannedJob(Protocol):
         ledger: the planned releases.
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
+        stability_text: a warning of a learning rate that may be unstable on this graph, or "".
         of_classes: metrics of probabilities that are computed.
         root: the noise key; secret without a seed.
 
@@ -282,6 +283,7 @@ class PlannedJob(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
+    stability_text: str = ""
     status: str = "ok"
     reason: str | None = None
     of_classes: tuple[str, ...] = ()

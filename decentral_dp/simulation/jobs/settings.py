@@ -1,4 +1,4 @@
-"""Default hyper-parameters of training, from public numbers only: the learning rate and the clip.
+"""Hyper-parameters of training from public numbers only: default learning rate and clip, and stability on a graph.
 
 T rounds of noisy steps with learning rate λ and momentum β cover the time τ = T λ/(1 − β) of gradient flow. A target
 (ε, δ) corresponds to μ-Gaussian DP. With N records of each of m agents, the noise of all rounds moves every weight of
@@ -51,6 +51,7 @@ from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import PrivacyTable, Scenario, by_channel
+from decentral_dp.constants.families import family_of
 from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
@@ -427,3 +428,105 @@ def settings_text(
     change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
     before = ", before steps are adapted," if algorithm.adaptive else ""
     return f"{text}. Accumulated noise per weight{before} has the standard deviation {change:.2g}."
+
+
+# Algorithms with gradients at the agent's released point, before mixing.
+_BEFORE_MIXING = ("ldp_single_level", "ldp_dsbo")
+
+
+def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float]) -> float:
+    """Compute L, a bound on the curvature in y for every possible record; infinite if unknown.
+
+    Args:
+        problem: of one level, or of two levels with x at its start.
+        radius: bound on ‖a‖₂ of every possible record; None if there is none.
+        start: channel → constant start.
+    """
+    if isinstance(problem, PlannedTraining):
+        facts = problem.step_facts()
+        # The usual curvature of a network is no bound.
+        return facts.curvature if facts.linear else math.inf
+    if radius is None:
+        return math.inf
+    x = np.full(problem.p, float(start.get("x", 0.0)))
+    try:
+        return float(family_of(problem, radius).constants(x, x).b_gyy)
+    except (InputError, AttributeError, ValueError):
+        return math.inf
+
+
+def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature: float) -> float:
+    """Compute the largest learning rate of y that is stable on a graph; 0 if momentum is unstable.
+
+    Let P be the matrix of all weights with the diagonal, λ_min its smallest eigenvalue, and L a certified bound on the
+    curvature of every agent's objective in y. Near a minimum, along an eigenvector of P with the eigenvalue w and the
+    curvature h ≤ L:
+
+    - gradients before mixing, c⁺ = w c − λ h c, are stable if λL < 1 + λ_min.
+    - gradients after mixing with momentum β, c⁺ = w((1 + β − λh) c − β c⁻), are stable, by the criterion of Jury, if
+      λL < 2 (1 + β) for w = 1, and for w = −u < 0 if u (1 + 2β) < 1 and λL < (1 + u)/u.
+
+    For agents without edges, a server, and networks that change, the condition is that of w = 1, λL < 2 (1 + β). L
+    holds for all records of the declared ranges. A larger learning rate may be stable on the actual records. A clip
+    bounds the speed of divergence, and does not prevent it.
+
+    Args:
+        kind: name of the algorithm.
+        algorithm: the gossip program.
+        topology: of its agents.
+        curvature: L.
+
+    Example:
+        >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+        >>> from decentral_dp.algorithms.protocol import StepSize
+        >>> from decentral_dp.topology import build_topology
+        >>> ring = build_topology("ring", 4)
+        >>> programs = {"ldp_single_level": LdpSingleLevel(y=StepSize(1.0)), "dp_dsgd": DpDsgd(y=StepSize(1.0))}
+        >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
+        [1.333, 4.0]
+    """
+    beta = float(getattr(algorithm, "heavy_ball", 0.0))
+    least = 1.0 - topology.delta_max
+    mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
+    if not mixes:
+        return 2.0 * (1.0 + beta) / curvature
+    if kind in _BEFORE_MIXING:
+        return (1.0 + least) / curvature
+    if -least * (1.0 + 2.0 * beta) >= 1.0:
+        return 0.0
+    bound = 2.0 * (1.0 + beta)
+    return (min(bound, (1.0 - least) / -least) if least < 0.0 else bound) / curvature
+
+
+def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
+    """Warn of a learning rate that is unstable on a graph, with the largest stable one; "" if it is stable.
+
+    Args:
+        kind: name of the algorithm.
+        algorithm: the gossip program.
+        topology: of its agents.
+        curvature: L.
+        rounds: T, over which the largest learning rate is taken.
+    """
+    channels = ("y", "z") if kind in _BEFORE_MIXING else ("y",)
+    sizes = {name: getattr(algorithm, name, None) for name in channels}
+    steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}
+    if not steps or not 0.0 < curvature < math.inf:
+        return ""
+    longest = max(steps, key=lambda name: steps[name])
+    step, least = steps[longest], 1.0 - topology.delta_max
+    largest = largest_stable_step(kind, algorithm, topology, curvature)
+    if step <= largest:
+        return ""
+    if not largest:
+        return (
+            f"Momentum {algorithm.heavy_ball:g} is unstable on this graph, whose weights have the eigenvalue "
+            f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
+        )
+    # Three digits, rounded down.
+    unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
+    return (
+        f"The learning rate of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
+        "records of the declared ranges). The largest stable learning rate is "
+        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
+    )
