@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Coordination, Program
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 

@@ -20,7 +20,7 @@ from decentral_dp.central.bilevel import (
     warm_start,
 )
 from decentral_dp.central.programs import Calibration
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
 

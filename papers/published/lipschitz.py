@@ -14,7 +14,7 @@ import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.participants.agents import Directions
+from decentral_dp.participants import Directions
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Penalty, Pull

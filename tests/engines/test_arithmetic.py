@@ -17,7 +17,7 @@ from decentral_dp.engines import ray as ray_engine
 from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from tests.support.processor import narrow_environment, wide_features
 
 Make = Callable[..., dict[str, Any]]

@@ -27,7 +27,7 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.tasks.outcomes import read_outcome, write
+from decentral_dp.tasks import read_outcome, write
 from tests.support.ray_processes import descendants, ray_processes
 
 

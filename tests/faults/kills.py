@@ -20,7 +20,7 @@ import pandas as pd
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.result import is_complete

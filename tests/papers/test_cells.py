@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.central.exponential_samplers import Box, score_unit, units
+from decentral_dp.central.selection import Box, score_unit, units
 from papers import cells
 from papers.cells import GibbsTarget, refine
 from papers.draws import pure_rate

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import SelectionBounds
+from decentral_dp.central.selection import Box, SelectionBounds
 from decentral_dp.errors import InputError
 from papers import grid_walk_chains
 from papers.grid_walk_chains import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.inner_solvers import next_radius, noise_quantile, stages_of, steps_of_stage
 
 

@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Pull,
+    SoftmaxHyperparameter,
+    Strengths,
+)
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import Pull, Strengths
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from papers.published.lipschitz import lipschitz_constants, penalty_constants
 
 CHANNELS = ("x", "y", "z")

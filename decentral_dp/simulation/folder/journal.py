@@ -38,10 +38,9 @@ from typing import IO, Any, Literal
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error, quoted, quoted_path
-from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, write_synced
-from decentral_dp.files.locks import lock_file, require_locks
+from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, lock_file, require_locks, write_synced
+from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
-from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of
@@ -61,9 +60,8 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, INCOMPLETE, RESULT, is_complete, read_any_result, seal, text_of
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements.statement import without_bound
-from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
+from decentral_dp.simulation.statement import without_bound
+from decentral_dp.simulation.summary import problem_summary, statement_of, title_of, topology_summary
 
 ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
 

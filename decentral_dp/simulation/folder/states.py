@@ -28,7 +28,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.engines.protocol import Receipts
 from decentral_dp.files.durable import digest, intact, write_synced
 

@@ -17,14 +17,14 @@ from decentral_dp.config.scenario_components import check_run_device, check_size
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.reporting.measures import MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.setting import setting_of
+from decentral_dp.simulation.metrics import MEASURES
+from decentral_dp.simulation.summary import setting_of
 
 
 def noise_root(seed: int | None) -> Root:

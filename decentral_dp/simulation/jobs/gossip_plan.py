@@ -36,7 +36,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
-from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
+from decentral_dp.simulation.jobs.settings import settings_text
 from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.
@@ -355,7 +355,6 @@ def gossip_job(c: Components) -> GossipJob:
         averaged = averaged_noises(r.topology)
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
-    curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
@@ -381,5 +380,4 @@ def gossip_job(c: Components) -> GossipJob:
         factor=factor,
         pools_records=r.pools,
         settings_text=text,
-        stability_text=stability_text(r.kind, r.algorithm, r.topology, curvature, rounds),
     )

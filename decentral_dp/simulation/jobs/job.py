@@ -283,7 +283,6 @@ class PlannedJob(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
-    stability_text: str = ""
     status: str = "ok"
     reason: str | None = None
     of_classes: tuple[str, ...] = ()

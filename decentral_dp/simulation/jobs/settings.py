@@ -51,16 +51,15 @@ from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import PrivacyTable, Scenario, by_channel
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.unit import unit_of
+from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 
@@ -206,7 +205,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
     fix = "give algorithm.y and privacy.clip" if is_noisy else "give algorithm.y"
-    if c.scenario.privacy.unit == "agent" and c.keys.get("local_steps"):
+    if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
         problem = "It is planned if features have declared ranges"
@@ -278,7 +277,7 @@ def with_settings(
                 fewest,
                 averaged,
                 mu * math.sqrt(1.0 - share),
-                s.algorithm.rounds * int(c.keys.get("local_steps") or 1),
+                s.algorithm.rounds,
                 float(c.keys.get("heavy_ball", 0.0)),
                 model_facts.curvature,
                 c.keys["y"].scale if "y" in c.keys else None,
@@ -403,13 +402,13 @@ def settings_text(
         return ""
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
     text = f"{rounds} rounds"
-    if is_dsgd and algorithm.steps > 1:
-        text += f", {algorithm.steps} local steps each,"
+    if is_dsgd and algorithm.local_steps:
+        text += f", {algorithm.local_steps} local steps each,"
     text += f" of step {step.scale:g}{schedule_text(step.to_dict())}"
     if is_clipped:
         decreasing = dict(clip.shares).get("y")
         decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
-        contribution = "change by local steps" if is_dsgd and algorithm.block else "gradient of a record"
+        contribution = "change by local steps" if is_dsgd and algorithm.local_steps else "gradient of a record"
         text += f"; the {contribution} is clipped to {clip.y:g}{decay}"
     else:
         text += ", without a clip"
@@ -422,12 +421,10 @@ def settings_text(
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
     # Mean over agents of the squared scales of their independent noise, relative to the schedules.
     own_square = 1.0 if pairs is None else pairs.own_square()
-    repeated = 1 if algorithm.block else algorithm.steps
     largest = schedule.select(np.array([np.argmax(schedule.scale)]))
     squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
-    change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
-    before = ", before steps are adapted," if algorithm.adaptive else ""
-    return f"{text}. Accumulated noise per weight{before} has the standard deviation {change:.2g}."
+    change = math.sqrt(squares * own_square / averaged) / (1.0 - algorithm.heavy_ball)
+    return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
 
 
 # Algorithms with gradients at the agent's released point, before mixing.

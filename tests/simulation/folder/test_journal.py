@@ -24,8 +24,8 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress

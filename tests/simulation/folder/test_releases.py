@@ -18,7 +18,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.folder import releases as kept_releases
 from tests.support.interruptions import interrupt, save_states_often
 

@@ -20,7 +20,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import (

@@ -170,7 +170,6 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
     [
         ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
         ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
-        ("problem.limit=9", "problem.limit: it has no use with problem.manifest"),
         ("problem.validation=0.5", "problem.validation: it has no use with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
         ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
@@ -341,7 +340,7 @@ FEW = ["topology.agents=3", "algorithm.rounds=2"]
 
 
 def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli", "run", *arguments]
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
