@@ -32,7 +32,7 @@ KNOWN = {
     "offline, late, star 5": ("exact", 0.5**0.5, 0.275863, 0.5**0.5, 1.0),
     "offline, matching of 6": ("exact", 0.267261, 0.120386, 0.277350, 2.0**0.5),
     "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
-    "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
+    "selected senders": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
 }
 
 
