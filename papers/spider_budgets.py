@@ -248,7 +248,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         f"No constant is stated, so no ε is claimed of any noise; with 1, a claim of 1 costs {at(COST, SIX, 1.0):.3g} "
         f"(or {at(COST, ONE, 1.0):.3g} by Theorem 1), and a claim of 10 costs {at(COST, SIX, 10.0):.3g}, had each "
         "record been clipped.",
-        f"With N = 1024 the missing √R/n is visible: {at(COST, CHANGES, 1.0):.3g} instead of {at(COST, ENOUGH, 1.0):.3g}.",
+        f"With N = 1024 the missing √R/n is visible: {at(COST, CHANGES, 1.0):.3g}, not {at(COST, ENOUGH, 1.0):.3g}.",
         "The mean of a batch is clipped instead: one gradient then reveals its record by thousands of deviations, in a "
         "single release.",
         f"The record that is drawn for s is revealed if β times {at(S, GAP, 1.0):.3g} deviations is large: with "

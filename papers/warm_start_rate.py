@@ -5,7 +5,7 @@
 With Δ the excess of the start, T = m√(8bΔ)/(S√d) steps with noise S√T/m leave a mean squared gradient of the order
 S√(bΔd)/m. A fixed start has Δ = O(1): n^{−1/2} for its root. A drawn one has Δ ~ d/(nε): n^{−3/4}, if nε is large
 compared with d. Otherwise it is no better than the fixed one, and costs half of the budget. √d of the coordinates start
-badly, so that Δ is equal for all d. The distribution of the start is a product, so its coordinates are drawn one by one.
+badly, so that Δ is equal for all d. The distribution of the start is a product, and coordinates are drawn singly.
 """
 
 from __future__ import annotations

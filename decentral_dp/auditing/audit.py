@@ -65,8 +65,8 @@ from decentral_dp.simulation.result import (
     seal,
     text_of,
 )
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
+from decentral_dp.simulation.summary import claim_of, statement_of
 from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]

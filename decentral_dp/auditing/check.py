@@ -41,7 +41,7 @@ from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob

@@ -44,8 +44,8 @@ from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, plain, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
+from decentral_dp.simulation.summary import claim_of, statement_of
 from decentral_dp.tasks import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"

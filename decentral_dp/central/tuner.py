@@ -21,7 +21,7 @@ from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTune
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.jobs import planned_line, target_plan
 from decentral_dp.config.loading import expected_text
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
@@ -34,7 +34,7 @@ from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
 from decentral_dp.reporting.terminal import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 

@@ -32,7 +32,6 @@ from decentral_dp.files.tables import DeclaredKey
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.terminal import console
-from decentral_dp.simulation.metrics import Measure
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, graph_title, names
 from decentral_dp.user_code import component, in_module
 

@@ -21,16 +21,14 @@ from rich.text import Text
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
 from decentral_dp.errors import InputError, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import regular
-from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.formatting import sentence
-from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.reporting.notes import method_lines, predicts, score_notes
-from decentral_dp.reporting.progress import ProgressBar
-from decentral_dp.reporting.terminal import console, print_items, terminal
+from decentral_dp.reporting.report import compare_with_baselines, method_lines, score_notes
+from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
@@ -212,7 +210,7 @@ def print_run(run: Run) -> None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-        if predicts(result):
+        if result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
 

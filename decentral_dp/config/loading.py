@@ -177,7 +177,7 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
     problem, algorithm = content.get("problem"), content.get("algorithm") or {}
     kind = problem.get("kind") if isinstance(problem, Mapping) else None
     entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
-    if entry is None or not entry.one_level or not isinstance(algorithm, Mapping):
+    if entry is None or not entry.one_level or not isinstance(algorithm, Mapping) or problem is None:
         return content
     filled = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
     if entry.labels == "numbers" and problem.get("data") not in DATASETS:

@@ -18,7 +18,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
     agent_names,

@@ -20,8 +20,8 @@ from decentral_dp.errors import InputError, Stopped, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.plots.style import write_figure
-from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.reporting.style import write_figure
+from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain

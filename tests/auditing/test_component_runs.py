@@ -29,13 +29,13 @@ from decentral_dp.auditing.component_runs import (
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Shards
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.plan import Plan, print_privacy_plan
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 
 
 @pytest.fixture(scope="module")

@@ -1247,9 +1247,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/settings.py",
         "squares * own_square / averaged",
         "squares / averaged",
-        (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
-        "squares * repeated * own_square / averaged",
-        "squares * repeated / averaged",
         (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(

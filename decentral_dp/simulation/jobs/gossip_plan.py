@@ -17,17 +17,15 @@ from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
-from decentral_dp.privacy.mechanisms.gaussian import BITS
-from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity
+from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.gossip_setup import (
     IN_TIME,
@@ -36,7 +34,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
-from decentral_dp.simulation.jobs.settings import settings_text
+from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.
@@ -214,7 +212,7 @@ def _check_in_time(
         return bool((sizes != sizes[:1]).any())
 
     index, rounds = planned.indices, factor.row_sums.size
-    sums_are_exact = factor.error * reach * 2.0 ** (BITS + 1) <= 2.0**-10
+    sums_are_exact = factor.error * reach * 2.0 ** (GAUSSIAN_BITS + 1) <= 2.0**-10
     size_changes = changes(scale) or any(map(changes, planned.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (
@@ -355,6 +353,7 @@ def gossip_job(c: Components) -> GossipJob:
         averaged = averaged_noises(r.topology)
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
+    curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
@@ -380,4 +379,5 @@ def gossip_job(c: Components) -> GossipJob:
         factor=factor,
         pools_records=r.pools,
         settings_text=text,
+        stability_text=stability_text(r.kind, r.algorithm, r.topology, curvature, rounds),
     )

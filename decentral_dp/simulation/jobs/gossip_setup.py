@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -24,18 +23,17 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario, by_channel
+from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
-from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
-from decentral_dp.privacy.unit import RECORD, Unit, unit_of
+from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.job import public_network
@@ -250,8 +248,6 @@ def resolve_gossip(c: Components) -> Resolved:
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
     check_message(s.algorithm.kind, sum(matrices), p, q)
-    if d.unit != RECORD:
-        algorithm = algorithm.for_unit(d.unit)
     if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
         algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if d.is_private else "l2")
@@ -528,6 +524,12 @@ def _noise_tables(r: Resolved) -> dict[str, Any]:
 
 # Rows that need the problem or the algorithm.
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
+    Refusal(
+        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        "algorithm.local_steps",
+        "local steps have no noise of their own, and one record may move their sum arbitrarily far",
+        'set privacy.unit = "agent", or remove it',
+    ),
     # Networks.
     Refusal(
         lambda r: r.algorithm.central and link_keys(r.s, r.topology),
@@ -623,12 +625,6 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "privacy.correlation",
         "in some rounds of {of.kind} an agent sends nothing, and the noise of its neighbours does not cancel",
         "remove it, or use dp_dsgd",
-    ),
-    Refusal(
-        lambda r: r.correlation is not _INDEPENDENT and r.algorithm.subtracts_variance,
-        "privacy.correlation",
-        "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
-        "remove it, or use steps that are not adaptive",
     ),
     Refusal(
         lambda r: (

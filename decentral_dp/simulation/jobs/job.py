@@ -30,18 +30,17 @@ from decentral_dp.engines.protocol import (
     server_blocks,
 )
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import Budget
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, Unit, unit_of
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
-from decentral_dp.privacy.unit import Unit, unit_of
+from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
@@ -53,11 +52,9 @@ from decentral_dp.simulation.metrics import (
     Unscored,
     scored_agents,
 )
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
-from decentral_dp.topology.over_time import off_diagonal
-from decentral_dp.topology.partition import graph_partition
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     train = ByAgent.from_shards(prepared, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
-        if isinstance(problem, Placed)
+        if hasattr(problem, "place_records")
         else train,
         "validation": ByAgent.from_shards(prepared, shards.validation),
     }
@@ -250,7 +247,7 @@ class PlannedJob(Protocol):
         ledger: the planned releases.
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
-        stability_text: a warning of a learning rate that may be unstable on this graph, or "".
+        stability_text: a warning of learning rates that may be unstable on this graph, or "".
         of_classes: metrics of probabilities that are computed.
         root: the noise key; secret without a seed.
 
@@ -283,6 +280,7 @@ class PlannedJob(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
+    stability_text: str = ""
     status: str = "ok"
     reason: str | None = None
     of_classes: tuple[str, ...] = ()
@@ -499,13 +497,9 @@ class GossipJob(PlannedJob):
 
         Args:
             sizes: number of agents of each block; default by the [run] table.
-            members: numbers of the agents of each block, ascending; default consecutive agents, or near ones on Ray.
+            members: numbers of the agents of each block, ascending; default consecutive agents.
         """
-        mixing, run = self.public_network.mixing, self.scenario.run
-        movable = run.engine == "ray" and not (run.place or self.central or self.shards.is_elsewhere)
-        if sizes is None and members is None and movable:
-            # Few messages between actors.
-            members = graph_partition(off_diagonal(mixing), self.sizes())
+        mixing = self.public_network.mixing
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
@@ -569,7 +563,6 @@ class GossipJob(PlannedJob):
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,
             unit=self.unit,
-            noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)

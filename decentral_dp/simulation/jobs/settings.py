@@ -47,10 +47,9 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
-from decentral_dp.config.schema import PrivacyTable, Scenario, by_channel
+from decentral_dp.config.schema import PrivacyTable, Scenario, Schedule, by_channel
 from decentral_dp.constants import family_of
 from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError

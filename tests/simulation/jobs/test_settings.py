@@ -18,7 +18,7 @@ from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
-from decentral_dp.problems.training.problem import classification
+from decentral_dp.problems.training import classification
 from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.jobs.settings import (
     TrainingFacts,
