@@ -70,7 +70,7 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
         ({"kind": "ring", "agents": 16, "drop": 0.1}, "dp_dsgd", 0.0),
     ],
 )
-def test_momentum_is_asked_for_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
+def test_default_momentum_is_stable_on_the_graph(graph: dict[str, Any], kind: str, beta: float) -> None:
     job = decentral_dp.build(_scenario(topology=graph, algorithm={"kind": kind})).simulation()
     assert stable_momentum(job.topology, kind) == beta
 
@@ -103,7 +103,7 @@ def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind
     assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
 
 
-def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
+def test_plans_runs_and_comparisons_name_the_options_of_the_algorithm(tmp_path: Path) -> None:
     table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "adaptive": 0.99, "centring": True}
     content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
     method = "D-SGD + momentum 0.9, second moments 0.99, centred features, tail average"
@@ -186,9 +186,7 @@ def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_lar
 @pytest.mark.parametrize("records", [20, 200, 20_000])
 @pytest.mark.parametrize("mu", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("features", [1, 10, 300])
-def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_released(
-    features: int, mu: float, records: int
-) -> None:
+def test_the_share_of_the_mean_of_features_is_bounded(features: int, mu: float, records: int) -> None:
     noise = 2.0 / (records * mu)
     share = share_of_centre(features, noise)
     length = math.sqrt(features) * noise
@@ -221,7 +219,7 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"algorithm": {"kind": "federated"}}, True),
     ],
 )
-def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[str, Any], centred: bool) -> None:
+def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centred: bool) -> None:
     asked = {"kind": "dp_dsgd", "centring": True} | tables.get("algorithm", {})
     job = decentral_dp.build(_scenario(**{**tables, "algorithm": asked})).simulation()
     assert job.problem.p == (30 if centred else 0)
@@ -345,7 +343,7 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model:
 # Scores of networks.
 
 
-def test_a_network_with_planned_settings_learns_what_a_linear_model_cannot() -> None:
+def test_a_network_with_default_hyperparameters_learns_products_of_features() -> None:
     draw, n = np.random.default_rng(11), AGENTS * RECORDS
     features = draw.uniform(-1.0, 1.0, (n, 9))
     label = (features[:, 1] * features[:, 4] - features[:, 7] * features[:, 2] > 0.0).astype(float)
@@ -367,7 +365,7 @@ GAPS = {
 
 
 @pytest.mark.parametrize("kind", GAPS)
-def test_planned_settings_come_near_scikit_learn(kind: str) -> None:
+def test_default_hyperparameters_come_close_to_scikit_learn(kind: str) -> None:
     features, labels, classes = _table(kind)
     for epsilon, gap in zip((8.0, 1.0), GAPS[kind], strict=True):
         got, reference_score = _learnt(features, labels, classes, epsilon)
