@@ -85,6 +85,8 @@ def coordinate(
 
 
 class _Coordinator:
+    """The state of a coordinator's program, its releaser and its divergence."""
+
     def __init__(self, coordinator_node: CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool) -> None:
         self.releaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
@@ -100,6 +102,7 @@ class _Coordinator:
         self._undrained: list[ReleasedValues] = []
 
     def round(self, t: int) -> None:
+        """Run round t + 1 from exchange to exchange."""
         program = self._coordinator_node.program
         index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
         running = running_step(program, t, self._coordinator_node.context, self._state)
