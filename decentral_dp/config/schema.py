@@ -433,7 +433,7 @@ class TopologyTable(Table):
     them. "pooled": no graph; one server, which all agents trust, holds all records. Read by gossip algorithms."""
 
     file: str | None = None
-    """A named network such as "abilene", or the path of a graph file (.graphml, .csv, .npy, .npz), instead
+    """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
     of kind."""
 
     agents: Count | None = None
