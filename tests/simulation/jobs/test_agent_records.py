@@ -155,14 +155,14 @@ def test_a_shard_that_differs_from_the_manifest_is_refused(
     ("command", "message"),
     [
         (decentral_dp.audit, "audit: it replaces or scores single records, and they are with their agents"),
-        (decentral_dp.check, "check: it tries one agent and other graphs, and this scenario's records are with"),
+        (decentral_dp.check, "check: the records are with their agents"),
     ],
 )
 def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
         command(load(shards / "scenario.toml"))
     assert str(refused.value).startswith(message)
-    assert "problem.data whole" in str(refused.value)
+    assert "set problem.data" in str(refused.value)
 
 
 @pytest.mark.parametrize(
