@@ -180,9 +180,6 @@ class ProblemTable(OwnKeysTable):
     """Path of a public manifest of records that are with their agents, each of whom reads its own file. Refused by
     algorithms that hold all records in one place."""
 
-    limit: Count | None = None
-    """Only the first so many records, and at most as many of the data's own test set; all if left out."""
-
     separator: str | None = None
     """The character between the cells of a CSV file; a comma if left out. A tab is "\\t"."""
 

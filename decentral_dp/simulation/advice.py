@@ -137,15 +137,14 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     last = float(values[end].mean())
     if learned_little and last > first + _RISEN_SHARE * abs(first):
         return (
-            f"The {loss} rose, from {first:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
-            f"Make {steps} smaller."
+            f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
         )
     # Means over rounds, for under noise two single values may differ by chance.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
         return (
-            f"The {loss} still fell in the last rounds: {fell:.2g} of {first - last:.2g} came in the last fifth. "
-            f"Enlarge {steps} or algorithm.rounds."
+            f"The {loss} was still decreasing ({fell / (first - last):.0%} in the last fifth). "
+            f"Fix: increase algorithm.rounds."
         )
     return ""
 
