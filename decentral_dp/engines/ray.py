@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.arithmetic import machine_of_clients
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import coordinate, drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
@@ -330,7 +330,7 @@ class ClientActor:
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the block."""
         if method == "machine":
-            return machine_of_clients(self._client_block)
+            return machine_digest(self._client_block)
         return getattr(self._client_block, method)(*arguments)
 
 

@@ -136,9 +136,7 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     first, late, end = float(values[0]), (rounds > 0.6 * rounds[-1]), rounds > 0.8 * rounds[-1]
     last = float(values[end].mean())
     if learned_little and last > first + _RISEN_SHARE * abs(first):
-        return (
-            f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
-        )
+        return f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
     # Means over rounds, for under noise two single values may differ by chance.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:

@@ -439,15 +439,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "secret noise keyed as seeded noise",
         "simulation/jobs/build.py",
-        'return secret_root() if seed is None else seeded_root(seed, b"run")',
-        'return seeded_root(seed or 0, b"run")',
+        'secret_root() if seed is None else seeded_root(seed, b"run")',
+        'seeded_root(seed or 0, b"run")',
         (f"{_NOISE}::test_secret_jobs_share_no_noise",),
     ),
     Mutation(
         "seeded noise that differs by graph",
         "simulation/jobs/build.py",
-        "job.with_root(noise_root(c.scenario.seed))",
-        "job.with_root(noise_root(c.scenario.seed and c.scenario.seed + len(str(c.scenario.topology.kind))))",
+        "    seed = c.scenario.seed\n",
+        "    seed = c.scenario.seed and c.scenario.seed + len(str(c.scenario.topology.kind))\n",
         (f"{_NOISE}::test_central_does_not_depend_on_a_graph",),
     ),
     Mutation(
