@@ -409,7 +409,7 @@ def data_line(problem: Mapping[str, Any]) -> str:
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
     sampling = f", {text}" if (text := problem.get("sampling")) else ""
-    return f"{problem['data']}, per agent {' + '.join(counts)} records{sampling}"
+    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
 
 
 def _count_range(counts: Sequence[int]) -> str:
@@ -435,10 +435,10 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
         shares = ", ".join(
             f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
         )
-        clipped.append(f"per-example gradients {shares}")
+        clipped.append(f"gradients {shares}")
     if features := result.features_cut:
         most = max(features.values())
-        few = f"values of {len(features)} features (at most {100.0 * most:.2g}%)"
+        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
         listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
         more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
         clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")

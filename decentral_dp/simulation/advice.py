@@ -140,10 +140,7 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     # Means over rounds, for under noise two single values may differ by chance.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
-        return (
-            f"The {loss} was still decreasing ({fell / (first - last):.0%} in the last fifth). "
-            f"Fix: increase algorithm.rounds."
-        )
+        return f"The {loss} was still decreasing. Fix: increase algorithm.rounds."
     return ""
 
 
