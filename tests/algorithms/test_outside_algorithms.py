@@ -248,7 +248,7 @@ REFUSED_CODE = {
     ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0; wanted a number of at least 0",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
     ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
-        "cannot be made: ValueError: never, in line 33 of "
+        "fails: ValueError: never, in line 33 of "
     ),
 }  # fmt: skip
 
