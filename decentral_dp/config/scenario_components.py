@@ -110,7 +110,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         _points_in_papers,
         "{it}.points",
-        "published schedules are power laws of scale and decay",
+        "published schedules have scale and decay only",
         "leave points out",
     ),
 )

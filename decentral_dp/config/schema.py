@@ -111,7 +111,7 @@ class ConstructionTable(Table):
     """Share of positive records among the train records that are kept."""
 
     keep: Annotated[dict[str, Count], Field(min_length=1)] | None = None
-    """Class → number of its last train records that are kept. Of other classes, all are kept."""
+    """Class → number of its last train records that are kept. Other classes keep all."""
 
     tail: Share | None = None
     """Long tail of classes: the share tail^(k/(K−1)) of the train records of class k is kept, k = 0, …, K − 1."""
@@ -425,7 +425,7 @@ class TopologyTable(Table):
     model_config = ConfigDict(extra="allow")
 
     kind: str | None = None
-    """A generator of graphs by name, or "module:function"; its parameters are keys beside it. `list topologies` lists
+    """A generator of graphs by name, or "module:function"; its parameters are further keys. `list topologies` lists
     them. "pooled": no graph; one server, which all agents trust, holds all records. Read by gossip algorithms."""
 
     file: str | None = None

@@ -460,7 +460,7 @@ def test_what_raises_later_ends_the_run_with_its_line(
     scenario = changed(folder, "heavy_ball", "return State(s.x, moved", "return State(s.x, 1 / (4 - t) + moved")
     given = scenario.model_copy(update={"run": scenario.run.model_copy(update={"engine": engine})})
     line = next(n for n, text in enumerate((folder / "heavy_ball.py").read_text().splitlines(), 1) if "4 - t" in text)
-    said = f"round 5: ZeroDivisionError: division by zero, in line {line} of {folder / 'heavy_ball.py'}. Mend it there."
+    said = f"round 5: ZeroDivisionError: division by zero, in line {line} of {folder / 'heavy_ball.py'}. Fix it there."
     with pytest.raises(RuntimeError, match=re.escape(said)) as ended:
         decentral_dp.run(given, out=folder / "out")
     assert f"may have been released, and is on record in {folder / 'out'}" in str(ended.value)
@@ -500,7 +500,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Mend it there."
+    said = f"{said}, and releases_per_round states 1. Fix it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))
