@@ -45,7 +45,7 @@ class Sensitivity(NamedTuple):
 
 
 _LINEAR = (
-    "a Bounded value can only be added, subtracted and multiplied by public numbers; other operations lose its "
+    "a Bounded value can be added, subtracted and multiplied by public numbers only; other operations lose its "
     "sensitivity. Fix: normalise, select or compare released values"
 )
 
