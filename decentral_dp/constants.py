@@ -211,7 +211,7 @@ class ClassLoss(NamedTuple):
     Args:
         radius: R ≥ ‖a‖₂.
         classes: their number.
-        spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for rows of their own, 1 where the score is the
+        spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
             margin.
 
     Example:
@@ -353,9 +353,9 @@ def softmax_loss(radius: float, classes: int) -> ClassLoss:
     return ClassLoss(radius, classes, math.sqrt(2.0))
 
 
-# Where f is of y alone.
+# Constants for f that depends on y only.
 _of_y_alone = partial(ProblemConstants, l_fx=0.0, d_fx=0.0, b_fxx=0.0, b_fxy=0.0)
-# Where besides neither a record, nor y, nor x changes the second derivatives of g.
+# The same, with second derivatives of g that do not depend on records, y and x.
 _of_constant_curvature = partial(_of_y_alone, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0, m_gyy=0.0)
 
 
@@ -429,7 +429,7 @@ class Weighed(LossFamily):
 
     A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
     σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
-    norm is at most s' G. What x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    norm is at most s' G. The change with x, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
     See docs/proofs/18.
     """
 

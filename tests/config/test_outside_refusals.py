@@ -58,7 +58,7 @@ def refusal(folder: Path, file: str, old: str, new: str) -> str:
 REFUSED: dict[Change, str] = {
     # Every class of error.
     ("my_problem.py", "return n_features, n_features", OWN): "does not give p and q: Own: own",
-    ("my_problem.py", "return error[:, None] * features", OWN): "made-up records: Own: own",
+    ("my_problem.py", "return error[:, None] * features", OWN): "synthetic records: Own: own",
     ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own",
     ("my_objective.py", "return by_output[:, None],", f"{OWN}\n        return 0,"): "Own: own",
     ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "does not run: Own: own",
