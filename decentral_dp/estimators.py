@@ -33,8 +33,8 @@ _SEEDS = 2**31 - 1
 
 # scikit-learn's contract requires errors for non-finite values, so such records cannot be replaced instead.
 NOT_COVERED = (
-    "ε does not cover the errors of fit for non-finite values and undeclared labels, nor its warnings of unscaled "
-    "columns: they read the records."
+    "Not covered by ε are errors of fit for non-finite values and undeclared labels, and warnings of unscaled columns: "
+    "they read the records."
 )
 
 

@@ -62,7 +62,7 @@ def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
     assert run.result["status"] == "ok"
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(scenario.privacy.epsilon, rel=1e-2)
     assert any(note.startswith("Unverified") for note in run.result["privacy"]["notes"])
-    # What the folder keeps is a scenario that runs again, from anywhere, with the same noise.
+    # The scenario in the run folder runs again, from any directory, with the same noise.
     again = decentral_dp.run(load(folder / "out" / "scenario.toml"))
     for channel, value in run.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
@@ -116,7 +116,7 @@ def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
     assert one not in (before, after)
 
 
-# What is replaced in the code → what is said.
+# Replacement in the code → error.
 REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", "@dataclass\n"): "is a dataclass that is not frozen",
     ("    y: StepSize = option", "    y = option"): "no type annotation",
@@ -146,7 +146,7 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
     assert "\n" not in str(said.value)
 
 
-# What is replaced in the code → why its first round is not released.
+# Replacement in the code → reason why the first round is not released.
 UNPLANNED = {
     ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "was planned and priced; nothing of that round was released",
     ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "was planned and priced; nothing of that round was released",
@@ -182,7 +182,7 @@ UNPLANNED_QUERIES = {
 @pytest.mark.parametrize("case", UNPLANNED_QUERIES)
 @pytest.mark.usefixtures("undrawn")
 def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, case: str) -> None:
-    """The price of a sample follows from its rate, so that a larger one is not released at the noise of a smaller."""
+    """ε of a sample depends on its rate, so a larger sample needs more noise."""
     new, words = UNPLANNED_QUERIES[case]
     scenario = changed(folder, "averaged", GRADIENTS, new)
     # Afterwards the run would fail in any case, with another sentence.
@@ -296,7 +296,7 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
     assert found["rounds"] <= 5 or engine == "ray"
 
 
-# What is put into a later step → what is said.
+# Inserted statement in a later step → error.
 LATER = {
     "own error": ("if t == 4: raise type('Odd', (Exception,), {})('own')", "round 5: Odd: own, in line LINE of FILE"),
     "exit": ("if t == 4: raise SystemExit(0)", "round 5: SystemExit: 0, in line LINE of FILE"),
@@ -307,7 +307,7 @@ LATER = {
 @pytest.mark.parametrize("case", LATER)
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
 def test_any_error_later_ends_the_run_in_a_sentence(folder: Path, name: str, case: str) -> None:
-    """Classes of errors of one's own inherit from Exception alone, and an exit with 0 is no end of a run."""
+    """Custom errors inherit from Exception only, and an exit with 0 does not end a run."""
     new, said = LATER[case]
     marker, file = {"heavy_ball": "        mixed =", "averaged": "        a = min("}[name], folder / f"{name}.py"
     scenario = changed(folder, name, marker, f"        {new}\n{marker}")
@@ -325,7 +325,7 @@ AGAIN = {
 @pytest.mark.parametrize("name", AGAIN)
 @pytest.mark.usefixtures("undrawn")
 def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, name: str) -> None:
-    """Exchanges of a constant step move no further than those of the next round, whose price they would take."""
+    """With a constant step, an extra exchange would use up the ledger entry of the next round."""
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
