@@ -517,17 +517,17 @@ def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArr
     if column.shape != (n,):
         raise InputError(f"fit: agents has the shape {column.shape}, expected ({n},), the owner of each record.")
     try:
-        known, numbers = np.unique(column, return_inverse=True)
-        gaps = bool((known != known).any())
+        names, numbers = np.unique(column, return_inverse=True)
+        gaps = bool((names != names).any())
     except TypeError:
         gaps = True
     if gaps:
         raise InputError("fit: agents has gaps, or mixes names and numbers. Fix: name the owner of every record.")
-    if agents is not None and agents != len(known):
+    if agents is not None and agents != len(names):
         raise InputError(
-            f"agents: got {agents}, and the column of owners names {len(known)}. Fix: leave the parameter out."
+            f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
         )
-    return numbers.astype(np.int64), tuple(map(str, known))
+    return numbers.astype(np.int64), tuple(map(str, names))
 
 
 def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, Any]:

@@ -154,7 +154,7 @@ def _hints(algorithm: type) -> dict[str, Any]:
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     name = algorithm.__name__
-    declared = field.metadata.get(_METADATA, {})
+    metadata = field.metadata.get(_METADATA, {})
     plain = _plain_type(hint)
     if plain is None:
         type_name = getattr(field.type, "__name__", field.type)
@@ -168,17 +168,17 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     default = field.default if factory is MISSING else factory()
     required = default is MISSING
     default = None if required else default
-    example = declared.get("example") or _example(plain, default)
-    description, unit = declared.get("description", ""), declared.get("unit", "")
-    made = Option(field.name, plain, required, default, description, unit, example, declared.get("bounds", ()))
+    example = metadata.get("example") or _example(plain, default)
+    description, unit = metadata.get("description", ""), metadata.get("unit", "")
+    key = Option(field.name, plain, required, default, description, unit, example, metadata.get("bounds", ()))
     value = list(default) if isinstance(default, tuple) else default
     try:
         # Most options have no default to check.
         if value is not None:
-            _adapter(made.pydantic_type).validate_python(value)
+            _adapter(key.pydantic_type).validate_python(value)
     except ValidationError:
-        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(made)}.") from None
-    return made
+        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(key)}.") from None
+    return key
 
 
 @cache

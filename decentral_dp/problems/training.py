@@ -346,8 +346,8 @@ class Training(StackedProblem):
 
     def scores_of(self, outputs: Array) -> Array:
         """Return a score per class, (…, c): for two classes and one output, 0 and that output."""
-        one = self.n_classes == 2 and outputs.shape[-1] == 1
-        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if one else outputs
+        is_single = self.n_classes == 2 and outputs.shape[-1] == 1
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if is_single else outputs
 
     def predict(self, y: Array, features: Array) -> Array:
         """Predict class probabilities or numbers.
@@ -475,10 +475,10 @@ def _training(
     l2: float,
 ) -> Training:
     """Make the problem from a model and the named loss, by default the first. Raises InputError."""
-    chosen = losses.get(loss or next(iter(losses)))
-    if chosen is None:
+    training_loss = losses.get(loss or next(iter(losses)))
+    if training_loss is None:
         raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
-    outputs = n_classes if isinstance(chosen, CrossEntropy) else 1
+    outputs = n_classes if isinstance(training_loss, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
     learner: Learner
     if table is not None and kind == "mlp":
@@ -490,7 +490,7 @@ def _training(
     else:
         learner = OneByOne(facts.model(outputs, table), f'model = "{kind}"')
     radius = math.inf if facts.l2 is None else facts.l2
-    return Training(name, learner, chosen, facts.n_features, n_classes, l2, radius)
+    return Training(name, learner, training_loss, facts.n_features, n_classes, l2, radius)
 
 
 ENTRIES = (

@@ -84,8 +84,8 @@ class Bsa(dp.Algorithm):
             v = (yield dp.Ask(v=v - step * next(batches).lower_hvp(x, y, v))).mean.v
             w = w + step * v
 
-        at = next(batches)
-        answer = yield dp.Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
+        batch = next(batches)
+        answer = yield dp.Ask(gx=batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, w))
         return BsaState(x - self.x(t) * answer.mean.gx, y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -88,8 +88,8 @@ class Gbdsbo(dp.Algorithm):
     @property
     def terms(self) -> dict[str, str]:
         """Channel of an estimate → averaged term."""
-        one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
-        return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
+        channels = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+        return channels | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
     memoryless = True
 
@@ -109,10 +109,10 @@ class Gbdsbo(dp.Algorithm):
         x, y, beta = own["x"], own["y"], self.averaging(t)
 
         batch = dataset.batch(t, kept=True)
-        seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
-        hessians = [c for c in self.terms if c not in seen]
+        newest = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
+        hessians = [c for c in self.terms if c not in newest]
         for j, c in enumerate(hessians):
-            seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
+            newest[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
 
         def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
             return correction(self.smoothness, u, h, *v)
@@ -121,7 +121,7 @@ class Gbdsbo(dp.Algorithm):
         return GbdsboState(
             x=mixed["x"] - self.x(t) * (own["s"] - by_y),
             y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
-            estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
+            estimates={c: (1.0 - beta) * mixed[c] + beta * newest[c] for c in self.terms},
         )
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -91,8 +91,8 @@ class LdpDsbo(dp.Algorithm):
         return LdpDsboState(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
-        return {c: dp.Channel(c, p if c == "x" else q, met[c]) for c in dp.CHANNELS}
+        terms = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
+        return {c: dp.Channel(c, p if c == "x" else q, terms[c]) for c in dp.CHANNELS}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Compute sensitivities by the formulas above."""

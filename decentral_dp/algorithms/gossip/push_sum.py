@@ -78,8 +78,8 @@ class PushSum(dp.Derived):
         combined = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
         if (online := dataset.network.online(t)) is not None:
-            there = online[dataset.agents][:, None]
-            combined, w = np.where(there, combined, s.last_mixed), np.where(there, w, s.w)
+            online_rows = online[dataset.agents][:, None]
+            combined, w = np.where(online_rows, combined, s.last_mixed), np.where(online_rows, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
         return PushSumState(s.x, combined - self.y(t) * gradient, w, combined)
 

@@ -327,9 +327,9 @@ class LossProblem:
         predict = self.predict
         rows = self._capture(("scores",), lambda: vmap(lambda y, a, _: {"scores": predict(y, a)}, in_dims=(None, 0, 0)))
         oracle = partial(rows, tensor(y, self.device))
-        found = [rows_or_nan(oracle, *chunk).get("scores") for chunk in self._chunks(records, self.q)]
-        parts = [to_numpy(part) for part in found if part is not None and part.is_floating_point()]
-        if len(parts) < len(found) or (parts[0].ndim == 1 and self.classes > 2):
+        chunks = [rows_or_nan(oracle, *chunk).get("scores") for chunk in self._chunks(records, self.q)]
+        parts = [to_numpy(part) for part in chunks if part is not None and part.is_floating_point()]
+        if len(parts) < len(chunks) or (parts[0].ndim == 1 and self.classes > 2):
             return []
         scores = np.concatenate(parts)
         if scores.ndim == 1:
@@ -349,10 +349,10 @@ class LossProblem:
         positive = weights > 0
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
-        width, done = self.n_features + self.p + self.q, 0
+        width, first = self.n_features + self.p + self.q, 0
         for chunk in self._chunks(records, width):
-            weight = weights[done : done + len(chunk[0])]
-            done += len(weight)
+            weight = weights[first : first + len(chunk[0])]
+            first += len(weight)
 
             def weighted_sums(
                 *some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight

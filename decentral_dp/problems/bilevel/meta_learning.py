@@ -398,9 +398,11 @@ class MetaLearning(Ridged, Problem):
         with np.errstate(all="ignore"):
             parts = [self._scores(x, y, records, part)[0] for part in self._chunks(records)]
             shares = class_shares(self.tasks.per_task(np.concatenate(parts, axis=1)))
-        asked = self.tasks.share[records.label].T > 0.0
+        belongs = self.tasks.share[records.label].T > 0.0
         places = self.tasks.place[records.label].T
-        return [(share[:, mine].T, place[mine]) for share, place, mine in zip(shares, places, asked, strict=True)]
+        return [
+            (share[:, members].T, place[members]) for share, place, members in zip(shares, places, belongs, strict=True)
+        ]
 
     def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
         """Return scores of some records, (T·w, n), and their labels."""

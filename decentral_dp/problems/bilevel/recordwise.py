@@ -135,10 +135,10 @@ class RecordwiseProblem:
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         out = np.zeros((2, len(y)))
         for row in range(len(y)):
-            done = 0
+            first = 0
             for part in self._chunks(records, 1):
-                weight = weights[done : done + len(part.features)]
-                done += len(part.features)
+                weight = weights[first : first + len(part.features)]
+                first += len(part.features)
                 for k, name in enumerate(("lower_loss", "upper_loss")):
                     out[k, row] += self._call_author(name, (len(part.features),), part, x[row], y[row]) @ weight
         return out[0], out[1]
@@ -208,8 +208,8 @@ def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
 
-    computed: Array | None = rows_or_nan(rows, *records).get("rows")
-    return np.full(shape, np.nan) if computed is None else computed
+    result: Array | None = rows_or_nan(rows, *records).get("rows")
+    return np.full(shape, np.nan) if result is None else result
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
@@ -250,12 +250,12 @@ def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
             raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Fix: define it.")
 
 
-def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
+def author_sizes(author: Any, name: str, what: str, **facts: int) -> tuple[int, int]:
     """Return the two integers of `sizes`. Raises InputError."""
     try:
-        first, second = author.sizes(**known)
+        first, second = author.sizes(**facts)
     except USER_ERRORS as error:
-        raise InputError(f"{name}: sizes({', '.join(known)}) does not give {what}: {blame(error)}.") from error
+        raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {what}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1.")
