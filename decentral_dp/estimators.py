@@ -39,7 +39,7 @@ NOT_COVERED = (
 
 
 class PrivacyWarning(UserWarning):
-    """A value was read from the records without privacy; ε does not cover it."""
+    """Value read from the records without privacy, not covered by ε."""
 
 
 class ScaleWarning(UserWarning):

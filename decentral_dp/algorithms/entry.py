@@ -108,7 +108,7 @@ def works() -> Mapping[str, Work]:
 
 
 def _initials(name: str) -> str:
-    """ "Bai, Er-Wei" → "E.-W. Bai"."""
+    """Abbreviate "Bai, Er-Wei" as "E.-W. Bai"."""
     last, _, first = name.partition(", ")
     initials = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
     return " ".join([*initials, last])
@@ -169,7 +169,7 @@ class Options(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered algorithm, or one from outside.
+    """Registered or custom algorithm.
 
     Args:
         kind: its name in a scenario.
@@ -332,7 +332,7 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
 
 
 def _states(algorithm: type, name: str) -> bool:
-    """Whether a class has this attribute itself, and not only from a protocol that leaves it open."""
+    """Return whether a class defines this member, and not only a protocol that leaves it open."""
     member = getattr(algorithm, name, None)
     # `Algorithm`, or the protocol of a coordinator's.
     protocols = [base for base in algorithm.__mro__ if AnyAlgorithm in base.__bases__]

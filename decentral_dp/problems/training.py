@@ -131,7 +131,7 @@ TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
 
 
 def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
-    """(…, n, 1), as wide as the outputs before their last axis."""
+    """Broadcast labels to the indices (…, n, 1) of the outputs."""
     return np.broadcast_to(labels, outputs.shape[:-1])[..., None].astype(np.int64)
 
 
@@ -151,7 +151,7 @@ _CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train",
 
 
 class Examples(NamedTuple):
-    """features: (N, d), times the model's gain. label: (N,) index of the class, or the number to predict."""
+    """Records: features (N, d), times the model's gain, and label (N,), class index or number."""
 
     features: Array
     label: Array
@@ -159,7 +159,7 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Training(StackedProblem):
-    """The mean loss of a model over train records, with a public ridge.
+    """Mean loss of a model over train records, with a public ridge.
 
         lower_grad_y = ∇_y ℓ(φ(y; a), b),     R(y) = l2/2 ‖y‖²
 

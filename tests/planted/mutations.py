@@ -1860,8 +1860,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a centre before noise",
         "algorithms/gossip/single_level.py",
-        "own_weight, released.x, neighbour_sum.x)",
-        "own_weight, s.x.value if t == 1 else released.x, neighbour_sum.x)",
+        "x = own_weight * released.x + neighbour_sum.x if",
+        "x = own_weight * (s.x.value if t == 1 else released.x) + neighbour_sum.x if",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(

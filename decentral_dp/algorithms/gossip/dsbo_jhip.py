@@ -63,9 +63,12 @@ from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """x: (b, p), y: (b, q): before noise until they are sent, then the agent's own value.
+    """State of agents: before noise until it is sent, then the agent's own value.
 
-    y_near: Σ_j w_ij ỹ_j of the last message.
+    Args:
+        x: (b, p).
+        y: (b, q).
+        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
     """
 
     x: dp.Value

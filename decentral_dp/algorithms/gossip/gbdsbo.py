@@ -55,7 +55,13 @@ from decentral_dp.bounded import unproven
 
 
 class GbdsboState(NamedTuple):
-    """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
+    """State of agents.
+
+    Args:
+        x: (b, p), before noise.
+        y: (b, q), before noise.
+        estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
+    """
 
     x: dp.Value
     y: dp.Value
@@ -125,14 +131,14 @@ class Gbdsbo(dp.Algorithm):
         )
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        """x, y and the estimates, each with the term that enters it at public points."""
+        """Return x, y and the estimates, each with the term that enters it at public points."""
         widths = {"s": p, "h": q, "u": p * q}
         families = {"s": "x", "u": "x"}
         estimates = {c: dp.Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
         return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))} | estimates
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
+        """Plan x and y with the indices 1 … T, and the estimates with 1 … T − 1."""
         index = np.arange(1, public.rounds + 1)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {

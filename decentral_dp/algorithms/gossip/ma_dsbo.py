@@ -49,9 +49,13 @@ D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """x: (b, p), y, z: (b, q): before noise until they are sent, then the agent's own value.
+    """State of agents: before noise until it is sent, then the agent's own value.
 
-    r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
+    Args:
+        x: (b, p).
+        y, z: (b, q).
+        r: (b, p), average of hypergradient estimates.
+        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
     """
 
     x: dp.Value

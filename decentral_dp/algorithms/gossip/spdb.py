@@ -42,7 +42,13 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class SpdbState(NamedTuple):
-    """x, multiplier: (b, p), y: (b, q): x and y before noise."""
+    """State of agents.
+
+    Args:
+        x: (b, p), before noise.
+        y: (b, q), before noise.
+        multiplier: (b, p).
+    """
 
     x: dp.Value
     y: dp.Value

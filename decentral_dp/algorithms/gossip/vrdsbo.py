@@ -46,9 +46,14 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class VrdsboState(NamedTuple):
-    """x, u, zf: (b, p); y, v, zg: (b, q). x, y: to be sent next; last_x, last_y: the round before.
+    """State of agents.
 
-    u, v: noiseless U and V. zf, zg: the agent's own values; zf_near, zg_near: Σ_j w_ij of the received ones.
+    Args:
+        x, y: (b, p) and (b, q), next messages.
+        last_x, last_y: of the round before.
+        u, v: noiseless U (b, p) and V (b, q).
+        zf, zg: the agent's own Z, (b, p) and (b, q).
+        zf_near, zg_near: Σ_j w_ij of the received ones.
     """
 
     x: dp.Value

@@ -33,7 +33,7 @@ Corruption = Literal["random", "shifted"]
 
 
 class CleaningRecords(NamedTuple):
-    """features: (N, d). label: (N,) class index. l1, l2: (N,) norms of the features. group: (N,) index or NO_GROUP."""
+    """Records: features (N, d), label (N,) class index, norms l1 and l2 (N,), group (N,) index or NO_GROUP."""
 
     features: Array
     label: NDArray[np.int64]
@@ -162,7 +162,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere.
+        """Average ∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ, and ∇²_xy l, which is σ'(x_g)(s − e_b) aᵀ in row g.
 
         As of `Problem.matrices`.
         """

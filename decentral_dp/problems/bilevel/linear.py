@@ -233,7 +233,7 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """signed: (N, d) b·a, features with the sign of the class. l1, l2: (N,) their norms. label: (N,) class index."""
+    """Records: signed (N, d) b·a, their norms l1 and l2 (N,), and label (N,), class index."""
 
     signed: Array
     l1: Array
@@ -318,7 +318,7 @@ def _shares(score: Array) -> Array:
 
 
 class SoftmaxRecords(NamedTuple):
-    """features: (N, p). label: (N,) class index 0..c−1. l1, l2: (N,) norms of the features."""
+    """Records: features (N, p), label (N,) class index 0..c−1, norms l1 and l2 (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -328,7 +328,7 @@ class SoftmaxRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class SoftmaxProblem(LinearProblem, Protocol):
-    """A linear problem of the cross-entropy, Y (c, width) with a row for each of the declared classes."""
+    """Linear problem with cross-entropy; Y (c, width) has a row for each declared class."""
 
     classes: tuple[float, ...]
 
@@ -363,7 +363,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
-        """diag(s) − ssᵀ."""
+        """Return diag(s) − ssᵀ of each record."""
         return class_curvature(class_shares(y.reshape(-1, self.width) @ records.features[part].T))
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
@@ -372,7 +372,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+        """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
 
         As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
@@ -386,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return right / len(records.label)
 
     def predict(self, y: Array, features: Array) -> Array:
-        """softmax(Ya), (b, N, c)."""
+        """Return softmax(Ya), (b, N, c)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
 
@@ -395,7 +395,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
             return [(class_shares(self._scores(y[None], records.features))[0].T, records.label)]
 
     def _scores(self, y: Array, features: Array) -> Array:
-        """(b, c, n) scores of n records under each row of y, by one product."""
+        """Return scores of n records for each row of y, (b, c, n), by one product."""
         stacked = y.reshape(-1, self.width) @ features.T
         return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
 
@@ -427,7 +427,7 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
         return Strengths(len(self.classes), 2.0 / self.q) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
-        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError.
+        """Prepare features, class indices and both norms. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
@@ -436,7 +436,7 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
 
 
 def class_shares(scores: Array) -> Array:
-    """Shares of the classes, (…, c, n) → (…, c, n). The largest score is taken off first: exp never overflows."""
+    """Return the softmax over classes, (…, c, n), without overflow."""
     shares: Array = scores - scores.max(axis=-2, keepdims=True)
     np.exp(shares, out=shares)
     shares /= shares.sum(axis=-2, keepdims=True)
@@ -444,7 +444,7 @@ def class_shares(scores: Array) -> Array:
 
 
 def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
-    """s − e_b. shares: (…, c, n), label: (…, n)."""
+    """Return s − e_b. shares: (…, c, n), label: (…, n)."""
     own = label[..., None, :]
     residual = shares.copy()
     np.put_along_axis(residual, own, np.take_along_axis(residual, own, axis=-2) - 1.0, axis=-2)
@@ -452,7 +452,7 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 
 
 def class_curvature(shares: Array) -> Array:
-    """diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+    """Return diag(s) − ssᵀ per record, (c, n) → (c, c, n).
 
     The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
     """
@@ -464,12 +464,12 @@ def class_curvature(shares: Array) -> Array:
 
 
 def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
-    """(b, c, n) → (b, n): the entry of each record's own class."""
+    """Select the entry of each record's class, (b, c, n) → (b, n)."""
     return values[:, label, np.arange(len(label))]
 
 
 class QuadraticRecords(NamedTuple):
-    """features: (N, d). label: (N,) numbers. l1, l2: (N,) norms of the features."""
+    """Records: features (N, d), label (N,) numbers, norms l1 and l2 (N,)."""
 
     features: Array
     label: Array
@@ -547,7 +547,7 @@ def biased_regularisation(
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Least squares with one regularisation strength per feature, all tuned on validation records; labels are numbers.
+    """Make least squares with one regularisation strength per feature, tuned on validation records; labels are numbers.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
@@ -559,7 +559,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 def logistic_regularisation(
     n_features: int, classes: tuple[float, ...], intercept: Intercept = False
 ) -> LogisticHyperparameter:
-    """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
+    """Make a logistic regression with one regularisation strength, tuned on validation records: p = 1.
 
     y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
 
@@ -570,7 +570,7 @@ def logistic_regularisation(
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+    """Make least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 

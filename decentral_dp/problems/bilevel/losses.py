@@ -60,7 +60,7 @@ _TRIED_MATRICES = 2**14
 
 
 class LossRecords(NamedTuple):
-    """features: (N, n_features) float64. labels: (N,) float64 numbers or class indices."""
+    """Records: features (N, n_features) and labels (N,), numbers or class indices, in float64."""
 
     features: Array
     labels: Array
@@ -123,13 +123,10 @@ class LossProblem:
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Return the function (features, labels) → rows of these terms, not clipped."""
-        return partial(self._row_terms(names), *(tensor(a, self.device) for a in (x, y, z)))
-
-    def _row_terms(self, names: Collection[str]) -> Captured:
-        """Return the function (x, y, z, features, labels) → rows of these terms."""
         from torch.func import vmap
 
-        return self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+        rows = self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+        return partial(rows, *(tensor(a, self.device) for a in (x, y, z)))
 
     def _per_record(self, names: Collection[str]) -> Callable[..., dict[str, Tensor]]:
         """Return the function (x, y, z, features, label) → row of these terms."""

@@ -18,7 +18,7 @@ from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
 class MeanRecords(NamedTuple):
-    """features: (N, d). l1, l2: (N,) their norms."""
+    """Records: features (N, d) and their norms l1 and l2 (N,)."""
 
     features: Array
     l1: Array

@@ -39,7 +39,12 @@ USUAL_WAYS = 5
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks. members: per task its classes in increasing order, equally many. n_classes: of the data."""
+    """Tasks of meta-learning.
+
+    Args:
+        members: classes of each task, in increasing order and equal number.
+        n_classes: of the data.
+    """
 
     members: tuple[tuple[int, ...], ...]
     n_classes: int
@@ -149,14 +154,14 @@ USUAL_WIDTH = 8
 
 
 class MetaRecords(NamedTuple):
-    """features: (N, d). label: (N,) class index."""
+    """Records: features (N, d) and label (N,), class index."""
 
     features: Array
     label: NDArray[np.int64]
 
 
 class Embedded(NamedTuple):
-    """Records embedded by the network at one x, for the lower level. embedding: (N, e). label: (N,)."""
+    """Records embedded by the network at one x, for the lower level: embedding (N, e) and label (N,)."""
 
     embedding: Array
     label: NDArray[np.int64]
@@ -169,7 +174,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MetaLearning(Ridged, Problem):
-    """x: all layers of a network but the last; y: the last layers (weights and bias) of T tasks of w classes each.
+    """Meta-learning: x are all layers of a network except the last, y the last layers of T tasks of w classes each.
 
         lower level   y*(x) = argmin_y  mean over train records of l(x, y; a, b) + (ridge/2)‖y‖²
         upper level   min_x  mean over validation records of h(x, y*(x); a, b),       h = l
