@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
+from decentral_dp.central.selection import Box, RegularisedLaw, quadratic
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants import ProblemConstants, family_of
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon

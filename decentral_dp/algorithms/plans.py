@@ -30,7 +30,7 @@ from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, P
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Response
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame

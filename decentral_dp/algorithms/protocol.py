@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Program, Value
-from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import LocalDataset, Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.schedules import StepSize as StepSize
-from decentral_dp.privacy.unit import RECORD, Unit
 
 Counts = Mapping[Split, NDArray[np.int64]]
 

@@ -50,8 +50,8 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Answer, Ask, Bundle, Gossip, Reply, Value
-from decentral_dp.participants.agents import Batch, LocalDataset
-from decentral_dp.privacy.unit import Unit
+from decentral_dp.participants import Batch, LocalDataset
+from decentral_dp.privacy.clipping import Unit
 
 S = TypeVar("S")
 # Generator of a round or a part of it: it yields exchanges and returns S.

@@ -12,7 +12,7 @@ In a batch of fixed size somebody else has the place of a record that is not dra
 reached where that one is like the replaced record of one data set: `among_copies` makes all others copies of it. A
 guarantee is for all data sets, so that an audit may choose the other records, too.
 
-`simulation.probing.pairs` searches for something else: floats of every size that break a component's own bound, on
+`component_runs` searches for something else: floats of every size that break a component's own bound, on
 made-up data sets that are replaced whole. Here a job is given, and both records must be such that its own loading
 would let through.
 """

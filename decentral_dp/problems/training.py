@@ -52,8 +52,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
-from decentral_dp.models.learner import Learner, OneByOne
 from decentral_dp.models.linear_terms import as_features, blocks, class_index
+from decentral_dp.models.protocol import Learner, OneByOne
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms

@@ -23,9 +23,9 @@ from decentral_dp.algorithms.gossip import (
 )
 from decentral_dp.bounded import transpose
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
+from decentral_dp.simulation.job_statement import smallest_noise
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.simulation.statements.job import smallest_noise
-from decentral_dp.simulation.statements.statement import PaperClaim
+from decentral_dp.simulation.statement import PaperClaim
 from papers.published.lipschitz import LipschitzConstants, bound_directions, clip_to_box, lipschitz_constants
 from papers.published.private_state import endless_remainder, private_state
 from papers.published.theorems import theorem_4_5

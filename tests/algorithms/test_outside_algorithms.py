@@ -195,7 +195,7 @@ BILEVEL = """
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from decentral_dp.central.declared import release_gradients
+from decentral_dp.central.vocabulary import release_gradients
 from decentral_dp.algorithms.protocol import StepSize
 
 

@@ -85,27 +85,6 @@ class LocalSteps:
         return State(s.x, at - self.y(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
 
 
-@dataclass(frozen=True)
-class OwnClips:
-    """Decentralised SGD whose agents clip to C/2 by a factor before the clip."""
-
-    y: StepSize
-    channels = ("x", "y")
-    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "step_of_clip"}}
-
-    def step_of_clip(self, t: int) -> float:
-        return self.y(t) / 2.0
-
-    def init(self, dataset: Any, x: Any, y: Any) -> State:
-        return State(x, y, None)
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        own, near = yield Gossip(y=s.y)
-        at, smaller = mixed(dataset, own.y, near.y), 2.0
-        gradient = dataset.batch(t).lower_grad_y(s.x, at, times=smaller)
-        return State(s.x, at - (self.y(t) / smaller) * gradient, None)
-
-
 def content(**privacy: Any) -> dict[str, Any]:
     return {
         "seed": 3,
@@ -122,7 +101,6 @@ def content(**privacy: Any) -> dict[str, Any]:
         (DualAveraging, "z", np.ones(4)),
         (Admm, "y", np.full(4, 0.5)),
         (LocalSteps, "y", np.full(4, 0.5)),
-        (OwnClips, "y", np.full(4, 0.25)),
     ],
 )
 def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor: np.ndarray) -> None:
@@ -137,7 +115,7 @@ def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor:
     assert 3.9 < run.result["privacy"]["epsilon_max"] <= 4.0
 
 
-@pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps, OwnClips])
+@pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps])
 def test_without_noise_it_learns(program: Any) -> None:
     """The algorithms above are descent methods."""
     long = content(guarantee="none", clip={})
@@ -170,7 +148,7 @@ class Hidden(Kept):
 
 
 @pytest.mark.parametrize("records", [1, 3, "agent"])
-@pytest.mark.parametrize("program", [Admm, OwnClips, Kept])
+@pytest.mark.parametrize("program", [Admm, Kept])
 def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
     """Search over groups, points and messages on one transcript; a noiseless state counts in the sensitivity."""
     unit = {} if records == 1 else {"unit": records}

@@ -14,7 +14,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.exchange import Senders
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
-from decentral_dp.privacy.mechanisms.releasers import ReleaseRefusedError
+from decentral_dp.privacy.releasers import ReleaseRefusedError
 
 TEXT = """
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ import pytest
 
 from decentral_dp.algorithms.protocol import Planned
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.clipping import RECORD, Unit
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
 from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares
@@ -227,7 +227,7 @@ class GossipConformance:
         """Sensitivities are planned, carried and attained; algorithms with a memory are refused."""
         algorithm, problem = self.certified(), self.small.problem
         if not algorithm.memoryless:
-            with pytest.raises(InputError, match="one record zeroed out moves"):
+            with pytest.raises(InputError, match="to one record zeroed out is not derived"):
                 self.job(privacy={"neighbours": "zero_out"})
             return
         public, largest = naive.public_of(self.rounds, stream, problem), 0.0

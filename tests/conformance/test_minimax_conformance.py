@@ -25,7 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "group_dro": {"data": "wine", "strength": 1.0, "cap": 3.0},
     "kl_dro": {"data": "wine", "strength": 1.0, "radius": 0.5, "cap": 3.0},
     "mspbe": {"data": "cartpole", "discount": 0.9, "scale": "none", "normalise": "none", "ridge": 0.1},
-    "wgan": {"data": "digits", "limit": 200, "generator": [8]},
+    "wgan": {"data": "digits", "generator": [8]},
 }
 # Errors of unsuitable pairs.
 UNFIT = r"^algorithm\.kind: "

@@ -10,8 +10,7 @@ import pytest
 from decentral_dp.data.streams import Stream
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock, LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
@@ -103,8 +102,8 @@ def test_an_agent_alone_computes_the_same_bits(name: str, stream: Stream) -> Non
 def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
     class Doubled(LogisticHyperparameter):
         def terms(self, *arguments: Any, **named: Any) -> Any:
-            found = super().terms(*arguments, **named)
-            return found._replace(lower_grad_y=2.0 * found.lower_grad_y)
+            terms = super().terms(*arguments, **named)
+            return terms if terms.lower_grad_y is None else terms._replace(lower_grad_y=2.0 * terms.lower_grad_y)
 
     plain, doubled = LogisticHyperparameter(WIDTH), Doubled(WIDTH)
     assert as_stacked(plain) is plain

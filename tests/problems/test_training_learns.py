@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.bounded import Array
-from decentral_dp.cli.commands import app
+from decentral_dp.cli.main import app
 from decentral_dp.simulation.run import Run
 
 linear = pytest.importorskip("sklearn.linear_model")

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class MeanEstimation(MeanProblem):
 
     F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. The contribution of a train record to the gradient is
     −a at every state: gossip on the lower level is a linear system, whose leakage about a record is computed exactly in
-    `privacy.accounting.network`. R reads no record, so neither do terms of x and second derivatives.
+    `auditing.network_gossip`. R reads no record, so neither do terms of x and second derivatives.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
     """

@@ -168,8 +168,8 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("alone", {"topology.drop": 0.1}, "on a network without links"),
-        ("central", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
+        ("alone", {"topology.drop": 0.1}, "on a network without edges"),
+        ("central", {"privacy.unit": "agent"}, "the unit would be all records"),
         ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
     ],
 )

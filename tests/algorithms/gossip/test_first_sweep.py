@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.problems.bilevel.linear import (
     LogisticHyperparameter,
     SoftmaxHyperparameter,

@@ -17,7 +17,7 @@ from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Bundle
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import Shares, Told, halved, largest, with_fields_of

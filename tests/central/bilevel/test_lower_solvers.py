@@ -74,7 +74,7 @@ def known(**changes: float) -> PublicFacts:
 
 
 def test_noise_that_is_left_in_each_solver() -> None:
-    """Variance of y <- y − (1/b)(μ y + noise) after K steps, the noise of price m/√K in each: by iteration."""
+    """Variance of y <- y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K in each: by iteration."""
     k = known()
     for steps in (1, 7, 60):
         kept = 0.0

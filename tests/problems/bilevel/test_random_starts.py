@@ -85,7 +85,7 @@ def test_the_public_seed_decides_alone(content: dict[str, Any]) -> None:
     usual = build_start(content)
     assert set(usual) == {"y"}
     assert usual["y"].shape == (8 * 14 + 3 * 9,)
-    assert np.array_equal(usual["y"], build_start(content, limit=60)["y"])
+    assert np.array_equal(usual["y"], build_start(content, test=0.5)["y"])
     assert not np.array_equal(usual["y"], build_start(content, seed=4)["y"])
     fixed = [build_start({**content, "problem": {**content["problem"], "seed": 9}}, seed=s)["y"] for s in (1, 2)]
     assert np.array_equal(*fixed)
