@@ -288,12 +288,6 @@ class Training(StackedProblem):
         total /= max(records.label.shape[1], 1)
         return total
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """Return no matrix: no second derivative reads records."""
-        return {}
-
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
             # Views of one number, without memory.

@@ -55,11 +55,6 @@ class MeanProblem(Problem, Protocol):
         rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        return {}
-
     def scaled_mean(self, records: MeanRecords, scale: float, clip: Clip, bound: float) -> Array:
         """Average scale·a over records, (q,), each record's clipped to the bound."""
         total, norms = np.zeros(self.q), linear.norms_of(records, clip)
