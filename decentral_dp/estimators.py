@@ -33,8 +33,8 @@ _SEEDS = 2**31 - 1
 
 # scikit-learn's contract requires errors for non-finite values, so such records cannot be replaced instead.
 NOT_COVERED = (
-    "Not covered by ε are errors of fit for non-finite values and undeclared labels, and warnings of unscaled columns: "
-    "they read the records."
+    "Not covered by ε are errors of fit for values that are not finite and labels that are not one of the classes, and "
+    "warnings of columns that are not scaled: they depend on the records."
 )
 
 
