@@ -197,7 +197,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     """
     out, result = console(), run.result
     out.print()
-    out.print(Text(headline(result), style="bold"), f"{result.seconds:.1f} s", sep=", ")
+    out.print(Text(headline(result), style="bold"))
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
     x = run.published["x"]
@@ -224,7 +224,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     print_items(out, notes)
     if run.folder is not None:
         # Not wrapped, so that it can be clicked and copied.
-        out.print(f"Report     {run.folder / 'report.html'}", soft_wrap=True)
+        out.print(f"Report     {run.folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
         if verbose and result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predict    {command}", soft_wrap=True, markup=False)
