@@ -260,7 +260,7 @@ def test_a_state_before_noise_is_seen_by_the_replay() -> None:
 
 
 def test_what_depends_on_records_is_not_projected() -> None:
-    with pytest.raises(UserCodeError, match="release it first"):
+    with pytest.raises(UserCodeError, match="a Bounded value can be"):
         changes(0, with_fields_of(Unprojected, ALGORITHM))
 
 
