@@ -147,8 +147,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent of push_sum that continues from its noiseless numerator",
         "algorithms/gossip/push_sum.py",
-        "np.where(there, combined, s.last_mixed)",
-        "np.where(there, combined, getattr(s.y, 'value', s.y))",
+        "np.where(online_rows, combined, s.last_mixed)",
+        "np.where(online_rows, combined, getattr(s.y, 'value', s.y))",
         (_NETWORK_ROWS,),
     ),
     Mutation(
@@ -872,8 +872,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a memory that fades too fast",
         "algorithms/plans.py",
-        "np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound",
-        "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * now) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] * state) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * state) + bound",
         (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
     ),
     Mutation(
@@ -1867,8 +1867,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a centre before noise",
         "algorithms/gossip/single_level.py",
-        "own_weight, released.x, neighbour_sum.x)",
-        "own_weight, s.x.value if t == 1 else released.x, neighbour_sum.x)",
+        "x = own_weight * released.x + neighbour_sum.x if",
+        "x = own_weight * (s.x.value if t == 1 else released.x) + neighbour_sum.x if",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1947,7 +1947,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent that goes on from its last release",
         "algorithms/gossip/push_sum.py",
-        "np.where(there, combined, s.last_mixed)",
+        "np.where(online_rows, combined, s.last_mixed)",
         "combined",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
     ),

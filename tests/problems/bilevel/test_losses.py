@@ -194,7 +194,7 @@ def test_the_sensitivity_is_attained():
     assert np.abs(a.upper_grad_y - b.upper_grad_y).sum() == 0.25
 
 
-# What touches no data
+# Terms that read no data
 
 
 def with_x(x, y, features, label):
@@ -309,13 +309,13 @@ def test_wrong_arguments_are_refused(wrong, why):
 # Around the problem
 
 
-# Losses of one's own that read other records than their own are refused
+# Custom losses that read other records are refused
 
 LEAST = {"records": 0}
 
 
 class Centred(torch.autograd.Function):
-    """Its vmap rule subtracts the mean over the batch, and nothing that sees one record can tell."""
+    """Its vmap rule subtracts the mean over the batch, which is invisible for one record."""
 
     generate_vmap_rule = False
 
