@@ -134,7 +134,7 @@ def test_refused_columns() -> None:
             partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
         # Row and agents are public; the value may be that of any column.
         assert str(owner) not in str(refused.value)
-    with pytest.raises(InputError, match=r"the split column says which records are for testing"):
+    with pytest.raises(InputError, match=r"the split column selects the test records"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
         split_shards(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
@@ -271,10 +271,8 @@ def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
     data = records(np.arange(60) % 3, np.arange(60) % 2)
     for spec in BY_LABEL.values():
         made = make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5)
-        # What a function reads nobody has looked into.
-        how = "may be dealt by label: what the function" if callable(spec) else "are dealt by label: the deal is taken"
-        assert f"These records {how}" in made.deal_assumption
-        assert "taken as given. What is said of privacy is for neighbours that keep it" in made.deal_assumption
+        assert ("may read labels" if callable(spec) else "reads labels") in made.deal_assumption
+        assert "neighbouring data sets with the same partition" in made.deal_assumption
         assert made.all_notes == (made.deal_assumption,)
     for spec in ("iid", {"kind": "column", "name": "agent"}, None):
         assert make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5).all_notes == ()
