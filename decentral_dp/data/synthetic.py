@@ -24,9 +24,9 @@ record the following holds:
 
 - `positive` changes no other record.
 - The split of every record is decided by its index beforehand.
-- Random choices are the first indices of one public order. Among the other records, `keep` and `tail` keep or drop at most
-  2, one of the old class and one of the new. `share` keeps or drops at most 1 + ⌈share/(1 − share)⌉, since one negative
-  record takes share/(1 − share) positive ones with it.
+- Random choices are the first indices of one public order. `keep` and `tail` change the choice of at most 2 other
+  records, one of the old class and one of the new. `share` changes that of at most 1 + ⌈share/(1 − share)⌉, since one
+  negative record takes share/(1 − share) positive ones with it.
 - Counts in `keep` are met exactly, or the run is refused before any release. No error prints a count of records.
 """
 

@@ -1,4 +1,4 @@
-"""A connected graph with its mixing matrix W: built from a generator, a file, a graph, links or a matrix."""
+"""A connected graph with its mixing matrix W, from a generator, a file, a networkx graph, edges or a matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decentral_dp.topology.graph_files import (
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, weigh
 
-# A resampled graph may have any link, and its union has all.
+# Resampled graphs may have any edge, so their union is dense.
 _MOST_RESAMPLED = 5000
 
 
@@ -32,21 +32,18 @@ class Topology:
     """A graph with its mixing matrix W, connected unless it is "isolated".
 
     Args:
-        name: kind of the graph, or its file's name.
-        weights: the rule, such as "metropolis" or "constant 0.3".
-        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored. Of a
-            directed graph columns sum to zero, and w_ij is that of what i hears from j.
-        edges: (E, 2), i < j in every row; of a directed graph who sends and who hears.
+        name: kind of the graph, or name of its file.
+        weights: weight rule, such as "metropolis" or "constant 0.3".
+        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on edges, every diagonal entry stored. For a
+            directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
+        edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        positions: (m, 2) for drawing, None where there are none.
-        delta2: second smallest eigenvalue λ₂ of −W; of a directed graph 1 − |λ₂(I + W)|.
-        delta_max: largest eigenvalue λ_m of −W; of a directed graph 1.
-        notes: what was converted or left out on the way, in sentences.
-        over_time: how it changes by round; None where it stays.
-        directed: whether an agent may hear another that does not hear it.
-
-    Limits:
-        One agent alone has delta2 = delta_max = 1: averaging is already exact.
+        positions: (m, 2) coordinates for figures, or None.
+        delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
+        delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
+        notes: conversions, in sentences.
+        over_time: weights by round; None for a fixed network.
+        directed: whether edges are arcs.
 
     Example:
         >>> ring = build_topology("ring", 4)
@@ -70,14 +67,13 @@ class Topology:
 
     @property
     def n_agents(self) -> int:
-        """The number of agents m."""
+        """Number of agents m."""
         return len(self.labels)
 
     @property
     def neighbour_weight(self) -> graphs.Array:
-        """(m,) the total weight of the neighbours, |w_ii|. Above 1 the own value enters with a negative weight.
-
-        Of a directed graph it may be more than what the agent gives away, |w_ii|.
+        """(m,) total weight of the in-neighbours, |w_ii| of an undirected graph. Above 1 the agent's value has a
+        negative weight.
 
         Example:
             >>> build_topology("ring", 4).neighbour_weight.round(6).tolist()
@@ -89,7 +85,7 @@ class Topology:
 
     @property
     def kept_weight(self) -> graphs.Array:
-        """(m,) 1 + w_ii, the share of what an agent has that it keeps.
+        """(m,) 1 + w_ii, the share of its value that an agent keeps.
 
         Example:
             >>> build_topology("directed_exponential", 4).kept_weight.round(6).tolist()
@@ -99,7 +95,7 @@ class Topology:
 
     @property
     def rho(self) -> float:
-        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves; |λ₂| of arcs."""
+        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1, the contraction of the disagreement per round; |λ₂| of a directed graph."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
@@ -131,22 +127,22 @@ def build_topology(
     seed: int = 0,
     directed: bool = False,
 ) -> Topology:
-    """Build the topology of a registered generator; the same arguments give the same topology.
+    """Build the topology of a registered generator. Equal arguments give equal topologies.
 
     Args:
         kind: a name in `GENERATORS`.
-        agents: their number m.
-        params: parameter of the generator → value; its defaults where left out.
-        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", of a
-            directed graph "out_degree".
-        seed: of a random generator, at least 0; default 0.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        agents: number of agents m.
+        params: parameter of the generator → value; defaults if left out.
+        weights: a name in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
+            directed graph.
+        seed: seed of a random generator, at least 0; default 0.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for directed generators.
 
     Returns:
         The weighted graph with its eigenvalues.
 
     Raises:
-        InputError: a wrong name, value or number of agents, a graph that is not connected, or ρ ≥ 1.
+        InputError: a name, value or number of agents is invalid, the graph is not connected, or ρ ≥ 1.
 
     Example:
         >>> star, complete = build_topology("star", 5), build_topology("complete", 5)
@@ -169,17 +165,17 @@ def from_file(
     """Read a topology from a file: GraphML, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
-        path: a file, or the name of a network that comes with the package ("abilene").
-        weights: a rule as in `build`; "file" takes the weights of the file.
-        agents: the expected number, refused if the file has another; None accepts any.
-        connected: whether a graph of several components is refused, and its rate is computed; default True.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        path: path of a file, or name of a network in the package ("abilene").
+        weights: weight rule as in `build_topology`; "file" uses the weights of the file.
+        agents: expected number of agents; None accepts any.
+        connected: whether the graph must be connected; default True.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for files of arcs.
 
     Returns:
-        The weighted graph with its labels and positions where the file has them.
+        The weighted graph, with labels and positions of the file.
 
     Raises:
-        InputError: the file is missing, unreadable, has two readings, or is disconnected, or ρ ≥ 1.
+        InputError: the file is missing, unreadable, ambiguous or disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_file("karate_club", agents=34).edges.shape
@@ -207,21 +203,21 @@ def from_networkx(
 ) -> Topology:
     """Convert a `networkx.Graph` to a topology.
 
-    Nodes 0 … m − 1 keep their numbers in whatever order they were inserted, other whole numbers are sorted, and
-    other names keep the graph's order.
+    Nodes that are whole numbers are sorted, so nodes 0 … m − 1 keep their numbers. Other names keep the order of the
+    graph.
 
     Args:
-        graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
-        weights: a rule as in `build`.
-        name: for tables and messages.
-        connected: as of `from_file`.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        graph: the graph; labels, coordinates and weights are attributes, as in GraphML.
+        weights: weight rule as in `build_topology`.
+        name: name in tables and messages.
+        connected: as in `from_file`.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for graphs of arcs.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a graph that is disconnected or empty, or ρ ≥ 1.
+        InputError: the graph is disconnected or empty, or ρ ≥ 1.
 
     Example:
         >>> import networkx as nx
@@ -244,18 +240,18 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: (E, 2) agents, numbered from 0.
-        agents: their number m; the largest number + 1 where it is left out.
-        weights: a rule as in `build`.
-        name: for tables and messages.
-        connected: as of `from_file`.
-        directed: whether pairs are arcs, from the first agent to the second; default no.
+        edges: (E, 2) numbers of agents, from 0.
+        agents: number of agents m; default the largest number + 1.
+        weights: weight rule as in `build_topology`.
+        name: name in tables and messages.
+        connected: as in `from_file`.
+        directed: whether pairs are arcs (sender, receiver); default no.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a number outside 0 … m − 1, a disconnected graph, or ρ ≥ 1.
+        InputError: a number is outside 0 … m − 1, the graph is disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
@@ -290,23 +286,23 @@ def from_matrix(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Convert a matrix to a topology: agents are linked where it is not 0.
+    """Convert a matrix to a topology: non-zero entries are edges.
 
     Args:
-        matrix: (m, m), symmetric, of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0,
-            or makes every row add up to 0 (W) or to 1 (I + W). Of a directed graph 1 in row i and column j is an arc
-            from i to j, as in networkx; weights are A, whose columns add up to 1, a_ij that of what i hears from j.
-        weights: a rule as in `build`; "file" takes the matrix's own.
-        name: for tables and messages.
-        place: begins the messages.
-        connected: as of `from_file`.
-        directed: whether the matrix need not be symmetric; default no.
+        matrix: (m, m), symmetric, 0 or 1 with a zero diagonal. With weights "file" it holds weights, and its diagonal
+            is 0 or makes every row sum 0 (W) or 1 (I + W). For a directed graph, 1 in row i and column j is an arc from
+            i to j, as in networkx; weights are A with column sums 1, where a_ij is the weight of messages from j to i.
+        weights: weight rule as in `build_topology`; "file" uses the matrix.
+        name: name in tables and messages.
+        place: beginning of messages.
+        connected: as in `from_file`.
+        directed: whether the matrix may be asymmetric; default no.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a matrix that is none of links, a disconnected graph, or ρ ≥ 1.
+        InputError: the matrix is invalid, the graph is disconnected, or ρ ≥ 1.
 
     Example:
         >>> third = np.full((3, 3), 1 / 3)
@@ -327,7 +323,7 @@ def from_matrix(
 
 
 def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> str:
-    """Describe what a matrix of links, or of weights, must be; "" if it is one."""
+    """Return the requirement that a matrix of edges or weights does not meet; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
@@ -362,16 +358,16 @@ def time_varying(
     """Let a topology change by round.
 
     Args:
-        base: the graph whose links there are.
-        kind: of `over_time.KINDS`, but for a sequence, which `in_turn` makes.
-        seed: of public coins.
-        draw: seed → a graph of a random family.
+        base: the graph with all edges.
+        kind: one of `over_time.KINDS`, except "sequence" (see `in_turn`).
+        seed: public seed.
+        draw: seed → graph of a random family.
 
     Returns:
         The base with its `over_time`.
 
     Raises:
-        InputError: what is missing for this kind.
+        InputError: the base does not suit the kind.
 
     Example:
         >>> time_varying(build_topology("ring", 6), "matching", seed=0).over_time.kind
@@ -399,19 +395,19 @@ def time_varying(
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
-    """Let graphs follow one another, as one topology whose W is the mean of theirs.
+    """Combine graphs that are used in turn into one topology, whose W is the mean of theirs.
 
     Args:
-        several: the graph of round 0, 1, …, over and over.
-        seed: of public coins.
-        name: for tables and messages.
-        kind: "sequence", or "function" where a function of the round gave them.
+        several: graphs of rounds 0, 1, …, repeated.
+        seed: public seed.
+        name: name in tables and messages.
+        kind: "sequence", or "function" if a function of the round returned them.
 
     Returns:
         The mean of the graphs with its `over_time`.
 
     Raises:
-        InputError: graphs of other agents, or graphs that together leave some of them apart.
+        InputError: the graphs have different agents, or do not connect all of them together.
 
     Example:
         >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))
@@ -420,7 +416,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         ([[0, 1], [1, 2]], [0.25, 0.5, 0.25])
     """
     first = several[0]
-    # A graph that comes back is one object: an engine sees at once that nothing has changed.
+    # Repeated graphs are one object, so that engines detect that nothing has changed.
     weights = {id(one): _in_order(one, first) for one in several}
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
     made = changes.sequence([off_diagonals[id(one)] for one in several], seed)
@@ -436,7 +432,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
-    """W of a graph of a sequence, its agents in the order of the first. Raises InputError where they are others."""
+    """Return W of a graph with the agents in the order of the first. Raises InputError for other agents."""
     if graph.labels == first.labels:
         return graph.mixing
     place = {label: k for k, label in enumerate(graph.labels)}

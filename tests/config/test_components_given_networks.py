@@ -131,7 +131,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
     [
         ([DAY, nx.path_graph(5)], {}, r'one of 5 has "4", which the first lacks, which has 4'),
         ([nx.path_graph(5), DAY], {}, r"one of 4 lacks agents of the first, which has 5"),
-        ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never hear of one another"),
+        ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never communicate"),
         ([DAY, NIGHT], {"topology.over_time": "matching"}, "sequence of 2 graphs says the graph of every round itself"),
         (lambda t: nx.empty_graph(4), {"topology.agents": 4}, "6 graphs in turn leave 4 groups"),
         (

@@ -151,8 +151,8 @@ def test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears() -> None:
         (lambda: from_matrix(0.9 * WEIGHTS, "file", directed=True), "columns of sum 1"),
         (lambda: from_matrix(WEIGHTS, directed=True), "no matrix of arcs: wanted 0 and 1"),
         (lambda: from_matrix(LINKS), "no matrix of links"),
-        (lambda: from_networkx(ARCS, "metropolis"), 'metropolis weighs links.* directed. Use "out_degree"'),
-        (lambda: build_topology("ring", 4, weights="out_degree"), "out_degree weighs arcs, and this graph has links"),
+        (lambda: from_networkx(ARCS, "metropolis"), "metropolis is for undirected graphs"),
+        (lambda: build_topology("ring", 4, weights="out_degree"), "out_degree is for directed graphs"),
     ],
 )
 def test_what_is_no_directed_graph_is_refused(make: Any, words: str) -> None:

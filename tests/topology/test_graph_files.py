@@ -74,8 +74,11 @@ REFUSED_LINES = {
     "a self loop": ("source,target\na,b\nc,c\n", 'line 3: a self loop at "c"'),
     "blanks at a name": ("source,target\na,b\nb ,c\n", "line 3: a name is empty, or has blanks at its ends"),
     "an open quotation mark": ('source,target\na,b\n"b,c\n', "line 3: no row of a CSV file"),
-    "numbers of one value": ("source,target\n1,2\n01,3\n2,3\n", 'the names "1" and "01" of two nodes print alike'),
-    "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print alike"),
+    "numbers of one value": (
+        "source,target\n1,2\n01,3\n2,3\n",
+        'the names "1" and "01" of two nodes print identically',
+    ),
+    "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print identically"),
 }
 
 
@@ -203,7 +206,7 @@ GRAPHML_FAULTS = {
         "two edges have one id",
     ),
     "an undeclared key": (nodes("a") + '<node id="b"><data key="q">1</data></node>', "the file is not GraphML"),
-    "blanks at a name": (nodes("a", " a ") + edge("a", " a "), "print alike"),
+    "blanks at a name": (nodes("a", " a ") + edge("a", " a "), "print identically"),
 }
 
 

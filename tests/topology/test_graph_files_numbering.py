@@ -120,7 +120,7 @@ def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
 
 
 def test_two_nodes_that_are_written_alike_are_refused() -> None:
-    with pytest.raises(InputError, match='the names "1" and "1" of two nodes print alike'):
+    with pytest.raises(InputError, match='the names "1" and "1" of two nodes print identically'):
         from_networkx(nx.Graph([(0, 1), (0, "1")]))
 
 

@@ -50,7 +50,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
     ("circular_ladder", 9, {}, None, "even number of agents"),
     ("small_world", 10, {"degree": 3}, None, "divisible by 2"),
     ("preferential_attachment", 4, {"attach": 4}, None, "more than attach = 4 agents"),
-    ("erdos_renyi", 40, {"probability": 0.02}, None, "all disconnected; use a probability"),
+    ("erdos_renyi", 40, {"probability": 0.02}, None, "all disconnected. Fix: use a probability"),
     ("complete", 100_000, {}, None, "edges"),
     ("ring", 10, {}, "metroplis", 'topology.weights: .* did you mean "metropolis"'),
     ("ring", 10, {}, "constant", "value is missing"),

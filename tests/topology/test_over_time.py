@@ -65,7 +65,7 @@ def test_graphs_in_turn_connect_all_only_together() -> None:
     made = sequence(both, 0)
     np.testing.assert_array_equal(made.heard_weights(5).toarray(), both[1].toarray())
     assert made.period == 2
-    with pytest.raises(InputError, match="2 groups of agents that never hear"):
+    with pytest.raises(InputError, match="2 groups of agents that never communicate"):
         sequence([both[0], both[0]], 0)
     with pytest.raises(InputError, match=r"have \[3, 4\] agents"):
         sequence([both[0], csr_array(np.ones((3, 3)) - np.eye(3))], 0)
