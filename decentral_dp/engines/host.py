@@ -292,7 +292,7 @@ class Host:
         """Take the weights of a round; everybody knows them."""
         agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
-        heard = over_time.heard_weights(t)
+        heard = over_time.received_weights(t)
         if heard is self._of_all:
             return
         self._of_all = heard

@@ -62,9 +62,9 @@ class OverTime:
         >>> from scipy.sparse import csr_array
         >>> ring = csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
         >>> pairs = matching(ring, seed=1)
-        >>> pairs.heard_weights(0).toarray().sum(axis=1).tolist()
+        >>> pairs.received_weights(0).toarray().sum(axis=1).tolist()
         [0.5, 0.0, 0.5]
-        >>> pairs.heard_weights(5).toarray().tolist() == pairs.heard_weights(5).toarray().tolist()
+        >>> pairs.received_weights(5).toarray().tolist() == pairs.received_weights(5).toarray().tolist()
         True
     """
 
@@ -94,13 +94,13 @@ class OverTime:
         """Return (m, m) weights of the messages sent in round t; row i has those to agent i."""
         return self._cached_value("sent_weights", t, self._sent_weights)
 
-    def heard_weights(self, t: int) -> sp.csr_array:
+    def received_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) weights of the messages that arrive in round t; row i has those to agent i."""
-        return self._cached_value("heard_weights", t, self._heard_weights)
+        return self._cached_value("received_weights", t, self._received_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) weights of the messages that the engine passes on: those sent if delayed, else received."""
-        return self.sent_weights(t) if self.delay else self.heard_weights(t)
+        return self.sent_weights(t) if self.delay else self.received_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of its value that each agent keeps in round t, since no other agent receives it."""
@@ -109,8 +109,8 @@ class OverTime:
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
         # Messages sent now arrive in another round: do not overwrite the cached weights of this one.
-        heard = self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)
-        return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
+        received = self._received_weights(t + self.delay) if self.delay else self.received_weights(t)
+        return np.subtract(1.0, np.bincount(received.indices, received.data, self.n_agents), dtype=np.float64)
 
     def _cached_value(self, name: str, t: int, make: Callable[[int], Any]) -> Any:
         # Several blocks of one process read the same round.
@@ -124,7 +124,7 @@ class OverTime:
         weights, there = self.make(t), self.online(t)
         return weights if there is None else _restrict(weights, there[row_indices(weights)] & there[weights.indices])
 
-    def _heard_weights(self, t: int) -> sp.csr_array:
+    def _received_weights(self, t: int) -> sp.csr_array:
         sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
         if self.delay and (there := self.online(t)) is not None:
             sent = _restrict(sent, there[row_indices(sent)])
@@ -144,7 +144,7 @@ class OverTime:
         product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
         rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
         for t in range(rounds):
-            weights = in_time.heard_weights(t)
+            weights = in_time.received_weights(t)
             own = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + own[:, None] * product
         # The limit of the rows instead of 11ᵀ/m, since lost messages move the average.

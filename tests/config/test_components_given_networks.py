@@ -67,13 +67,13 @@ def test_graphs_follow_one_another() -> None:
     assert made.over_time is not None
     for t in range(6):
         wanted = 0.5 * nx.to_numpy_array((DAY, NIGHT)[t % 2], nodelist=range(4))
-        np.testing.assert_array_equal(made.over_time.heard_weights(t).toarray(), wanted)
+        np.testing.assert_array_equal(made.over_time.received_weights(t).toarray(), wanted)
     assert made.edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
     assert made.over_time.period == 2
     given = decentral_dp.build("quadratic", set={**SHORT, "topology.weights": "file"}, topology=HALVES).topology
     for t in range(2):
         np.testing.assert_array_equal(
-            given.over_time.heard_weights(t).toarray(), made.over_time.heard_weights(t).toarray()
+            given.over_time.received_weights(t).toarray(), made.over_time.received_weights(t).toarray()
         )
 
 
@@ -82,7 +82,9 @@ def test_a_function_is_asked_for_the_graph_of_every_round() -> None:
     made = decentral_dp.build("quadratic", set=six, topology=pairs).topology
     assert made.over_time is not None
     for t in range(6):
-        np.testing.assert_array_equal(made.over_time.heard_weights(t).toarray(), 0.5 * nx.to_numpy_array(pairs(t, 5)))
+        np.testing.assert_array_equal(
+            made.over_time.received_weights(t).toarray(), 0.5 * nx.to_numpy_array(pairs(t, 5))
+        )
     plan = decentral_dp.plan("quadratic", set=six, topology=pairs)
     assert plan.communication is not None
 
@@ -100,7 +102,7 @@ def test_nodes_are_known_by_their_names() -> None:
     other = nx.Graph([("Chur", "Bern"), ("Bern", "Genf")])
     made = decentral_dp.build("quadratic", set=SHORT, topology=[one, other]).topology
     assert made.labels == ("Bern", "Genf", "Chur")
-    heard = made.over_time.heard_weights(1).toarray() > 0
+    heard = made.over_time.received_weights(1).toarray() > 0
     np.testing.assert_array_equal(heard, nx.to_numpy_array(other, nodelist=made.labels) > 0)
 
 
@@ -115,7 +117,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     table = {"kind": "graphs:meetings", "agents": 4, "hops": 3, "drop": 0.1}
     first = decentral_dp.run("quadratic", set=SHORT | {"topology": table}, out=tmp_path / "run")
-    assert first.simulation().topology.over_time.heard_weights(1).nonzero()[0].size in (0, 1, 2)
+    assert first.simulation().topology.over_time.received_weights(1).nonzero()[0].size in (0, 1, 2)
     (tmp_path / "graphs.py").unlink()
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     for channel, value in first.released.items():

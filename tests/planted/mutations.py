@@ -1262,7 +1262,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost messages that nobody overhears",
         "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
-        "changes.heard_weights(t + 1).toarray()",
+        "changes.received_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
     ),
     Mutation(
@@ -1970,7 +1970,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a late share that is lost with whoever is away when it arrives",
         "topology/over_time.py",
-        "self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)",
+        "self._received_weights(t + self.delay) if self.delay else self.received_weights(t)",
         "self._sent_weights(t)",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[late arcs to absent agents]",),
     ),

@@ -87,7 +87,7 @@ def test_graphs_of_arcs_in_turn_mix_at_the_rate_of_their_product() -> None:
     product = product @ one
     assert made.rate == pytest.approx(np.linalg.norm(product - product.mean(axis=1, keepdims=True), 2) ** 0.5)
     for t in range(2):
-        shares = made.heard_weights(t).toarray() + np.diag(made.kept_share(t))
+        shares = made.received_weights(t).toarray() + np.diag(made.kept_share(t))
         np.testing.assert_allclose(shares.sum(axis=0), 1.0, rtol=1e-15)
 
 

@@ -24,7 +24,7 @@ def over_time(kind: str, graph: str = "torus", agents: int = 12, seed: int = 3, 
 @pytest.mark.parametrize("t", [0, 1, 17])
 def test_a_matching_pairs_neighbours_and_nobody_free_is_left_beside_another(t: int) -> None:
     graph = nx.grid_2d_graph(3, 4, periodic=True)
-    weights = over_time("matching").heard_weights(t).toarray()
+    weights = over_time("matching").received_weights(t).toarray()
     np.testing.assert_array_equal(weights, weights.T)
     assert set(np.unique(weights)) == {0.0, 0.5}
     assert ((weights > 0).sum(axis=1) <= 1).all()
@@ -39,7 +39,7 @@ def test_one_peer_averages_exactly_where_agents_are_a_power_of_two(agents: int) 
     made = over_time("one_peer_exponential", "complete", agents)
     product = np.eye(agents)
     for t in range(made.period):
-        weights = made.heard_weights(t).toarray()
+        weights = made.received_weights(t).toarray()
         product = (weights + np.diag(1.0 - weights.sum(axis=1))) @ product
         np.testing.assert_array_equal(weights.sum(axis=0), weights.sum(axis=1))
     assert made.period == int(np.ceil(np.log2(agents)))
@@ -53,17 +53,17 @@ def test_a_random_graph_is_drawn_anew_in_every_round() -> None:
 
     made = time_varying(draw(0), "resample", 5, draw=draw).over_time
     assert made is not None
-    at = [made.heard_weights(t).toarray() for t in range(3)]
+    at = [made.received_weights(t).toarray() for t in range(3)]
     assert not np.array_equal(at[0], at[1])
     # The same whatever was asked before.
-    np.testing.assert_array_equal(made.heard_weights(1).toarray(), at[1])
+    np.testing.assert_array_equal(made.received_weights(1).toarray(), at[1])
 
 
 def test_graphs_in_turn_connect_all_only_together() -> None:
     one, other = (nx.Graph(links) for links in ([(0, 1), (2, 3)], [(1, 2), (3, 0)]))
     both = [csr_array(0.5 * nx.to_numpy_array(graph, nodelist=range(4))) for graph in (one, other)]
     made = sequence(both, 0)
-    np.testing.assert_array_equal(made.heard_weights(5).toarray(), both[1].toarray())
+    np.testing.assert_array_equal(made.received_weights(5).toarray(), both[1].toarray())
     assert made.period == 2
     with pytest.raises(InputError, match="2 groups of agents that never communicate"):
         sequence([both[0], both[0]], 0)
@@ -77,7 +77,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
     for t in range(300):
         online = made.online(t)
         assert online is not None
-        out, arrived = made.sent_weights(t).toarray() > 0, made.heard_weights(t).toarray() > 0
+        out, arrived = made.sent_weights(t).toarray() > 0, made.received_weights(t).toarray() > 0
         assert not out[~online].any()
         assert not out[:, ~online].any()
         assert not (arrived & ~out).any()
@@ -100,7 +100,7 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
     rounds = 32
     for t in range(rounds):
         mixed = values.copy()
-        for i, j in zip(*np.nonzero(weights := in_time.heard_weights(t).toarray()), strict=True):
+        for i, j in zip(*np.nonzero(weights := in_time.received_weights(t).toarray()), strict=True):
             mixed[i] += weights[i, j] * (values[j] - values[i])
         values = mixed
     # What losses do to the mean itself is no disagreement.

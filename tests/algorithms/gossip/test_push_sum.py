@@ -178,7 +178,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
         """What agents send in round t to those who hear it in another, and what all of it is of each sender."""
         arcs = several[t % len(several)]
         # Of a graph without arcs lost, all are heard.
-        weights = None if over_time is None else over_time.heard_weights(arrival).toarray()
+        weights = None if over_time is None else over_time.received_weights(arrival).toarray()
         to_u, to_w, of_u, of_w = np.zeros_like(u), np.zeros(m), np.zeros_like(u), np.zeros(m)
         for j, i in arcs.edges:
             if weights is None or weights[i, j] > 0:
