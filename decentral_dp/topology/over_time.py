@@ -207,13 +207,13 @@ def _weights_in_turn(several: tuple[sp.csr_array, ...], t: int) -> sp.csr_array:
     return several[t % len(several)]
 
 
-def _pull_weights(heard: IntArray) -> sp.csr_array:
+def _pull_weights(sender: IntArray) -> sp.csr_array:
     """Return weights 1/2 for the one agent from which each receives; none if its number is negative."""
     import scipy.sparse as sp
 
-    some = heard >= 0
+    some = sender >= 0
     ends = np.concatenate([[0], np.cumsum(some)])
-    return sp.csr_array((np.full(ends[-1], 0.5), heard[some], ends), shape=(heard.size, heard.size))
+    return sp.csr_array((np.full(ends[-1], 0.5), sender[some], ends), shape=(sender.size, sender.size))
 
 
 def _hops(agents: int) -> int:

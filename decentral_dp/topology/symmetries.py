@@ -64,8 +64,8 @@ def stable_colours(graph: Coloured, marks: Colours) -> Colours:
     colours = _row_numbers(np.stack([sides, marks.ravel()], axis=1))
     while True:
         count = int(colours.max()) + 1
-        heard = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
-        finer = _row_numbers(np.concatenate([colours[:, None], heard], axis=1))
+        received = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
+        finer = _row_numbers(np.concatenate([colours[:, None], received], axis=1))
         if finer.max() + 1 == count:
             return colours.reshape(shape)
         colours = finer

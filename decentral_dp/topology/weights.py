@@ -147,8 +147,8 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     agents = np.arange(graph.agents)
     if graph.directed:
         data = np.concatenate([weights, -np.bincount(i, weights, graph.agents)])
-        heard = (np.append(j, agents), np.append(i, agents))
-        pushed = coo_array((data, heard), shape=(graph.agents, graph.agents)).tocsr()
+        entries = (np.append(j, agents), np.append(i, agents))
+        pushed = coo_array((data, entries), shape=(graph.agents, graph.agents)).tocsr()
         pushed.sort_indices()
         return pushed
     if weights.size and np.all(weights == weights[0]):

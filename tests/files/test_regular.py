@@ -56,7 +56,7 @@ def test_only_regular_files_of_a_public_size_are_read(
 @pytest.mark.parametrize("given", ["0", "-1", "2G", "²", "1e9"])
 def test_the_bound_is_a_number_of_bytes(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", given)
-    with pytest.raises(InputError, match="wanted a number of bytes"):
+    with pytest.raises(InputError, match="expected a number of bytes"):
         most_bytes()
 
 

@@ -1401,8 +1401,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "consent to code that a run folder names kept for good",
         "files/trust.py",
-        "    if _TRUSTED.get():\n        # A run",
-        "    if False:\n        # A run",
+        "    if _TRUSTED.get():\n        # Consent",
+        "    if False:\n        # Consent",
         ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
     ),
     Mutation(
