@@ -208,7 +208,7 @@ BROKEN = {
     "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
     "a field that is a key of every problem": (
         "    ridge: float = 0.1",
-        "    ridge: float = 0.1\n    limit: int = 3",
+        "    ridge: float = 0.1\n    decimal: int = 3",
     ),
     "no dataclass": ("@dataclass(frozen=True)\n", ""),
 }
@@ -216,7 +216,7 @@ SAID = (
     "mixes records",
     "gives shape (7,)",
     "NameError",
-    "two answers",
+    "two results",
     "not today",
     "every problem",
     "option",

@@ -64,7 +64,7 @@ def test_what_counts_its_calls_is_found() -> None:
     moved = found(rows)
     assert moved is not None
     assert moved.place is None
-    assert "two answers" in moved.text
+    assert "two results" in moved.text
 
 
 # Modules from files.
@@ -149,7 +149,7 @@ def test_a_module_that_mixes_records_under_vmap_is_refused(tmp_path: Path, case:
         load(tmp_path, VMAP_RULES[case])
     text = str(caught.value)
     assert "net:build" in text
-    assert any(told in text for told in ("other records of its batch", "under torch.func"))
+    assert any(told in text for told in ("other records of its batch", "gradients of torch.func"))
     assert text.count("\n") == 0
 
 
@@ -158,7 +158,7 @@ def test_a_module_is_tried_for_as_many_records_as_there_are(tmp_path: Path, name
     model = load(tmp_path, f"net.inner = {name}.apply", "Mean.least = 30")
     assert isinstance(model, TorchModel)
     model.check_rows_apart((20,))
-    with pytest.raises(InputError, match=f"mixes records: of 40 made-up ones, {term} of number"):
+    with pytest.raises(InputError, match=f"mixes records: of 40 synthetic ones, {term} of number"):
         model.check_rows_apart((40,))
 
 
