@@ -162,7 +162,7 @@ def from_file(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Read a topology from a file: GraphML, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
+    """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
         path: path of a file, or name of a network in the package ("abilene").

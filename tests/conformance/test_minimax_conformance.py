@@ -52,7 +52,7 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
         "topology": {"kind": "star" if entry.trusts_coordinator else "ring", "agents": 4},
         "algorithm": {"kind": algorithm, "rounds": 3, **chosen},
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": 1.0} | ({} if algorithm in ONE_CLIP else {"y": 1.0})},
-        "run": {"evaluate_every": 1},
+        "run": {"evaluate_every": 3},
     }
     if not entry.trusts_coordinator:
         out["privacy"]["mechanism"] = "gaussian"

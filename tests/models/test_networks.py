@@ -19,8 +19,7 @@ from decentral_dp.models.module import TorchModel
 from decentral_dp.models.networks import convolutional_network, network_model
 from decentral_dp.models.protocol import OneByOne
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Examples, Training
+from decentral_dp.problems.training import CrossEntropy, Examples, Training
 
 AGENTS, N, CLASSES, BOUND = 4, 9, 3, 0.3
 Shape = tuple[tuple[int, int, int], tuple[int, ...]]
