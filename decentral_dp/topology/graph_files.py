@@ -414,7 +414,7 @@ def _read_gml(text: str) -> Any:
     graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     # A key that is there twice is a list.
     if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
-        return "a node has two labels, or a graph of its own"
+        return "a node has two labels, or a nested graph"
     if "graph" in graph.graph:
         return "a second graph"
     label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}

@@ -1,4 +1,4 @@
-"""Loading: what is read, and what is refused with which sentence."""
+"""Loading of records: values of every source, and errors."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_classes_differ_in_the_relevant_features_alone(relevant: int | None) -> 
 
 def test_census_records_have_the_shape_of_a9a() -> None:
     data = load_dataset("synthetic_census", n_agents=2, seed=3, records=2000, test_records=4000)
-    # Of a9a: 123 binary features, 14 of them 1, and a quarter of class 1.
+    # As in a9a: 123 binary features, 14 of them 1, and a quarter of class 1.
     assert data.features.shape == (8000, 123)
     assert set(np.unique(data.features)) == {0.0, 1.0}
     assert np.all(data.features.sum(axis=1) == 14)

@@ -1,4 +1,4 @@
-"""Records of OpenML: which set is fetched, what is public about pictures, and refusals."""
+"""Data sets of OpenML: versions, public facts of images, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds which record: nothing lost, nothing held twice, and by public rules only."""
+"""Partition of records: complete and disjoint parts, public rules, and errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_train_and_validation_are_disjoint_in_file_order_and_have_the_share(
 
 
 def test_iid_and_the_splits_read_no_label() -> None:
-    """Replacing labels moves nobody under iid; it does under by_class, hence "within the given shards"."""
+    """Replaced labels move no record with "iid", but do with "by_class"."""
     here, there = records(np.arange(30) % 3), records(np.arange(30) // 10)
     dealt = [partition(d, 4, "iid", 5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(*dealt, strict=True))
@@ -88,7 +88,7 @@ def test_iid_and_the_splits_read_no_label() -> None:
     [
         (2, 4, 1.0, [[10, 0], [0, 10], [10, 0], [0, 10]]),  # more agents than classes: homes are shared
         (4, 2, 1.0, [[20, 0, 20, 0], [0, 20, 0, 20]]),  # fewer: an agent is home to several
-        (2, 1, 0.3, [[20, 20]]),  # nobody else to give the rest to
+        (2, 1, 0.3, [[20, 20]]),  # no other agent for the rest
         (2, 2, 0.0, [[0, 20], [20, 0]]),
     ],
 )
@@ -166,7 +166,7 @@ def test_make_shards_holds_out_deals_and_scales() -> None:
     assert np.abs(ranged.features).max() <= 1
 
 
-# Dealt by label: what one replaced record moves
+# Partition by label: changes by one replaced record
 
 
 def sorted_deal(labels: np.ndarray, agents: int, seed: int) -> np.ndarray:
@@ -233,7 +233,7 @@ def test_one_replaced_record_changes_no_role_and_few_owners(rule: str, levels: i
             if rule != "function":
                 assert not moved[roles != roles[row]].any()
                 assert moved.sum() <= 2 * (agents - 1)
-            # Features say nothing about the deal.
+            # The partition does not depend on features.
             same = make_shards(replaced(here, int(row), int(here.labels[row])), agents, **asked)
             assert np.array_equal(roles_and_owners(same)[1], owners)
 

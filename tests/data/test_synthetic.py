@@ -1,4 +1,4 @@
-"""Records made of a data set's own by their labels: exactly the declared ones, or one sentence."""
+"""Constructions of records by labels: exact counts, privacy-relevant changes, and errors."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def content(**problem: Any) -> dict[str, Any]:
     }
 
 
-# What one replaced record moves
+# Changes by one replaced record
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parquet files of records: the same data set as a CSV file of them, and refusals as sentences."""
+"""Parquet files: equality with the CSV file of the same table, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are never read, or too large, or made to mislead: a sentence, at once, whatever names them."""
+"""Files that are not regular, too large or hostile raise an error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _stored(values: Any) -> bytes:
     return out.getvalue()
 
 
-# What the array X is stored as.
+# Content of the array X.
 HOSTILE = {
     "more numbers than bytes": _header("(4611686018427387904, 3)"),
     "forty gigabytes": _header("(2000000000, 3)") + bytes(100),
@@ -117,6 +117,6 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, and at most 1000000 are read.*MOST_BYTES"):
         read_npz(path, DeclaredColumns())
     monkeypatch.undo()
-    # What is not asked for does not count.
+    # Arrays that are not read do not count.
     monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
     assert read_npz(path, DeclaredColumns(classes=())).features.shape == (10**5, 4)

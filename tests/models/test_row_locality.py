@@ -1,4 +1,4 @@
-"""Rows of one record alone: the comparison itself, and users' torch modules that mix records or have hooks."""
+"""Row locality: the test itself, and custom modules that mix records or have hooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rows_of_one_record_pass() -> None:
     weights = np.random.default_rng(0).normal(size=(3, 4))
     assert found(lambda a, b: np.exp(a @ weights) * b[:, None]) is None
     assert found(lambda a, b: a @ weights, counts=(500,)) is None
-    # What is no number in one record alone is as good.
+    # NaN that depends on one record only is valid.
     assert found(lambda a, b: np.log(a)) is None
 
 
@@ -189,7 +189,7 @@ HONOURED = {
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("case", HONOURED)
 def test_what_belongs_to_the_forward_pass_is_honoured(tmp_path: Path, case: str) -> None:
-    """A clipped sum is torch's own gradient of the module as it stands, hooks and parametrizations included."""
+    """A clipped sum is the gradient of the module with its hooks and parametrizations."""
     model = load(tmp_path, HONOURED[case])
     assert isinstance(model, TorchModel)
     rng = np.random.default_rng(0)

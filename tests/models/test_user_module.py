@@ -1,4 +1,4 @@
-"""Torch modules from files: what is taken, and one sentence for what is not."""
+"""Custom torch modules: valid modules and errors."""
 
 import pickle
 import re
@@ -254,7 +254,7 @@ def scenario(tmp_path, model):
 
 
 def test_scenarios_run_with_models(tmp_path):
-    """A file beside the scenario: where it is changes nothing."""
+    """The folder of the scenario and its file does not matter."""
     published = []
     for k in range(2):
         path = scenario(tmp_path / str(k), '"net:build"')

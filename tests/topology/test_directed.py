@@ -1,4 +1,4 @@
-"""Directed graphs: column-stochastic weights of every form, what mixing leaves, run folders, refusals."""
+"""Directed graphs: column-stochastic weights of every format, mixing rates, run folders and errors."""
 
 from __future__ import annotations
 

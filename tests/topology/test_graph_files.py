@@ -1,4 +1,4 @@
-"""Graph files: GraphML, GML, node-link JSON, edge lists, matrices, and those that come with the package."""
+"""Graph files: formats, errors, networks in the package."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
         (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
         (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
         (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
-        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a graph of its own"),
+        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a nested graph"),
         (f"graph [ directed 2\n{TRIANGLE}{EDGES} ]", "or is neither 0 nor 1"),
         ("graph []", "a.gml has no nodes"),
     ],
@@ -375,7 +375,7 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".npy": lambda graph, path: np.save(path, nx.to_numpy_array(graph)),
     ".npz": lambda graph, path: scipy.sparse.save_npz(path, nx.to_scipy_sparse_array(graph)),
 }
-# What networkx, pandas, numpy or scipy read from it.
+# Readers of networkx, pandas, numpy and scipy.
 ORACLES: dict[str, Callable[[Path, Any], Any]] = {
     ".graphml": lambda path, kind: nx.read_graphml(path),
     ".gml": lambda path, kind: nx.read_gml(path),
@@ -438,7 +438,7 @@ def test_files_are_read_as_their_libraries_read_them(ending: str, names: str, di
             assert wanted == pytest.approx(_weights(graph), rel=1e-12)
 
 
-# Words that stand where a number or a name was.
+# Replacements of numbers and names.
 ODD = [b"nan", b"", b"9" * 400, b"\xff\xfe", b'"', b"\x00", b"[", b"]", b"<", b",", b"\n", b"graph [", b"true"]
 
 

@@ -1,4 +1,4 @@
-"""Which agent a node becomes: one rule for every form of a graph, so that numbers are read off for the right node."""
+"""Numbers of agents: one rule for all formats of a graph."""
 
 from __future__ import annotations
 

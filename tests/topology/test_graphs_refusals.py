@@ -1,4 +1,4 @@
-"""Every wrong name, value and number of agents gets one sentence that says how to mend it."""
+"""Errors for wrong names, values and numbers of agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that change by round: laws of every kind, coins that follow from the seed and the round, refusals."""
+"""Changing networks: distributions of every kind, public randomness, and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_random_graph_is_drawn_anew_in_every_round() -> None:
     assert made is not None
     at = [made.received_weights(t).toarray() for t in range(3)]
     assert not np.array_equal(at[0], at[1])
-    # The same whatever was asked before.
+    # Independent of previous calls.
     np.testing.assert_array_equal(made.received_weights(1).toarray(), at[1])
 
 
@@ -91,7 +91,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
     ("kind", "options"), [("matching", {}), ("fixed", {"drop": 0.3, "delay": 2}), ("fixed", {"offline": 0.2})]
 )
 def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: dict[str, Any]) -> None:
-    """Oracle: values that start at random, mixed by a loop; with coins a period of one round says nothing."""
+    """Compared with random start values that a loop mixes over many rounds."""
     made, in_time = (
         over_time(kind, agents=9, graph="torus", **one) for one in (options, {**options, "delay": 0} if options else {})
     )
@@ -103,7 +103,7 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
         for i, j in zip(*np.nonzero(weights := in_time.received_weights(t).toarray()), strict=True):
             mixed[i] += weights[i, j] * (values[j] - values[i])
         values = mixed
-    # What losses do to the mean itself is no disagreement.
+    # Changes of the mean by losses are not disagreement.
     left = np.linalg.norm(values - values.mean(axis=0), 2) / np.linalg.norm(start - start.mean(axis=0), 2)
     assert made.rate is not None
     assert 0.2 * made.rate**rounds <= left <= made.rate**rounds * 1.01
