@@ -93,7 +93,7 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _check_together(self) -> Manifest:
         keys = {label_key(label) for label in self.classes}
-        wrong = {
+        faults = {
             "features has a name twice": len(set(self.features)) < len(self.features),
             "classes needs at least two different labels, or [] for numbers": len(keys) < max(len(self.classes), 2)
             and bool(self.classes),
@@ -103,7 +103,7 @@ class Manifest(Table):
             f"agents have more than {_MOST_RECORDS} records": sum(a.train + a.validation + a.test for a in self.agents)
             > _MOST_RECORDS,
         }
-        for problem, holds in wrong.items():
+        for problem, holds in faults.items():
             if holds:
                 raise ValueError(problem)
         return self
@@ -190,20 +190,20 @@ class AgentShards:
         Raises:
             InputError: an agent has no train or no validation records.
         """
-        manifest, taken = self.manifest, 0
+        manifest, offset = self.manifest, 0
         parts: list[list[IntArray]] = [[], []]
         for i, entry in enumerate(manifest.agents):
             for part, count in zip(parts, (entry.train, entry.validation), strict=True):
-                part.append(np.arange(taken, taken + count))
-                taken += count
+                part.append(np.arange(offset, offset + count))
+                offset += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
         names = manifest.feature_names(self.rules)
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
         sized = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
         # NaN, so that no computation can use them by mistake.
-        features = np.broadcast_to(np.nan, (taken, len(names)))
-        missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (taken,))
+        features = np.broadcast_to(np.nan, (offset, len(names)))
+        missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (offset,))
         return Shards(
             features,
             missing,
@@ -296,14 +296,16 @@ class AgentShards:
         names = manifest.feature_names(self.rules)
         counts = [("features", dataset.features.shape[1], len(names))]
         counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
-        wrong = [f"{actual} {noun} (the manifest has {stated})" for noun, actual, stated in counts if actual != stated]
+        faults = [
+            f"{actual} {noun} (the manifest has {declared})" for noun, actual, declared in counts if actual != declared
+        ]
         has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
         if has_names and dataset.feature_names != names:
-            wrong.append("features of other names, or in another order, than the manifest")
-        if not wrong and digest_of_shard(path) != entry.sha256:
-            wrong.append("another SHA-256 than in the manifest")
-        if wrong:
-            raise InputError(f"{where} has {wrong[0]}. {fix}")
+            faults.append("features of other names, or in another order, than the manifest")
+        if not faults and digest_of_shard(path) != entry.sha256:
+            faults.append("another SHA-256 than in the manifest")
+        if faults:
+            raise InputError(f"{where} has {faults[0]}. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:

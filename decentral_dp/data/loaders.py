@@ -122,7 +122,7 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
     name = _NAME.fullmatch(data)
     if name is None:
         raise InputError(f'problem.data: got {quoted(data)}, expected a name or a number, as in "openml:mnist_784".')
-    chosen = {"data_id": int(name[1])} if name[1].isdecimal() else {"name": name[1], "version": 1}
+    version = {"data_id": int(name[1])} if name[1].isdecimal() else {"name": name[1], "version": 1}
     # Slow to import.
     from sklearn.datasets import fetch_openml
 
@@ -130,7 +130,7 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
         with warnings.catch_warnings():
             # Warnings of retries are repeated in the error.
             warnings.simplefilter("ignore", UserWarning)
-            fetched = fetch_openml(**chosen, as_frame=True, n_retries=1)
+            fetched = fetch_openml(**version, as_frame=True, n_retries=1)
     except (OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
         raise InputError(
@@ -233,15 +233,15 @@ def load_dataset(
     Raises:
         InputError: an argument does not apply to these data, or the data are missing or invalid.
     """
-    stated = {key: value for key, value in sizes.items() if value is not None}
+    values = {key: value for key, value in sizes.items() if value is not None}
     path = (root or Path()) / Path(data).expanduser()
     has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
-    known = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
+    column_names = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
     unused = {
-        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in stated},
+        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in values},
         # Readers check the columns of files.
-        "partition": agent is not None and agent not in known,
-        "validation": split is not None and split not in known,
+        "partition": agent is not None and agent not in column_names,
+        "validation": split is not None and split not in column_names,
         "label": label is not None and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
@@ -251,12 +251,12 @@ def load_dataset(
     if data in _CLASSES:
         _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
-        return _synthetic(data, n_agents, seed, stated, drawn)
+        return _synthetic(data, n_agents, seed, values, drawn)
     if data in ENVIRONMENTS:
-        played: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
-            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
+        dataset: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
+            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in values.items()}
         )
-        return played
+        return dataset
     declared = tables.DeclaredColumns(
         label,
         agent,
@@ -276,17 +276,17 @@ def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Datas
     """Read a file. Raises InputError."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        known = OPENML_NAMES.get(data.lower().replace("-", "_"))
-        fix = f'data = "openml:{known}", which scikit-learn downloads' if known else nearest(data, DATASETS)
+        openml_name = OPENML_NAMES.get(data.lower().replace("-", "_"))
+        fix = f'data = "openml:{openml_name}", which scikit-learn downloads' if openml_name else nearest(data, DATASETS)
         raise InputError(
             f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
         )
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
-        played: Dataset | None = reader(path, declared.agent, declared.split)
-        if played is not None:
+        trajectories: Dataset | None = reader(path, declared.agent, declared.split)
+        if trajectories is not None:
             _check_classes(data, declared.classes or None, ())
-            return played
+            return trajectories
     return FORMATS[suffix](path, declared)
 
 
@@ -298,11 +298,11 @@ def _check_classes(data: str, classes: Sequence[Label] | None, known: Sequence[L
         )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float], drawn: bool) -> Dataset:
+def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float], drawn: bool) -> Dataset:
     """Draw the records of a synthetic family."""
-    usual = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
-    sizes = {k: int(stated.get(k, default)) for k, default in usual.items()}
-    relevant = int(stated["relevant"]) if "relevant" in stated else None
+    defaults = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
+    sizes = {k: int(values.get(k, default)) for k, default in defaults.items()}
+    relevant = int(values["relevant"]) if "relevant" in values else None
     if relevant is not None and relevant > sizes["d"]:
         raise InputError(f"problem.synthetic.relevant: got {relevant}, expected at most the {sizes['d']} features.")
     if not drawn:
@@ -311,5 +311,5 @@ def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float],
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     if name == synthetic.CENSUS:
         return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
-    separation = stated.get("separation", 2.0)
+    separation = values.get("separation", 2.0)
     return synthetic.gaussian_classes(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -107,11 +107,11 @@ def cut_roles(
         words = np.asarray(dataset.split)[among]
         return among[words == "train"], among[words == "validation"]
     share = validation if isinstance(validation, float | int) else 0.5
-    chosen = np.zeros(among.size, dtype=np.bool_)
+    is_validation = np.zeros(among.size, dtype=np.bool_)
     key = () if agent is None else (agent,)
     order = public_generator(seed, "validation", *key).permutation(among.size)
-    chosen[order[: math.floor(share * among.size + 0.5)]] = True
-    return among[~chosen], among[chosen]
+    is_validation[order[: math.floor(share * among.size + 0.5)]] = True
+    return among[~is_validation], among[is_validation]
 
 
 def split_shards(
@@ -158,9 +158,9 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
         levels: 2 if both parts must have records, 1 if train records suffice.
     """
     if not lower.size or (levels == 2 and not upper.size):
-        both = f" and {upper.size} validation" if levels == 2 else ""
+        suffix = f" and {upper.size} validation" if levels == 2 else ""
         raise InputError(
-            f"problem.partition: agent {i} has {lower.size} train{both} records (expected at least one). Fix: use "
+            f"problem.partition: agent {i} has {lower.size} train{suffix} records (expected at least one). Fix: use "
             "fewer agents, a more even partition, or another validation share."
         )
 
@@ -362,10 +362,10 @@ def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArra
     """Return the share of class k of each agent, (m,)."""
     period = min(classes, n_agents)
     home = np.arange(n_agents) % period == k % period
-    others = n_agents - int(home.sum())
-    if others == 0:
+    n_others = n_agents - int(home.sum())
+    if n_others == 0:
         return np.full(n_agents, 1 / n_agents)
-    return np.where(home, share / home.sum(), (1 - share) / others).astype(np.float64)
+    return np.where(home, share / home.sum(), (1 - share) / n_others).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,8 +510,8 @@ def make_shards(
             "Fix: leave it out, and scale the observations of a file beforehand, by public constants."
         )
     digest = dataset.digest
-    aside = select_test(dataset, validation=validation, test=test, seed=seed)
-    among = kept = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
+    test_index = select_test(dataset, validation=validation, test=test, seed=seed)
+    among = kept = np.setdiff1d(np.arange(dataset.n), test_index, assume_unique=True)
     if construction is not None:
         dataset, kept = construct(dataset, construction, among, seed=seed)
     if n_agents > kept.size:
@@ -519,15 +519,19 @@ def make_shards(
         raise InputError(
             f"topology.agents: {n_agents} agents cannot share {kept.size} records. Fix: use fewer agents or more data."
         )
-    why_not = _why_not_exchangeable(dataset, aside, values_by_column(dataset, validation, test), kept.size < among.size)
+    why_not = _why_not_exchangeable(
+        dataset, test_index, values_by_column(dataset, validation, test), kept.size < among.size
+    )
     thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
         roles = cut[0][np.isin(cut[0], kept)], cut[1][np.isin(cut[1], kept)]
-        train, held = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
+        train_parts, validation_parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=kept)
-        train, held = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+        train_parts, validation_parts = split_shards(
+            dataset, shards, validation=validation, test=test, seed=seed, levels=levels
+        )
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
@@ -541,9 +545,9 @@ def make_shards(
         dataset.classes,
         dataset.feature_names,
         dataset.source,
-        train,
-        held,
-        aside,
+        train_parts,
+        validation_parts,
+        test_index,
         final.l1,
         final.l2,
         dataset.image,

@@ -94,9 +94,9 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     test, margin = np.empty((test_records, d)), np.empty(test_records)
     for i in range(n_agents):
         rng = public_generator(seed, f"{name} test", i)
-        mine = slice(i, None, n_agents)
-        test[mine] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
-        margin[mine] = test[mine] @ truth + 0.1 * rng.standard_normal(test[mine].shape[0])
+        rows = slice(i, None, n_agents)
+        test[rows] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
+        margin[rows] = test[rows] @ truth + 0.1 * rng.standard_normal(test[rows].shape[0])
     labels = (np.concatenate([*margins, margin]) >= 0).astype(np.int64)
     return _dataset(name, np.concatenate([*parts, test]), labels, n_agents, records)
 
@@ -189,8 +189,8 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
     """
     n = n_agents * records + test_records
     features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
-    made = _dataset(name, features, labels, n_agents, records)
-    return replace(made, test_is_independent=name not in FAMILIES, has_records=False)
+    dataset = _dataset(name, features, labels, n_agents, records)
+    return replace(dataset, test_is_independent=name not in FAMILIES, has_records=False)
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
@@ -252,49 +252,51 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     Raises:
         InputError: the declared classes or the records do not suffice.
     """
-    stated = {key: value for key, value in table.items() if value is not None}
-    positive = _codes(dataset, stated["positive"], "positive") if "positive" in stated else None
+    options = {key: value for key, value in table.items() if value is not None}
+    positive = _codes(dataset, options["positive"], "positive") if "positive" in options else None
     n_classes = len(dataset.classes) if positive is None else 2
-    if n_classes < 2 or ("share" in stated and n_classes > 2):
+    if n_classes < 2 or ("share" in options and n_classes > 2):
         raise InputError(
             f"problem.construction: {dataset.source!r} has {n_classes} classes (expected at least two, and two for "
             "share). Fix: name the positive ones, for example positive = [5, 6, 7, 8, 9]."
         )
     labels, counts = dataset.labels, dict[int, int]()
-    if "keep" in stated:
-        counts = dict(zip(_codes(dataset, list(stated["keep"]), "keep").tolist(), stated["keep"].values(), strict=True))
-    elif "tail" in stated:
+    if "keep" in options:
+        counts = dict(
+            zip(_codes(dataset, list(options["keep"]), "keep").tolist(), options["keep"].values(), strict=True)
+        )
+    elif "tail" in options:
         last = len(dataset.classes) - 1
         sizes = [int((labels[train] == k).sum()) for k in range(last + 1)]
-        counts = {k: _round_down(size * float(stated["tail"]) ** (k / last)) for k, size in enumerate(sizes)}
+        counts = {k: _round_down(size * float(options["tail"]) ** (k / last)) for k, size in enumerate(sizes)}
     if positive is not None:
         dataset = replace(dataset, labels=np.isin(labels, positive).astype(np.int64), classes=(0, 1))
-    if "share" in stated:
-        labels, share = dataset.labels, float(stated["share"])
+    if "share" in options:
+        labels, share = dataset.labels, float(options["share"])
         counts = {1: _round_down(int((labels[train] == 0).sum()) * share / (1.0 - share))}
     parts = [train[~np.isin(labels[train], list(counts))]]
     for k, count in counts.items():
         members = train[labels[train] == k]
-        if "keep" not in stated:
+        if "keep" not in options:
             # One public order of all indices: a record that joins or leaves the class moves no other.
             order = public_generator(seed, "construction", k).permutation(dataset.n)
             members = order[np.isin(order, members)][::-1]
         if not 1 <= count <= members.size:
-            key = next(key for key in ("keep", "tail", "share") if key in stated)
+            key = next(key for key in ("keep", "tail", "share") if key in options)
             raise InputError(
                 f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. "
                 "Fix: another value."
             )
         parts.append(members[members.size - count :])
-    chosen = np.sort(np.concatenate(parts))
-    return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
+    kept = np.sort(np.concatenate(parts))
+    return Constructed(replace(dataset, notes=(*dataset.notes, _note(options, kept.size, train.size))), kept)
 
 
 def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
     """Return the indices of the named classes, each once and not all. Raises InputError."""
-    known = {label_key(label): k for k, label in enumerate(dataset.classes)}
-    codes = [known.get(label_key(label), -1) for label in named]
-    if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(known)):
+    code_of = {label_key(label): k for k, label in enumerate(dataset.classes)}
+    codes = [code_of.get(label_key(label), -1) for label in named]
+    if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(code_of)):
         raise InputError(
             f"problem.construction.{key}: got {list(named)}, expected some classes of {list(dataset.classes)}."
         )
@@ -306,20 +308,20 @@ def _round_down(count: float) -> int:
     return math.floor(round(count, 9))
 
 
-def _note(stated: Mapping[str, Any], left: int, among: int) -> str:
+def _note(options: Mapping[str, Any], n_kept: int, n_train: int) -> str:
     parts = []
-    if "positive" in stated:
-        parts.append(f"the classes {', '.join(str(label) for label in stated['positive'])} are positive")
-    if "share" in stated:
-        parts.append(f"positive train records are kept to a share of {stated['share']:g} of all")
-    if "keep" in stated:
-        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in stated['keep'].items())}")
-    if "tail" in stated:
-        parts.append(f"classes are kept to shares that fall from 1 to {stated['tail']:g}")
+    if "positive" in options:
+        parts.append(f"the classes {', '.join(str(label) for label in options['positive'])} are positive")
+    if "share" in options:
+        parts.append(f"positive train records are kept to a share of {options['share']:g} of all")
+    if "keep" in options:
+        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in options['keep'].items())}")
+    if "tail" in options:
+        parts.append(f"classes are kept to shares that fall from 1 to {options['tail']:g}")
     note = f"These records are derived by a construction: {', and '.join(parts)}."
-    if left == among:
+    if n_kept == n_train:
         return note
     return (
-        f"{note} It keeps {left} of {among} train records and all held-out ones. It reads labels, and its choice is "
-        "public: the guarantee is for the records that it keeps."
+        f"{note} It keeps {n_kept} of {n_train} train records and all held-out ones. It reads labels, and its choice "
+        "is public: the guarantee is for the records that it keeps."
     )

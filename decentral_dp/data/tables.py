@@ -70,17 +70,17 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
         >>> csv_format(";", ",", "latin-1")
         CsvFormat(separator=';', decimal=',', encoding='latin-1')
     """
-    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
-    marks = {"separator": made.separator, "decimal": made.decimal}
-    wrong = [key for key, mark in marks.items() if len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()]
+    form = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+    marks = {"separator": form.separator, "decimal": form.decimal}
+    invalid = [key for key, mark in marks.items() if len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()]
     try:
-        io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
+        io.TextIOWrapper(io.BytesIO(), encoding=form.encoding)
     except (LookupError, ValueError):
-        wrong.append("encoding")
-    for key in wrong:
+        invalid.append("encoding")
+    for key in invalid:
         expected = 'a text encoding, such as "latin-1"' if key == "encoding" else 'one character, such as ";" or ","'
-        raise InputError(f"problem.{key}: got {quoted(getattr(made, key))}, expected {expected}.")
-    return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
+        raise InputError(f"problem.{key}: got {quoted(getattr(form, key))}, expected {expected}.")
+    return form._replace(encoding="utf-8-sig") if form.encoding.lower().replace("_", "-") == "utf-8" else form
 
 
 class DeclaredColumns(NamedTuple):
@@ -144,9 +144,9 @@ def make_dataset(
     rules, where = declared.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
-    known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
+    gap_places = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
     refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
-    features = encode_features(columns, names, rules, where, known, header=header)
+    features = encode_features(columns, names, rules, where, gap_places, header=header)
     return with_rules(_dataset_of(features, names, columns, roles, declared, source, "column"), declared.rules)
 
 
@@ -298,15 +298,15 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
         where: beginning of the message, which prints neither names nor cells.
         form: format of the file.
     """
-    wrong = []
+    columns = []
     for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
         text = _with_point(cells[0].strip(), form.decimal) if cells else ""
         if name.strip() in names and not (_VALUE.fullmatch(text) or is_number_or_gap(text)):
-            wrong.append(str(k + 1))
-    if wrong:
+            columns.append(str(k + 1))
+    if columns:
         raise InputError(
-            f"{where}: the first record holds no number in column {', '.join(wrong)}. Fix: problem.columns.categories "
-            "or drop for columns of words; or put a header line above the records."
+            f"{where}: the first record holds no number in column {', '.join(columns)}. Fix: problem.columns."
+            "categories or drop for columns of words; or put a header line above the records."
         )
 
 
@@ -397,10 +397,10 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
-    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    suffix = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     listed = ", ".join(map(quoted, missing[:5]))
     raise InputError(
-        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads"
+        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{suffix}, which the model reads"
         f"{near_name(missing[0], known)}. Give all columns that features are made of, under the names that they had."
     )
 
@@ -462,9 +462,13 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Dataset:
     source = str(path)
     where = f"problem.data: {source!r}"
     agent, split = declared.agent, declared.split
-    named = [name for name in ("X", "y", agent, split) if name is not None]
-    usual = [name for name, given in (("agent", agent), ("split", split)) if given is None and name not in named]
-    arrays = read_archive(path, where, named, usual, "X=..., y=...")
+    required = [name for name in ("X", "y", agent, split) if name is not None]
+    optional = [
+        name
+        for name, name_or_none in (("agent", agent), ("split", split))
+        if name_or_none is None and name not in required
+    ]
+    arrays = read_archive(path, where, required, optional, "X=..., y=...")
     roles = ColumnRoles("y", *(name if name in arrays else None for name in (agent or "agent", split or "split")))
     features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")
     n, d = features.shape

@@ -112,9 +112,9 @@ class KindTable(Table):
     def _check_kind(self) -> Self:
         needed, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
-            given = getattr(self, key) != type(self).model_fields[key].default
-            if (given and key not in (*needed, *optional)) or (key in needed and not given):
-                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if given else "needs"} {key}')
+            is_set = getattr(self, key) != type(self).model_fields[key].default
+            if (is_set and key not in (*needed, *optional)) or (key in needed and not is_set):
+                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if is_set else "needs"} {key}')
         return self
 
 

@@ -165,9 +165,9 @@ def stand_ins(oracle: Callable[..., Any], *records: Any) -> list[int]:
     return [k if k in set(sound) else sound[0] for k in range(n)] if sound else []
 
 
-def _runs(oracle: Callable[..., Any], *one: Any) -> bool:
+def _runs(oracle: Callable[..., Any], *record: Any) -> bool:
     try:
-        oracle(*one)
+        oracle(*record)
     except USER_ERRORS as error:
         if is_of_device(error):
             raise
@@ -245,11 +245,11 @@ def _reads_records(
     from torch.func import grad, vmap
 
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
-    before = [r.clone() for r in records]
+    originals = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device):
             value = vmap(_checked(name, loss, *_NUMBER))(x, y, *records)
-            if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
+            if not all(torch.equal(*pair) for pair in zip(originals, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place. Fix: {_advice(name)}.")
             if not _uses(value, y):
                 raise InputError(f"{name}: it does not depend on y, so there is nothing to solve. Fix: use y.")
@@ -386,13 +386,13 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
 
     mild, spread = (tuple(draw_inputs(a, wide) for a in like) for wide in (False, True))
     # The second calls show whether a call changes a constant of the graph, and test the compiled TorchScript.
-    tried = (mild, spread, mild, spread)
+    trials = (mild, spread, mild, spread)
     try:
-        wanted = [function(*some) for some in tried]
+        expected = [function(*inputs) for inputs in trials]
         graph = make_fx(function)(*mild)
         replayed = _compile(graph, mild)
-        outputs = [replayed(*some) for some in tried]
-        if not all(_equal(*pair) for pair in zip(outputs, wanted, strict=True)):
+        outputs = [replayed(*inputs) for inputs in trials]
+        if not all(_equal(*pair) for pair in zip(outputs, expected, strict=True)):
             return None
     except USER_ERRORS:
         return None
@@ -400,12 +400,14 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     shared_output = any(
         a.data_ptr() == b.data_ptr() for a, b in zip(outputs[-1].values(), outputs[-2].values(), strict=True)
     )
-    return (lambda *some: {name: out.clone() for name, out in replayed(*some).items()}) if shared_output else replayed
+    return (
+        (lambda *inputs: {name: out.clone() for name, out in replayed(*inputs).items()}) if shared_output else replayed
+    )
 
 
-def _equal(here: Outputs, there: Outputs) -> bool:
-    return list(here) == list(there) and all(
-        bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(here.values(), there.values(), strict=True)
+def _equal(first: Outputs, second: Outputs) -> bool:
+    return list(first) == list(second) and all(
+        bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(first.values(), second.values(), strict=True)
     )
 
 

@@ -136,14 +136,14 @@ class DenseLayers:
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
-                away = None if centre is None else centre[agents, None]
-                activations = self._activations(layers, inputs[agents, part], away)
+                part_centre = None if centre is None else centre[agents, None]
+                activations = self._activations(layers, inputs[agents, part], part_centre)
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
                     # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
                     size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), norm_sums(activations[0], norm)
                     norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
-                    apart = clip_factors(self.bias * size, share * bound)[..., None]
+                    bias_factors = clip_factors(self.bias * size, share * bound)[..., None]
                 else:
                     norms = self._norms(slopes, activations, norm)
                     if whole:
@@ -158,7 +158,9 @@ class DenseLayers:
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
                     by_bias = clipped
                     if share:
-                        by_bias = slope * apart if finite else np.where(apart > 0.0, slope * apart, 0.0)
+                        by_bias = (
+                            slope * bias_factors if finite else np.where(bias_factors > 0.0, slope * bias_factors, 0.0)
+                        )
                     if part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)
@@ -186,18 +188,18 @@ class DenseLayers:
             activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
         return activations
 
-    def _slopes(self, layers: list[_Views], seen: list[Array], last: Array) -> list[Array]:
+    def _slopes(self, layers: list[_Views], activations: list[Array], last: Array) -> list[Array]:
         """Return δ_l (g, n, o) of every layer."""
         out = [last]
         for k in range(len(layers) - 1, 0, -1):
             slope = np.matmul(out[-1], layers[k][0])
-            slope *= seen[k] > 0.0
+            slope *= activations[k] > 0.0
             out.append(slope)
         return out[::-1]
 
-    def _norms(self, slopes: list[Array], seen: list[Array], norm: Norm) -> Array:
+    def _norms(self, slopes: list[Array], activations: list[Array], norm: Norm) -> Array:
         """Return upper bounds on the norms of per-example gradients, (g, n)."""
         total = np.zeros(slopes[0].shape[:2])
-        for slope, a in zip(slopes, seen, strict=False):
+        for slope, a in zip(slopes, activations, strict=False):
             total += norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))
         return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)

@@ -62,8 +62,8 @@ def shared(array: NDArray[Any], device: str) -> Tensor:
     """Return a tensor without copying on the CPU; it must not be written into."""
     import torch
 
-    here = torch.from_numpy(array)
-    return here if device == "cpu" else here.to(device)
+    tensor = torch.from_numpy(array)
+    return tensor if device == "cpu" else tensor.to(device)
 
 
 def module_on(module: Module, device: str) -> Module:
@@ -98,12 +98,12 @@ def repeatable(device: str) -> Iterator[None]:
         return
     import torch
 
-    before = torch.get_deterministic_debug_mode()
+    mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("error")
     try:
         yield
     finally:
-        torch.set_deterministic_debug_mode(before)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def is_of_device(error: BaseException) -> bool:

@@ -46,10 +46,10 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
     Returns:
         Slices of agents and of records; each tile has about `BLOCK` numbers.
     """
-    together = max(1, BLOCK // max(1, n_records * width))
-    for start in range(0, n_agents, together):
+    n_together = max(1, BLOCK // max(1, n_records * width))
+    for start in range(0, n_agents, n_together):
         for part in blocks(n_records, width):
-            yield slice(start, min(start + together, n_agents)), part
+            yield slice(start, min(start + n_together, n_agents)), part
 
 
 def clipped_means(
@@ -81,10 +81,10 @@ def clipped_means(
         return clipped_sums(coefficients(*points, rows, *others), norms, bounds, rows, float(max(n_records, 1)))
     means = [np.zeros((n_agents, width)) for _ in bounds]
     for agents, part in tiles(n_agents, n_records, width):
-        at = [None if point is None else point[agents] for point in points]
+        tile_points = [None if point is None else point[agents] for point in points]
         tile = rows[agents, part]
-        some = coefficients(*at, tile, *(other[agents, part] for other in others))
-        for mean, total in zip(means, clipped_sums(some, norms[agents, part], bounds, tile), strict=True):
+        tile_coefficients = coefficients(*tile_points, tile, *(other[agents, part] for other in others))
+        for mean, total in zip(means, clipped_sums(tile_coefficients, norms[agents, part], bounds, tile), strict=True):
             mean[agents] += total
     for mean in means:
         mean /= float(max(n_records, 1))
@@ -161,8 +161,8 @@ def with_intercept(features: Array, intercept: bool = True) -> Array:
 
 def named_rows(rows: Array, intercept: bool) -> dict[str, Array]:
     """Return "weight" (e, d) of rows (e, d (+ 1)), and "bias" (e,) if the last column is the intercept."""
-    named = {"weight": rows[:, : rows.shape[1] - intercept].copy()}
-    return named | ({"bias": rows[:, -1].copy()} if intercept else {})
+    weights = {"weight": rows[:, : rows.shape[1] - intercept].copy()}
+    return weights | ({"bias": rows[:, -1].copy()} if intercept else {})
 
 
 def as_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:

@@ -127,15 +127,17 @@ class Mlp:
         self, at: Slope, extra: Array, bound: float, since: Slope | None = None
     ) -> tuple[Gradients, Array]:
         with one_thread():
-            deltas, seen = self._deltas(at), at.tape.activations
+            deltas, activations = self._deltas(at), at.tape.activations
             if since is None:
-                gradients = [(Outer(d, a, True),) for d, a in zip(deltas, seen, strict=False)]
+                gradients = [(Outer(d, a, True),) for d, a in zip(deltas, activations, strict=False)]
                 return self._scale_to_clip(gradients, extra, bound)
             changes: list[tuple[Outer, ...]] = []
             for k, (now, then) in enumerate(zip(deltas, self._deltas(since), strict=True)):
-                slope = Outer(now - then, seen[k], True)
+                slope = Outer(now - then, activations[k], True)
                 # Records are equal at both points.
-                changes.append((slope, Outer(then, seen[k] - since.tape.activations[k], False)) if k else (slope,))
+                changes.append(
+                    (slope, Outer(then, activations[k] - since.tape.activations[k], False)) if k else (slope,)
+                )
             return self._scale_to_clip(changes, extra, bound)
 
     def sum_parts(self, parts: Sequence[Gradients]) -> Array:
@@ -171,10 +173,8 @@ class Mlp:
         counts = factors > 0.0
         if not counts.all():
             # Zero times infinity is NaN: remove infinite and dropped records before the product.
-            chosen = shared(np.flatnonzero(counts), self.device)
-            gradients = [
-                tuple(Outer(o.left[chosen], o.right[chosen], o.with_one) for o in outers) for outers in gradients
-            ]
+            kept = shared(np.flatnonzero(counts), self.device)
+            gradients = [tuple(Outer(o.left[kept], o.right[kept], o.with_one) for o in outers) for outers in gradients]
         scale = self._tensor(factors[counts, None])
         return [tuple(Outer(scale * o.left, o.right, o.with_one) for o in outers) for outers in gradients], factors
 

@@ -186,7 +186,7 @@ class TorchModel:
         if not self.source or self.device != "cpu":
             # Other devices may sum in another order each time.
             return
-        tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
+        batches = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
 
@@ -195,7 +195,7 @@ class TorchModel:
                 slopes = Slope(tape, np.cos(np.arange(self.outputs)) + labels[:, None])
                 return {"the output": outputs, "the gradient": self.rows(slopes)}
 
-            fault = row_dependence(rows, tried[turn::2])
+            fault = row_dependence(rows, batches[turn::2])
             if fault is not None:
                 raise InputError(
                     f"{self.source}: the module {fault.text}, so that no clip bounds the influence of a record. Fix: "
@@ -235,18 +235,18 @@ def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -
     Returns:
         The model, which starts at the weights of the module.
     """
-    record, kept = tensor(np.zeros((1, n_features)), device), 0
+    record, saved_numbers = tensor(np.zeros((1, n_features)), device), 0
 
     def count(saved: Tensor) -> Tensor:
-        nonlocal kept
-        kept += saved.numel()
+        nonlocal saved_numbers
+        saved_numbers += saved.numel()
         return saved
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
     start = trainable_weights(module)
     # Tensors saved by the forward pass, and two rows.
-    return TorchModel(module, n_features, outputs, start, kept + 2 * len(start), device, where)
+    return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, where)
 
 
 def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:
@@ -286,15 +286,15 @@ def custom_model(
     where = f"problem.model: {name}"
     sizes = {"n_features": n_features, "outputs": outputs}
     with _public_draws(seed):
-        made = call(
+        module = call(
             lambda **sizes: make(*sizes.values()), sizes, lambda e: f"{where} does not run: {blame(e)}. Fix it there."
         )
-    if not isinstance(made, nn.Module):
-        raise InputError(f"{where} returned {type(made).__name__}, expected a torch module. Fix it there.")
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{where} returned {type(module).__name__}, expected a torch module. Fix it there.")
     try:
         with quiet_torch():
-            model = _checked_model(made, where, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(module_on(made, device), n_features, device, where)
+            model = _checked_model(module, where, n_features, outputs, seed)
+            return model if device == "cpu" else as_model(module_on(module, device), n_features, device, where)
     except InputError:
         raise
     except USER_ERRORS as error:
@@ -336,20 +336,20 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
     for name, value in trainable(module):
         if value.dtype != torch.float64 or not torch.isfinite(value).all():
             return f"parameter {name!r} starts as {value.dtype}; expected real and finite values"
-    before, untouched = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
-    together: Any = module(inputs)
-    if not torch.equal(inputs, untouched):
+    state, original = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
+    output: Any = module(inputs)
+    if not torch.equal(inputs, original):
         return "the module changes its records in place. Fix: copy them"
     for name, value in module.state_dict().items():
-        if name not in before or not torch.equal(before[name], value):
+        if name not in state or not torch.equal(state[name], value):
             return (
                 f"the module changes {name!r} when it is used, which keeps records from batch to batch. Fix: use "
                 "layers without state, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
             )
     shape = (len(inputs), outputs)
-    if not isinstance(together, Tensor) or together.shape != shape or together.dtype != torch.float64:
-        is_tensor = isinstance(together, Tensor)
-        got = f"shape {tuple(together.shape)} of {together.dtype}" if is_tensor else type(together).__name__
+    if not isinstance(output, Tensor) or output.shape != shape or output.dtype != torch.float64:
+        is_tensor = isinstance(output, Tensor)
+        got = f"shape {tuple(output.shape)} of {output.dtype}" if is_tensor else type(output).__name__
         return f"the module returned {got} for {len(inputs)} records, expected {shape} of torch.float64"
     return ""
 

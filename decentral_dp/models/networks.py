@@ -145,8 +145,8 @@ def network_model(module: nn.Module, n_features: int, device: str = "cpu") -> To
 
 def group_count(channels: int) -> int:
     """Return the number of equal groups for normalisation, with at least about 4 channels each."""
-    most = max(1, channels // CHANNELS_PER_GROUP)
-    return max(g for g in range(1, most + 1) if channels % g == 0)
+    limit = max(1, channels // CHANNELS_PER_GROUP)
+    return max(g for g in range(1, limit + 1) if channels % g == 0)
 
 
 def _draw_weights(module: nn.Module, seed: int, purpose: str) -> None:

@@ -113,13 +113,13 @@ def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | 
     """
     for trial in batches:
         count = len(trial.records[0])
-        before = _rows(oracle, trial.records)
+        rows = _rows(oracle, trial.records)
         if trial.place == 0 and count in (1, max(COUNTS)):
-            changed = _first_change(before, _rows(oracle, trial.records), None)
+            changed = _first_change(rows, _rows(oracle, trial.records), None)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], None)
         if count > 1:
-            changed = _first_change(before, _rows(oracle, trial.other), trial.place)
+            changed = _first_change(rows, _rows(oracle, trial.other), trial.place)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], trial.place)
     return None
@@ -134,15 +134,15 @@ def _rows(oracle: Oracle, records: tuple[Array, ...]) -> dict[str, Array]:
 def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
     """Return the first term and row that differ in a bit, except for the row at `place`."""
     for term in dict.fromkeys((*before, *after)):
-        here, there = before.get(term), after.get(term)
-        if here is None or there is None:
+        old, new = before.get(term), after.get(term)
+        if old is None or new is None:
             # Every record raised.
-            whole: Any = there if here is None else here
-            here, there = (np.full_like(whole, np.nan) if rows is None else rows for rows in (here, there))
-        differs = np.ones(len(here), dtype=np.bool_)
-        if here.shape == there.shape:
+            whole: Any = new if old is None else old
+            old, new = (np.full_like(whole, np.nan) if rows is None else rows for rows in (old, new))
+        differs = np.ones(len(old), dtype=np.bool_)
+        if old.shape == new.shape:
             # All NaN are equal.
-            one, other = (a.reshape(len(a), -1) for a in (here, there))
+            one, other = (a.reshape(len(a), -1) for a in (old, new))
             differs = ((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)
         if place is not None:
             differs[place] = False

@@ -77,9 +77,9 @@ class Compression:
             return differences
         if self.kind == "top_k":
             # Stable: ties are broken identically on every machine.
-            chosen = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._n_kept(differences.shape[1])]
+            largest = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._n_kept(differences.shape[1])]
             out = np.zeros_like(differences)
-            np.put_along_axis(out, chosen, np.take_along_axis(differences, chosen, axis=1), axis=1)
+            np.put_along_axis(out, largest, np.take_along_axis(differences, largest, axis=1), axis=1)
             return out
         if self.kind == "sign":
             sizes = np.abs(differences).sum(axis=1, keepdims=True) / differences.shape[1]
@@ -92,9 +92,9 @@ class Compression:
     def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
         rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
         if self.kind == "random_k":
-            chosen = rng.choice(row.size, self._n_kept(row.size), replace=False)
+            kept = rng.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
-            out[chosen] = row[chosen]
+            out[kept] = row[kept]
             return out
         norm = float(np.sqrt((row * row).sum()))
         steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))

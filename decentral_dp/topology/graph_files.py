@@ -137,7 +137,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
         names[plain] = name
     number = {agent: k for k, agent in enumerate(agents)}
     weights: dict[tuple[int, int], float | None] = {}
-    wrong = ""
+    wrong_weight = ""
     for link in links:
         a, b = (number[agent] for agent in link.endpoints)
         pair = (a, b) if a < b or directed else (b, a)
@@ -148,16 +148,16 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
                 loop = f"the edge has another weight here than before, from {source} to {target}"
                 fix = "give each edge once; topology.directed = true takes arcs"
             raise InputError(f"{link.place}: {loop}. Fix: {fix}.")
-        if not wrong and (link.weight is None or link.weight <= 0.0):
-            wrong = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
+        if not wrong_weight and (link.weight is None or link.weight <= 0.0):
+            wrong_weight = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
     pairs, repeated = sorted(weights), len(links) - len(weights)
     return Graph(
         len(agents),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         labels=tuple(map(printable, agents)),
-        file_weights=None if wrong or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
+        file_weights=None if wrong_weight or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
         n_weighted=sum(weight is not None for weight in weights.values()),
-        wrong_weight=wrong,
+        wrong_weight=wrong_weight,
         notes=(f"parallel links count once: {repeated} left out",) if repeated else (),
         directed=directed,
     )
@@ -193,31 +193,33 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
     # Edges may use equal objects: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
-    listed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
-    listed = [listed[k] for k in numbering([name for name, _ in listed])]
-    nodes = [name for name, _ in listed]
+    attributed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
+    attributed = [attributed[k] for k in numbering([name for name, _ in attributed])]
+    nodes = [name for name, _ in attributed]
     links = []
     for a, b, data in graph.edges(data=True):
-        at, given = f"{place}: edge {a} – {b}", data.get("weight")
-        weight = finite(given)
-        if weight is None and given is not None:
-            raise InputError(f"{at}: its weight is no finite number. Fix: write a number, or remove the weight.")
-        links.append(Link((name_of[a], name_of[b]), weight, at))
+        edge_place, value = f"{place}: edge {a} – {b}", data.get("weight")
+        weight = finite(value)
+        if weight is None and value is not None:
+            raise InputError(
+                f"{edge_place}: its weight is no finite number. Fix: write a number, or remove the weight."
+            )
+        links.append(Link((name_of[a], name_of[b]), weight, edge_place))
     arcs = graph.is_directed() and (directed or not all(graph.has_edge(b, a) for a, b in graph.edges()))
-    made = collect(nodes, links, place, arcs)
+    result = collect(nodes, links, place, arcs)
     if graph.is_directed() and not arcs:
         # The two arcs of an edge are not parallel.
         repeated = len(links) - len({link.endpoints for link in links})
-        made = made._replace(notes=(f"parallel links count once: {repeated} left out",) if repeated else ())
-    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
+        result = result._replace(notes=(f"parallel links count once: {repeated} left out",) if repeated else ())
+    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in attributed]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # A repeated label is ambiguous, and the number of another node would be wrong.
     if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
             note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
-            made = made._replace(notes=(*made.notes, note))
+            result = result._replace(notes=(*result.notes, note))
         labels = nodes
-    return made._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
+    return result._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
 
 
 def _positions(attributes: list[dict[str, Any]]) -> Array | None:
@@ -314,8 +316,8 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
             graph = reader(content)
         problem = graph if isinstance(graph, str) else ""
     except USER_ERRORS as error:
-        at = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
-        problem = f"{f'line {at[1] or at[2]}' if at else 'the file'} is not {name}"
+        position = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
+        problem = f"{f'line {position[1] or position[2]}' if position else 'the file'} is not {name}"
     if problem:
         raise _refusal(place, problem, f"write one simple graph as {name}, for example with networkx")
     return read_networkx(graph, place, directed)

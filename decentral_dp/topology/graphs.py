@@ -72,8 +72,10 @@ class Graph(NamedTuple):
         """
         if self.directed:
             return self
-        given = None if self.file_weights is None else np.tile(self.file_weights, 2)
-        return self._replace(edges=np.concatenate([self.edges, self.edges[:, ::-1]]), file_weights=given, directed=True)
+        weights = None if self.file_weights is None else np.tile(self.file_weights, 2)
+        return self._replace(
+            edges=np.concatenate([self.edges, self.edges[:, ::-1]]), file_weights=weights, directed=True
+        )
 
     @property
     def degrees(self) -> IntArray:
@@ -120,10 +122,10 @@ def is_connected(agents: int, edges: IntArray) -> bool:
     if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
         return False
     # Every agent points to the lowest number in its component in the end. scipy's csgraph is slow to import.
-    lowest, before = np.arange(agents), None
-    while before is None or (lowest != before).any():
-        before = lowest.copy()
-        ends = before[edges]
+    lowest, previous = np.arange(agents), None
+    while previous is None or (lowest != previous).any():
+        previous = lowest.copy()
+        ends = previous[edges]
         for end in ends.T:
             np.minimum.at(lowest, end, ends.min(axis=1))
         lowest = lowest[lowest]
@@ -148,11 +150,11 @@ def require_connected(graph: Graph, subject: str) -> None:
         return
     sizes = np.bincount(part)
     names = graph.labels or tuple(str(i) for i in range(graph.agents))
-    apart = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
+    outside = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
     raise InputError(
         f"{subject}: this graph has {parts} {'strongly connected ' * graph.directed}components (expected 1): the "
-        f"largest has {sizes.max()} of {graph.agents} agents, without {apart}. Fix: add edges between them, or remove "
-        "these agents."
+        f"largest has {sizes.max()} of {graph.agents} agents, without {outside}. Fix: add edges between them, or "
+        "remove these agents."
     )
 
 
@@ -186,8 +188,8 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
     names = sorted(valid)
     if not names:
         return InputError(f'{subject}: got "{got}", which is not known; remove it, nothing can be given here.')
-    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"? Valid: ' if near else "valid: "
+    similar = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{similar[0]}"? Valid: ' if similar else "valid: "
     return InputError(f'{subject}: got "{got}", which is not known; {hint}{", ".join(names)}.')
 
 
@@ -448,8 +450,10 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 
 def _check_degree(kind: str, agents: int, degree: int) -> None:
     fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
-    wanted = f"more than degree = {degree} and, of an odd degree, an even number of"
-    require_agents(kind, fits, wanted, agents, "use another degree, of at least 2 where there are more than two agents")
+    numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
+    require_agents(
+        kind, fits, numbers, agents, "use another degree, of at least 2 where there are more than two agents"
+    )
     require_room(kind, agents * degree / 2)
 
 
@@ -548,8 +552,8 @@ def preferential_attachment(
     """
     import networkx as nx
 
-    more, fix = f"more than attach = {attach}", "use a smaller attach"
-    require_agents("preferential_attachment", attach < agents, more, agents, fix)
+    numbers, fix = f"more than attach = {attach}", "use a smaller attach"
+    require_agents("preferential_attachment", attach < agents, numbers, agents, fix)
     require_room("preferential_attachment", agents * attach)
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
@@ -646,8 +650,8 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more")
     # A connected graph has at least this number of edges.
     require_room(kind, agents - 1)
-    chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
-    return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
+    parameters = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
+    return generator.make(agents, **({"seed": seed} if generator.random else {}), **parameters)
 
 
 GENERATORS: dict[str, Generator] = {

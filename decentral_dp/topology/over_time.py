@@ -121,13 +121,15 @@ class OverTime:
         return value
 
     def _sent_weights(self, t: int) -> sp.csr_array:
-        weights, there = self.make(t), self.online(t)
-        return weights if there is None else _restrict(weights, there[row_indices(weights)] & there[weights.indices])
+        weights, present = self.make(t), self.online(t)
+        return (
+            weights if present is None else _restrict(weights, present[row_indices(weights)] & present[weights.indices])
+        )
 
     def _received_weights(self, t: int) -> sp.csr_array:
         sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
-        if self.delay and (there := self.online(t)) is not None:
-            sent = _restrict(sent, there[row_indices(sent)])
+        if self.delay and (present := self.online(t)) is not None:
+            sent = _restrict(sent, present[row_indices(sent)])
         return _restrict(sent, _generator(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
 
     @cached_property
@@ -145,8 +147,8 @@ class OverTime:
         rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
         for t in range(rounds):
             weights = in_time.received_weights(t)
-            own = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
-            product = weights @ product + own[:, None] * product
+            diagonal = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
+            product = weights @ product + diagonal[:, None] * product
         # The limit of the rows instead of 11ᵀ/m, since lost messages move the average.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)
         return float(np.linalg.norm(deviation, 2) ** (1.0 / rounds))
@@ -161,12 +163,12 @@ def row_indices(weights: sp.csr_array) -> IntArray:
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 
-def _restrict(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
+def _restrict(weights: sp.csr_array, mask: NDArray[np.bool_]) -> sp.csr_array:
     """Keep the selected entries, in order."""
     import scipy.sparse as sp
 
-    ends = np.concatenate([[0], np.cumsum(chosen)])
-    return sp.csr_array((weights.data[chosen], weights.indices[chosen], ends[weights.indptr]), shape=weights.shape)
+    ends = np.concatenate([[0], np.cumsum(mask)])
+    return sp.csr_array((weights.data[mask], weights.indices[mask], ends[weights.indptr]), shape=weights.shape)
 
 
 def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
@@ -188,10 +190,10 @@ def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr
         # In reverse order, so that the first position of an agent is written last.
         first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
         first = first.min(axis=0)
-        taken = (first[i] == place) & (first[j] == place)
-        partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
-        left = (partner[i] < 0) & (partner[j] < 0)
-        i, j = i[left], j[left]
+        matched = (first[i] == place) & (first[j] == place)
+        partner[i[matched]], partner[j[matched]] = j[matched], i[matched]
+        free = (partner[i] < 0) & (partner[j] < 0)
+        i, j = i[free], j[free]
     return _pull_weights(partner)
 
 
@@ -211,9 +213,9 @@ def _pull_weights(sender: IntArray) -> sp.csr_array:
     """Return weights 1/2 for the one agent from which each receives; none if its number is negative."""
     import scipy.sparse as sp
 
-    some = sender >= 0
-    ends = np.concatenate([[0], np.cumsum(some)])
-    return sp.csr_array((np.full(ends[-1], 0.5), sender[some], ends), shape=(sender.size, sender.size))
+    has_sender = sender >= 0
+    ends = np.concatenate([[0], np.cumsum(has_sender)])
+    return sp.csr_array((np.full(ends[-1], 0.5), sender[has_sender], ends), shape=(sender.size, sender.size))
 
 
 def _hops(agents: int) -> int:
@@ -286,7 +288,7 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     """
     from scipy.sparse.csgraph import connected_components
 
-    sizes = sorted({one.shape[0] for one in several})
+    sizes = sorted({weights.shape[0] for weights in several})
     union = sum(several[1:], several[0]).tocsr() if len(sizes) == 1 else several[0]
     parts, _ = connected_components(union, connection="strong")
     if len(sizes) != 1 or parts > 1:

@@ -97,16 +97,16 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
     from scipy.linalg import eigvalsh_tridiagonal
 
     vector = _start(laplacian.shape[0])
-    before = np.zeros_like(vector)
+    previous = np.zeros_like(vector)
     diagonal: list[float] = []
     off_diagonal: list[float] = [0.0]
     low, high = np.inf, 0.0
     for step in range(1, min(MAX_STEPS, laplacian.shape[0] - 1) + 1):
-        after = laplacian @ vector - off_diagonal[-1] * before
-        diagonal.append(float(after @ vector))
-        after -= diagonal[-1] * vector
-        after -= after.mean()
-        off_diagonal.append(float(np.linalg.norm(after)))
+        following = laplacian @ vector - off_diagonal[-1] * previous
+        diagonal.append(float(following @ vector))
+        following -= diagonal[-1] * vector
+        following -= following.mean()
+        off_diagonal.append(float(np.linalg.norm(following)))
         exhausted = off_diagonal[-1] <= 1e-13 * max(high, diagonal[0])
         if exhausted or step % CHECK_EVERY == 0:
             was_low, was_high = low, high
@@ -118,7 +118,7 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
             settled = low < SMALL * high or was_low - low <= 1e-9 * low
             if exhausted or (settled and high - was_high <= 1e-9 * high):
                 break
-        before, vector = vector, after / off_diagonal[-1]
+        previous, vector = vector, following / off_diagonal[-1]
     return low, high
 
 

@@ -183,15 +183,15 @@ def from_file(
     """
     path = find_file(path)
     if path.suffix.lower() in MATRICES:
-        made = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
+        topology = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
     else:
-        made = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
-    if agents is not None and agents != made.n_agents:
+        topology = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
+    if agents is not None and agents != topology.n_agents:
         raise InputError(
-            f"topology.agents: got {agents}, but {path.stem} has {made.n_agents} agents; leave agents out or say "
-            f"{made.n_agents}."
+            f"topology.agents: got {agents}, but {path.stem} has {topology.n_agents} agents; leave agents out or say "
+            f"{topology.n_agents}."
         )
-    return made
+    return topology
 
 
 def from_networkx(
@@ -271,10 +271,10 @@ def from_edges(
     if fault:
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
-    known = int(pairs.max(initial=0)) + 1
+    n_known = int(pairs.max(initial=0)) + 1
     repeated = len(ends) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
-    graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes, directed=directed)
+    graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
 
@@ -330,22 +330,25 @@ def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> st
     least = (matrix if directed else matrix * (1.0 - np.eye(len(matrix)))).min(initial=0.0)
     is_links, is_weights = np.isin(matrix, (0.0, 1.0)).all() and not loops, np.isfinite(matrix).all() and least >= 0.0
     if weighted and directed:
-        fits, wanted = (
+        fits, requirement = (
             is_weights and adds_up[1],
             "matrix of shares: wanted weights of at least 0 in columns of sum 1",
         )
     elif weighted:
         fits = is_weights and symmetric and (any(adds_up) or not loops)
-        wanted = (
+        requirement = (
             "matrix of weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
             "that makes every row add up to 0 (W) or to 1 (I + W)"
         )
     elif directed:
-        fits, wanted = is_links, "matrix of arcs: wanted 0 and 1 with a zero diagonal, 1 from the row to the column"
+        fits, requirement = (
+            is_links,
+            "matrix of arcs: wanted 0 and 1 with a zero diagonal, 1 from the row to the column",
+        )
     else:
         fits = is_links and symmetric
-        wanted = "matrix of links: wanted a symmetric one of 0 and 1 with a zero diagonal"
-    return "" if fits else wanted
+        requirement = "matrix of links: wanted a symmetric one of 0 and 1 with a zero diagonal"
+    return "" if fits else requirement
 
 
 def time_varying(
@@ -374,7 +377,7 @@ def time_varying(
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents
-    fault, made = "", None
+    fault, weights = "", None
     if base.directed and kind in ("matching", "one_peer_exponential"):
         fault = f"is of links that go both ways, and {base.name} is directed. Fix: take a sequence or resample"
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
@@ -382,16 +385,16 @@ def time_varying(
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
         fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
     elif kind == "fixed":
-        made = changes.fixed_weights(links, seed)
+        weights = changes.fixed_weights(links, seed)
     elif kind == "matching":
-        made = changes.matching(links, seed)
+        weights = changes.matching(links, seed)
     elif kind == "one_peer_exponential":
-        made = changes.one_peer_exponential(m, seed)
+        weights = changes.one_peer_exponential(m, seed)
     elif kind == "resample" and draw is not None:
-        made = changes.resample(draw, m, seed)
-    if made is None:
+        weights = changes.resample(draw, m, seed)
+    if weights is None:
         raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
-    return replace(base, over_time=replace(made, directed=base.directed))
+    return replace(base, over_time=replace(weights, directed=base.directed))
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
@@ -417,18 +420,20 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     """
     first = several[0]
     # Repeated graphs are one object, so that engines detect that nothing has changed.
-    weights = {id(one): _in_order(one, first) for one in several}
+    weights = {id(graph): _in_order(graph, first) for graph in several}
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
-    made = changes.sequence([off_diagonals[id(one)] for one in several], seed)
-    mixing = (sum((weights[id(one)] for one in several[1:]), weights[id(first)]) / len(several)).tocsr()
+    over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)
+    mixing = (sum((weights[id(graph)] for graph in several[1:]), weights[id(first)]) / len(several)).tocsr()
     rows, columns = mixing.nonzero()
-    directed = any(one.directed for one in several)
+    directed = any(graph.directed for graph in several)
     arcs = np.stack([columns, rows], axis=1)[rows != columns].astype(np.int64)
     edges = arcs[np.lexsort(arcs.T[::-1])] if directed else graphs.canonical(arcs)
     ends = directed_spectrum(mixing) if directed else laplacian_ends(-mixing)
-    notes = tuple(dict.fromkeys(note for one in several for note in one.notes))
-    made = replace(made, kind=kind, directed=directed)
-    return Topology(name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, made, directed)
+    notes = tuple(dict.fromkeys(note for graph in several for note in graph.notes))
+    over_time = replace(over_time, kind=kind, directed=directed)
+    return Topology(
+        name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, over_time, directed
+    )
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
@@ -437,11 +442,11 @@ def _in_order(graph: Topology, first: Topology) -> Any:
         return graph.mixing
     place = {label: k for k, label in enumerate(graph.labels)}
     if place.keys() != set(first.labels):
-        other = next((label for label in graph.labels if label not in first.labels), None)
-        what = f'has "{other}", which the first lacks' if other is not None else "lacks agents of the first"
+        missing = next((label for label in graph.labels if label not in first.labels), None)
+        difference = f'has "{missing}", which the first lacks' if missing is not None else "lacks agents of the first"
         raise InputError(
-            f"topology.over_time: the graphs of a sequence are of the same agents, and one of {graph.n_agents} {what}, "
-            f"which has {first.n_agents}. Give every graph all agents, those without a link as well."
+            f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has {first.n_agents}. Fix: "
+            "give all graphs the same agents, including those without edges."
         )
     order = [place[label] for label in first.labels]
     return graph.mixing[order][:, order].tocsr()

@@ -83,23 +83,25 @@ def weigh(
         >>> weigh(pair, {"kind": "constant", "value": 0.25})[1].toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
-    usual = "out_degree" if graph.directed else "metropolis"
-    stated = usual if weights is None else weights
-    options = {"kind": stated} if isinstance(stated, str) else dict(stated)
+    default = "out_degree" if graph.directed else "metropolis"
+    choice = default if weights is None else weights
+    options = {"kind": choice} if isinstance(choice, str) else dict(choice)
     kind = str(options.pop("kind", None))
     if kind not in WEIGHTS:
         raise unknown(WHERE, kind, WEIGHTS)
     rule = WEIGHTS[kind]
     values = fill_parameters(f'{WHERE} (kind "{kind}")', rule.make, options)
     if rule.directed is not None and rule.directed != graph.directed:
-        here, there, other = (
+        direction, required, alternative = (
             ("directed", "undirected", '"out_degree", or "file"')
             if graph.directed
             else ("undirected", "directed", '"metropolis", or topology.directed = true')
         )
-        raise InputError(f"{WHERE}: {rule.name} is for {there} graphs, and this graph is {here}. Fix: use {other}.")
-    each = rule.make(graph, **values)
-    mixing = mixing_matrix(graph, each)
+        raise InputError(
+            f"{WHERE}: {rule.name} is for {required} graphs, and this graph is {direction}. Fix: use {alternative}."
+        )
+    edge_weights = rule.make(graph, **values)
+    mixing = mixing_matrix(graph, edge_weights)
     shares = 1.0 + mixing.diagonal()
     worst = int(np.argmin(shares))
     if graph.directed and shares[worst] < 0.0:
@@ -115,10 +117,10 @@ def weigh(
     if graph.directed:
         return label, mixing, *directed_spectrum(mixing)
     error = 1e-13
-    if not each.size and graph.agents > 1:
+    if not edge_weights.size and graph.agents > 1:
         delta2 = delta_max = 0.0
-    elif graph.spectrum is not None and each.size and np.all(each == each[0]):
-        delta2, delta_max = (end * float(each[0]) for end in graph.spectrum)
+    elif graph.spectrum is not None and edge_weights.size and np.all(edge_weights == edge_weights[0]):
+        delta2, delta_max = (end * float(edge_weights[0]) for end in graph.spectrum)
     else:
         delta2, delta_max = laplacian_ends(-mixing)
         error = error if graph.agents <= DENSE else LANCZOS_ERROR
@@ -157,8 +159,8 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     else:
         total = np.bincount(i, weights, graph.agents) + np.bincount(j, weights, graph.agents)
     data = np.concatenate([weights, weights, 0.0 - total])
-    where = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
-    mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
+    indices = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
+    mixing = coo_array((data, indices), shape=(graph.agents, graph.agents)).tocsr()
     mixing.sort_indices()
     return mixing
 
