@@ -257,8 +257,8 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("graph", "changes", "problem"),
     [
-        ([DAY, nx.path_graph(5)], {}, r'one of 5 has "4", which the first lacks, which has 4'),
-        ([nx.path_graph(5), DAY], {}, r"one of 4 lacks agents of the first, which has 5"),
+        ([DAY, nx.path_graph(5)], {}, r'of 5 agents has "4", which the first lacks, which has 4'),
+        ([nx.path_graph(5), DAY], {}, r"of 4 agents lacks agents of the first, which has 5"),
         ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never communicate"),
         ([DAY, NIGHT], {"topology.over_time": "matching"}, "topology.over_time: list says the graph of every round"),
         ([], {}, "topology: list is empty"),

@@ -1490,7 +1490,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
+        "        if not faults and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
@@ -1768,8 +1768,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            total += norm_sums",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += norm_sums",
+        "zip(slopes, activations, strict=False):\n            total += norm_sums",
+        "zip(slopes[-1:], activations[-2:], strict=False):\n            total += norm_sums",
         (_TRAINING,),
     ),
     Mutation(
@@ -1803,7 +1803,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an intercept that is not clipped",
         "models/dense.py",
-        "by_bias = slope * apart if finite",
+        "by_bias = slope * bias_factors if finite",
         "by_bias = slope if finite",
         (_APART,),
     ),
@@ -1831,7 +1831,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a module with running statistics",
         "models/module.py",
-        "if name not in before or not torch.equal(before[name], value):",
+        "if name not in state or not torch.equal(state[name], value):",
         "if False:",
         (f"{_MODULES}::test_layers_that_are_refused",),
     ),
@@ -2095,7 +2095,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that lists the names of columns",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
 """,
@@ -2104,9 +2104,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that prints a name like the one that is missing",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
-        """    return f"; the nearest is {near[0]!r}" if near else ""
+        """    return f"; the nearest is {similar[0]!r}" if similar else ""
 """,
         ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
     ),
@@ -2127,7 +2127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of words written into a scenario",
         "data/tables.py",
-        '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
+        '    if columns:\n        raise InputError(\n            f"{where}: the first record',
         '    if False:\n        raise InputError(\n            f"{where}: the first record',
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
