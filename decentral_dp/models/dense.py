@@ -158,9 +158,9 @@ class DenseLayers:
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
                     by_bias = clipped
                     if share:
-                        by_bias = (
-                            slope * bias_factors if finite else np.where(bias_factors > 0.0, slope * bias_factors, 0.0)
-                        )
+                        by_bias = slope * bias_factors
+                        if not finite:
+                            by_bias = np.where(bias_factors > 0.0, by_bias, 0.0)
                     if part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)

@@ -1803,8 +1803,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an intercept that is not clipped",
         "models/dense.py",
-        "by_bias = slope * bias_factors if finite",
-        "by_bias = slope if finite",
+        "by_bias = slope * bias_factors\n",
+        "by_bias = slope\n",
         (_APART,),
     ),
     Mutation(
