@@ -229,8 +229,8 @@ def encode_labels(
     if classes is None:
         if certified:
             raise InputError(
-                f"problem.classes: {source!r} does not say which labels exist, and a certified run must not discover "
-                "them from the records; declare them, as in classes = [0, 1], or classes = [] for a number to predict."
+                f"problem.classes: missing for {source!r}, and a certified run must not discover them from the records."
+                " Fix: declare them, as in classes = [0, 1], or classes = [] for a numeric target."
             )
         distinct = sorted(set(keys), key=lambda k: (isinstance(k, str), k))
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]

@@ -138,7 +138,9 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
             "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
         ) from None
     if declared.label is None and len(fetched.target_names) != 1:
-        raise InputError(f"problem.label: {data} names {len(fetched.target_names)} label columns; name one.")
+        raise InputError(
+            f"problem.label: {data} has {len(fetched.target_names)} label columns (expected 1). Fix: name one."
+        )
     facts = IMAGES.get(name[1])
     classes = tuple(range(10)) if facts is not None and declared.classes is None else declared.classes
     declared = declared._replace(label=declared.label or str(fetched.target_names[0]), classes=classes)

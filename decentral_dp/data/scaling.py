@@ -166,7 +166,7 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     if dataset.classes:
         raise InputError(
             f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, and only "
-            "numbers to predict have a range. Leave it out, or declare classes = []."
+            "numeric targets have a range. Fix: leave it out, or declare classes = []."
         )
     bounds = _range_of(list(label_range), "problem.label_range")
     limits = Ranges(np.array([bounds.low]), np.array([bounds.high]), np.zeros(1, dtype=np.bool_))

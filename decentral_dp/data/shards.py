@@ -169,7 +169,7 @@ def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | N
     """Return whether a column selects the held-out records. Raises InputError if it is missing."""
     if isinstance(validation, Mapping) and dataset.split is None:
         raise InputError(
-            f"problem.validation: {dataset.source!r} has no split column; give a share such as validation = 0.5."
+            f"problem.validation: {dataset.source!r} has no split column. Fix: use a fraction such as validation = 0.5."
         )
     return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
 
@@ -295,7 +295,7 @@ def _by_rule(
     if kind == "column":
         if dataset.agent is None:
             raise InputError(
-                f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
+                f'problem.partition: {dataset.source!r} has no agent column. Fix: use "iid", by_class or dirichlet.'
             )
         # The value is not printed: the column may be any, and hold records.
         refuse_rows(
@@ -311,7 +311,7 @@ def _by_rule(
         return [np.sort(part) for part in np.array_split(order[np.isin(order, index)], n_agents)]
     if not dataset.classes:
         raise InputError(
-            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers; use iid."
+            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers. Fix: use iid."
         )
     # One order of all indices, drawn before any label is read: a changed label does not change it.
     order = rng.permutation(dataset.n)

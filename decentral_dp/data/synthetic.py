@@ -204,7 +204,7 @@ def require_memory(n_agents: int, records: int, test_records: int, d: int) -> No
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
             f"test, take {needed / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
-            f"{memory / 1e9:.3g} GB. Use fewer records, features or agents."
+            f"{memory / 1e9:.3g} GB. Fix: use fewer records, features or agents."
         )
 
 

@@ -329,7 +329,7 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
                 **{"dtype": str, **options},
             )
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}; give the path of a CSV file"
+            problem = f"cannot be read: {error.strerror}. Fix: give the path of a CSV file"
         except UnicodeError:
             problem = f"is no table of text in {form.encoding}. {_FORMAT_FIX}"
         except pd.errors.ParserError as error:
@@ -361,7 +361,7 @@ def read_columns(
         InputError: a column is missing, or the file is not a table of records.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{where}: got a file that ends in {quoted(path.suffix)}; wanted .csv or .parquet.")
+        raise InputError(f"{where}: got the ending {quoted(path.suffix)}, expected .csv or .parquet.")
     header = column_names(path, where, form)
     require_columns(wanted, header, where)
     if path.suffix.lower() == ".parquet":
@@ -401,7 +401,7 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
     listed = ", ".join(map(quoted, missing[:5]))
     raise InputError(
         f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{suffix}, which the model reads"
-        f"{near_name(missing[0], known)}. Give all columns that features are made of, under the names that they had."
+        f"{near_name(missing[0], known)}. Fix: give all columns of the model under their original names."
     )
 
 
@@ -436,7 +436,7 @@ def _open_parquet(path: Path, where: str) -> Iterator[Any]:
         raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
-        raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
+        raise InputError(f"{where} cannot be read: {reason}. Fix: give the path of a Parquet file.") from error
 
 
 def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
@@ -499,7 +499,7 @@ def read_archive(
         missing = [name for name in wanted if name not in names]
         if missing:
             raise InputError(
-                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}; save it with "
+                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
                 f"np.savez(path, {example})."
             )
         return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
@@ -508,7 +508,7 @@ def read_archive(
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
-            f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."
+            f"{where} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez(path, {example})."
         ) from error
 
 
@@ -526,7 +526,7 @@ def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
 
 def _require_array(values: NDArray[Any], fits: bool, kinds: str, where: str, wanted: str) -> None:
     if not fits or values.dtype.kind not in kinds:
-        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} is wanted.")
+        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype} (expected {wanted}).")
 
 
 _BYTES_OF_NUMBER = 8

@@ -60,7 +60,7 @@ def regular(path: Path, subject: str) -> Path:
         >>> regular(Path("/dev/zero"), "problem.data")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device; give a regular file.
+        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device. Fix: give a regular file.
     """
     try:
         status = path.stat()
@@ -68,7 +68,7 @@ def regular(path: Path, subject: str) -> Path:
         return path
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is not None:
-        raise InputError(f"{subject}: {quoted_path(path)} is {kind}; give a regular file.")
+        raise InputError(f"{subject}: {quoted_path(path)} is {kind}. Fix: give a regular file.")
     refuse_above(status.st_size, f"{subject}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
     return path
 
@@ -107,7 +107,7 @@ def refuse_above(size: int, begins: str, counts: bool = True) -> None:
     """Raise InputError for more bytes than are read. begins: beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
-            f"{begins} {size} bytes, and at most {most_bytes()} are read; give a smaller file, or set "
+            f"{begins} {size} bytes, and at most {most_bytes()} are read. Fix: give a smaller file, or set "
             f"{RAISED_BY} to a larger number if this machine has the memory."
         )
 

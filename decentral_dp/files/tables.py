@@ -46,7 +46,7 @@ Decay = Annotated[float, Field(ge=0, le=100)]
 def _ascending(points: list[list[float]]) -> list[list[float]]:
     rounds = [point[0] for point in points]
     if rounds != sorted(set(rounds)) or any(t != int(t) for t in rounds):
-        raise ValueError("wanted whole numbers of rounds, each above the one before")
+        raise ValueError("expected whole numbers of rounds, each above the one before")
     return points
 
 

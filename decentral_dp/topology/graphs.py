@@ -183,14 +183,14 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
 
     Example:
         >>> print(unknown("topology.kind", "rng", ["ring", "star"]))
-        topology.kind: got "rng", which is not known; did you mean "ring"? Valid: ring, star.
+        topology.kind: got "rng", which is unknown; did you mean "ring"? Valid: ring, star.
     """
     names = sorted(valid)
     if not names:
-        return InputError(f'{subject}: got "{got}", which is not known; remove it, nothing can be given here.')
+        return InputError(f'{subject}: got "{got}", which is unknown. Fix: remove it.')
     similar = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f'did you mean "{similar[0]}"? Valid: ' if similar else "valid: "
-    return InputError(f'{subject}: got "{got}", which is not known; {hint}{", ".join(names)}.')
+    return InputError(f'{subject}: got "{got}", which is unknown; {hint}{", ".join(names)}.')
 
 
 _NEIGHBOURS = "neighbours of each agent"
@@ -233,7 +233,7 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
                 filled[name] = TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
         except ValidationError:
             problem = "is missing" if got is None else f"= {got!r}"
-            raise InputError(f"{subject}: {name} {problem}, wanted {type_in_words(key.type)}.") from None
+            raise InputError(f"{subject}: {name} {problem}, expected {type_in_words(key.type)}.") from None
     return filled
 
 
@@ -248,15 +248,15 @@ def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> 
         fix: advice.
     """
     if not holds:
-        raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents, got {got}; {fix}.')
+        raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents (got {got}). Fix: {fix}.')
 
 
 def require_room(kind: str, edges: float) -> None:
     """Raise InputError for a graph with more than MAX_EDGES edges."""
     if edges > MAX_EDGES:
         raise InputError(
-            f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and {MAX_EDGES} is the most that is '
-            "built; use fewer agents or a sparser graph."
+            f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and the maximum is {MAX_EDGES}. '
+            "Fix: use fewer agents or a sparser graph."
         )
 
 

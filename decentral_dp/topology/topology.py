@@ -188,8 +188,7 @@ def from_file(
         topology = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
     if agents is not None and agents != topology.n_agents:
         raise InputError(
-            f"topology.agents: got {agents}, but {path.stem} has {topology.n_agents} agents; leave agents out or say "
-            f"{topology.n_agents}."
+            f"topology.agents: got {agents}, but {path.stem} has {topology.n_agents} agents. Fix: leave agents out."
         )
     return topology
 
@@ -260,14 +259,14 @@ def from_edges(
     ends = np.asarray(edges)
     fault = ""
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
-        fault = f"has shape {ends.shape}; wanted (links, 2), a pair of agents a row"
+        fault = f"has a wrong shape (got {ends.shape}, expected (edges, 2))"
     elif ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
-        fault = "has agents that are no whole numbers; wanted numbers from 0"
+        fault = "has numbers of agents that are not whole (expected 0, 1, …)"
     elif ends.size and (ends.min() < 0 or (agents is not None and ends.max() >= agents)):
         most = "" if agents is None else f"; agents are 0 to {agents - 1}"
         fault = f"links agents {int(ends.min())} to {int(ends.max())}{most}. Number from 0"
     elif ends.size and (loops := ends[ends[:, 0] == ends[:, 1]]).size:
-        fault = f"links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal"
+        fault = f"links agent {int(loops[0, 0])} to itself. Fix: remove the edge"
     if fault:
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
@@ -332,22 +331,22 @@ def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> st
     if weighted and directed:
         fits, requirement = (
             is_weights and adds_up[1],
-            "matrix of shares: wanted weights of at least 0 in columns of sum 1",
+            "matrix of shares: expected weights of at least 0 in columns of sum 1",
         )
     elif weighted:
         fits = is_weights and symmetric and (any(adds_up) or not loops)
         requirement = (
-            "matrix of weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
-            "that makes every row add up to 0 (W) or to 1 (I + W)"
+            "matrix of weights: expected a symmetric one without negative weights of edges, with a diagonal of 0, or "
+            "one that makes every row add up to 0 (W) or to 1 (I + W)"
         )
     elif directed:
         fits, requirement = (
             is_links,
-            "matrix of arcs: wanted 0 and 1 with a zero diagonal, 1 from the row to the column",
+            "matrix of arcs: expected 0 and 1 with a zero diagonal, 1 from the row to the column",
         )
     else:
         fits = is_links and symmetric
-        requirement = "matrix of links: wanted a symmetric one of 0 and 1 with a zero diagonal"
+        requirement = "matrix of edges: expected a symmetric one of 0 and 1 with a zero diagonal"
     return "" if fits else requirement
 
 

@@ -187,7 +187,7 @@ def lazy_metropolis(graph: Graph) -> Array:
 
 
 def max_degree(graph: Graph) -> Array:
-    """Give every link 1/(1 + the largest degree), (E,)."""
+    """Give every edge 1/(1 + the largest degree), (E,)."""
     return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
@@ -197,7 +197,7 @@ def out_degree(graph: Graph) -> Array:
 
 
 def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every edge")]) -> Array:
-    """Give every link one weight, (E,)."""
+    """Give every edge one weight, (E,)."""
     return np.full(len(graph.edges), value)
 
 
@@ -210,8 +210,8 @@ def weights_of_file(graph: Graph) -> Array:
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
-            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every link{flaw}; give them or use '
-            '"metropolis".'
+            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every edge{flaw}. Fix: give them, '
+            'or use "metropolis".'
         )
     return np.zeros(0) if graph.file_weights is None else graph.file_weights
 

@@ -114,7 +114,7 @@ def test_columns_say_who_holds_what() -> None:
     ("call", "message"),
     [
         (lambda d: partition(d, 2, {"kind": "column", "name": "agent"}, 0), r"'test' has no agent column"),
-        (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
+        (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column"),
         (
             lambda d: split_shards(d, [np.arange(5), np.array([5])], validation=0.5, seed=0),
             r"agent 1 has 0 train and 1 validation records",

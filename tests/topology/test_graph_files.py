@@ -104,7 +104,7 @@ def test_parallel_links_count_once(tmp_path: Path) -> None:
     assert from_edges(np.array([[0, 1], [1, 0], [1, 2]])).notes == ("parallel links count once: 1 left out",)
     with pytest.raises(InputError, match="links agent 1 to itself"):
         from_edges(np.array([[0, 1], [1, 1]]))
-    with pytest.raises(InputError, match=r"has shape \(4, 4\); wanted \(links, 2\)"):
+    with pytest.raises(InputError, match=r"has a wrong shape \(got \(4, 4\), expected \(edges, 2\)\)"):
         from_edges(np.eye(4, dtype=np.int64))
 
 
@@ -132,12 +132,14 @@ def test_weights_from_the_file(tmp_path: Path) -> None:
 
 
 def test_weights_that_the_file_does_not_give(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="one weight above 0 for every link; give them"):
+    with pytest.raises(InputError, match="one weight above 0 for every edge"):
         from_file(save(tmp_path, "b.csv", "source,target\na,b\nb,c\n"), "file")
     for weight, flaw in [("", "has none"), ("-1", "has -1")]:
         path = graphml(tmp_path, nodes("a", "b", "c") + edge("a", "b", "0.25") + edge("b", "c", weight))
         assert from_file(path).notes[-1].startswith("metropolis weights do not use the weights that ")
-        with pytest.raises(InputError, match=f"one weight above 0 for every link, and .*edge b – c {flaw}; give them"):
+        with pytest.raises(
+            InputError, match=f"one weight above 0 for every edge, and .*edge b – c {flaw}. Fix: give them"
+        ):
             from_file(path, "file")
     with pytest.raises(InputError, match="edge a – b: its weight is no finite number"):
         from_file(graphml(tmp_path, nodes("a", "b") + edge("a", "b", "heavy")))
@@ -275,9 +277,9 @@ RING = nx.to_numpy_array(nx.cycle_graph(4))
         (np.zeros((0, 0)), r"got float64 of shape \(0, 0\)"),
         (RING.astype(str), r"expected a square matrix of numbers"),
         (RING.astype(object), "the file holds no matrix"),
-        (np.triu(RING), "no matrix of links"),
-        (RING + np.eye(4), "no matrix of links"),
-        (np.where(RING > 0, np.nan, 0.0), "no matrix of links"),
+        (np.triu(RING), "no matrix of edges"),
+        (RING + np.eye(4), "no matrix of edges"),
+        (np.where(RING > 0, np.nan, 0.0), "no matrix of edges"),
     ],
     ids=["3 × 4", "nothing", "text", "objects", "one half", "loops", "NaN"],
 )
@@ -348,7 +350,7 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         from_file("abilen")
     with pytest.raises(InputError, match='did you mean "nsfnet"'):
         find_named("nsfnett")
-    with pytest.raises(InputError, match=r'got "ring", which is not known'):
+    with pytest.raises(InputError, match=r'got "ring", which is unknown'):
         from_file("ring")
     for name in ("a.csv", "a.gml", "a.json"):
         (tmp_path / name).write_bytes("Zürich Genf".encode("latin-1"))

@@ -177,7 +177,7 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     wanted = ring - 0.6 * np.eye(5)
     for given in (ring, wanted, np.eye(5) + wanted):
         np.testing.assert_allclose(from_matrix(given, "file").mixing.toarray(), wanted)
-    with pytest.raises(InputError, match="no matrix of links"):
+    with pytest.raises(InputError, match="no matrix of edges"):
         from_matrix(ring)
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
         with pytest.raises(InputError, match="no matrix of weights"):
