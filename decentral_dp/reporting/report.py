@@ -9,7 +9,7 @@ import math
 import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,11 +111,6 @@ class BudgetColumn(NamedTuple):
             return f"{kind} of {self.group.removeprefix('Channel ')}"
         return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
 
-    @property
-    def is_endless(self) -> bool:
-        """Whether it holds pure ε, which is ∞ in every row."""
-        return self.name.startswith("pure") and not self.is_claimed and all(v == math.inf for v in self.values)
-
 
 class BudgetTable(NamedTuple):
     """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
@@ -157,6 +152,7 @@ class Report:
         budgets: ε of every agent; None without noise.
         scores: the metrics of the last evaluation.
         baselines: the run next to its baselines; None if it has none.
+        non_private: last metrics of the same network without noise; empty if it was not run.
     """
 
     result: RunResult
@@ -172,6 +168,7 @@ class Report:
     budgets: BudgetTable | None
     scores: ScoreTable
     baselines: BaselineComparison | None
+    non_private: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> Curve | None:
         """Return a score over rounds: of the published values, else of the exact lower solution for them."""
@@ -247,6 +244,7 @@ def make_report(
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
         baselines=compare_with_baselines(result, baselines),
+        non_private=baselines["none"].metrics if "none" in baselines else {},
     )
 
 
@@ -347,8 +345,8 @@ def curve(metrics: Columns, name: str) -> Curve | None:
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     every_round, every_value = np.asarray(metrics["round"]), np.asarray(metrics["value"], dtype=np.float64)
 
-    def means(of: str) -> dict[float, float]:
-        rows = np.flatnonzero((names == of) & (agents == "mean"))
+    def means(metric: str) -> dict[float, float]:
+        rows = np.flatnonzero((names == metric) & (agents == "mean"))
         return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
 
     rows = np.flatnonzero((names == name) & (agents != "mean"))
@@ -371,7 +369,7 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 
 
 def method_lines(result: RunResult) -> list[tuple[str, str]]:
-    """Return notes on the records, the algorithm with every part that is on, and its settings."""
+    """Return head and sentence of notes on the data, the algorithm and its settings."""
     lines = [("Data", note) for note in result.problem["notes"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
@@ -409,7 +407,7 @@ def data_line(problem: Mapping[str, Any]) -> str:
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
     sampling = f", {text}" if (text := problem.get("sampling")) else ""
-    return f"{problem['data']}, per agent {' + '.join(counts)} records{sampling}"
+    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
 
 
 def _count_range(counts: Sequence[int]) -> str:
@@ -435,10 +433,10 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
         shares = ", ".join(
             f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
         )
-        clipped.append(f"per-example gradients {shares}")
+        clipped.append(f"gradients {shares}")
     if features := result.features_cut:
         most = max(features.values())
-        few = f"values of {len(features)} features (at most {100.0 * most:.2g}%)"
+        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
         listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
         more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
         clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")
@@ -497,8 +495,10 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
     members = [[k] for k in range(len(budgets))] if claims else budgets.members()
     columns = [
         BudgetColumn("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]),
-        BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]),
     ]
+    # Gaussian noise has no pure ε.
+    if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
+        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
     if claim is not None and claims:
         # A claim without a δ is of pure ε.
         name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
@@ -520,8 +520,8 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
     labels = names or [str(agent) for agent in range(len(budgets))]
     body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
     if len(merged) > _LISTED_AGENTS:
-        each = [row for agents, row in zip(members, values, strict=True) for _ in agents]
-        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*each, strict=True)]
+        every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
         body = [
             (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
@@ -544,7 +544,7 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
-# Two runs differ by more than chance if their scores differ by more than two standard errors.
+# The sampling error of a difference of two scores, in standard errors.
 _STANDARD_ERRORS = 2.0
 
 
@@ -564,40 +564,42 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
-    cells = [["the guess", *guess, ""]] if any(cell != "–" for cell in guess) else []
+    constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
+    cells = [[constant, *guess, ""]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
         cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
     heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
-    for name, other, gain, loss in (
+    for name, comparison, gain, loss in (
         ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
-        ("central", "against a trusted server at the same ε", "Distrust gains", "Distrust costs"),
+        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
         ("none", "against the same network without noise", "Noise gains", "Noise costs"),
     ):
         score = baselines[name].score(judge) if judge is not None and name in baselines else None
         if judge is not None and score is not None and math.isfinite(score):
             difference = (result.score(judge) or 0.0) - score
-            chance = ", which chance explains" if abs(difference) < width else ""
+            chance = " (within the sampling error)" if abs(difference) < width else ""
             verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {other}{chance}")
-    chance = f", where differences below {width:.2g} may be chance" if width else ""
+            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
+    chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
     listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     sentence = f"{listed}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
     spent = [(run.privacy.epsilon_max, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
-    price = "All of these read the same records, and scores are of the same held-out ones."
+    price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
-        price += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
-        price += f"δ = {delta_text(delta)}."
+        price += (
+            f" The releases of all runs with noise cost at most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
+        )
     if result.privacy.shared is not None:
         colluders = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
-        price += f" ε of this run holds against {colluders} (privacy.colluders), elsewhere against any number."
+        price += f" ε of this run holds against {colluders} (privacy.colluders), of the others against any number."
     if "none" in baselines:
-        price += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
+        price += " Do not publish the run without noise or its scores: it protects nobody."
     return BaselineComparison(table, sentence, price)
 
 

@@ -212,8 +212,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     if (budgets := tabulate_budgets(privacy, graph)) is not None:
         out.print()
         agents, rows = zip(*budgets.rows, strict=True)
-        # Pure ε of Gaussian noise is ∞ for every agent.
-        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True) if not c.is_endless]
+        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True)]
         head = f"agents, δ = {delta_text(privacy.delta)}"
         for part in split_columns(cells, out.width - longest([head, *agents])):
             out.print(terminal([(head, *agents), *part]), soft_wrap=True)
@@ -239,8 +238,8 @@ def graph_line(graph: Mapping[str, Any]) -> str:
         graph: as of `topology_summary`.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if made else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
+    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
+    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 

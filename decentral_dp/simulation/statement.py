@@ -237,11 +237,11 @@ class NoiseCorrelation:
 
     @property
     def text(self) -> str:
-        """The sharing agents, the ratio, and the number of colluders against which sharing is worth nothing."""
-        who = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
+        """The correlated agents, the ratio, and the collusion threshold."""
+        agents = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
         mean = "on average " if self.between_agents == "optimised" else ""
         return (
-            f"{who} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
+            f"{agents} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
             f"{self.collusion_threshold} colluders an agent may be left with its own noise only."
         )
 
@@ -439,11 +439,11 @@ class PrivacyStatement:
     def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
         """The notes in their order, with those on unverified code as one: head and items of each."""
         words = {f"{UNVERIFIED}{word}": word for word in self.unverified}
-        under = tuple(words[note] for note in self.notes if note in words)
-        if len(under) < 2:
+        items = tuple(words[note] for note in self.notes if note in words)
+        if len(items) < 2:
             return [(note, ()) for note in self.notes]
         heads = dict.fromkeys(UNVERIFIED.rstrip() if note in words else note for note in self.notes)
-        return [(head, under if head == UNVERIFIED.rstrip() else ()) for head in heads]
+        return [(head, items if head == UNVERIFIED.rstrip() else ()) for head in heads]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table "privacy" of result.json, infinities as floats."""
