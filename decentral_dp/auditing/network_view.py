@@ -154,7 +154,7 @@ def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_]
     if changes is None:
         mixed = own + job.topology.mixing.toarray()
         return (mixed,) * job.rounds, ((mixed != 0.0) | (own > 0.0),) * job.rounds
-    heard = [changes.heard_weights(t).toarray() for t in range(job.rounds)]
+    heard = [changes.received_weights(t).toarray() for t in range(job.rounds)]
     sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
     return (
         tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in heard),

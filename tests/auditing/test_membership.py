@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[str, Change]] = {
     "no held-out records": ("test records", {"problem": {"test": 0.0}}),
     "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
     "a column that tells": (
-        "A column says",
+        "A column selects",
         {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
     ),
 }

@@ -84,7 +84,7 @@ def exact_mu(job: Any, observer: int, victim: int, sign: Any = 1.0) -> float:
         seen += [message[j] for j in np.flatnonzero(arrives) if j != observer and online[j]]
         sent_last = np.where(online[:, None], message, sent_last)
         if t < rounds:
-            weights = changes.heard_weights(t).toarray()
+            weights = changes.received_weights(t).toarray()
             weights += np.diag(1.0 - weights.sum(axis=1))
             state = weights @ sent_last
             state[victim, -1] += movement[t]

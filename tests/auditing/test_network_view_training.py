@@ -73,7 +73,7 @@ def message_of(job: Any, t: int, messages: Any) -> Any:
     """Φ_t of all agents, by the program's own step: (m, q)."""
     (node,) = job.nodes()
     changes = job.topology.over_time
-    off = (job.topology.mixing if changes is None else changes.heard_weights(t)).toarray()
+    off = (job.topology.mixing if changes is None else changes.received_weights(t)).toarray()
     np.fill_diagonal(off, 0.0)
     node.dataset.neighbour_weight = off.sum(axis=1)[:, None]
     running = node.program.step(t, node.dataset, node.program.init(node.dataset)._replace(y=messages))

@@ -1250,7 +1250,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost messages that nobody overhears",
         "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
-        "changes.heard_weights(t + 1).toarray()",
+        "changes.received_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
     ),
     Mutation(
@@ -1389,8 +1389,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "consent to code that a run folder names kept for good",
         "files/trust.py",
-        "    if _TRUSTED.get():\n        # A run",
-        "    if False:\n        # A run",
+        "    if _TRUSTED.get():\n        # Consent",
+        "    if False:\n        # Consent",
         ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
     ),
     Mutation(
@@ -1484,7 +1484,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
+        "        if not faults and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_differs_from_the_manifest_is_refused",
@@ -1762,8 +1762,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            total += norm_sums",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += norm_sums",
+        "zip(slopes, activations, strict=False):\n            total += norm_sums",
+        "zip(slopes[-1:], activations[-2:], strict=False):\n            total += norm_sums",
         (_TRAINING,),
     ),
     Mutation(
@@ -1797,8 +1797,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an intercept that is not clipped",
         "models/dense.py",
-        "by_bias = slope * apart if finite",
-        "by_bias = slope if finite",
+        "by_bias = slope * bias_factors\n",
+        "by_bias = slope\n",
         (_APART,),
     ),
     Mutation(
@@ -1825,7 +1825,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a module with running statistics",
         "models/module.py",
-        "if name not in before or not torch.equal(before[name], value):",
+        "if name not in state or not torch.equal(state[name], value):",
         "if False:",
         (f"{_MODULES}::test_layers_that_are_refused",),
     ),
@@ -1954,7 +1954,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a late share that is lost with whoever is away when it arrives",
         "topology/over_time.py",
-        "self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)",
+        "self._received_weights(t + self.delay) if self.delay else self.received_weights(t)",
         "self._sent_weights(t)",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[late arcs to absent agents]",),
     ),
@@ -2089,7 +2089,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that lists the names of columns",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
 """,
@@ -2098,9 +2098,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that prints a name like the one that is missing",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
-        """    return f"; the nearest is {near[0]!r}" if near else ""
+        """    return f"; the nearest is {similar[0]!r}" if similar else ""
 """,
         ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
     ),
@@ -2121,7 +2121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of words written into a scenario",
         "data/tables.py",
-        '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
+        '    if columns:\n        raise InputError(\n            f"{where}: the first record',
         '    if False:\n        raise InputError(\n            f"{where}: the first record',
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
