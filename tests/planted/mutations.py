@@ -2260,8 +2260,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that looks for the victim's noise on the wrong side of the others'",
         "auditing/transcripts.py",
-        "left[at] - row @ left / row[at]",
-        "row @ left / row[at] - left[at]",
+        "rest[place] - row @ rest / row[place]",
+        "row @ rest / row[place] - rest[place]",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[path]",),
     ),
     Mutation(
