@@ -200,7 +200,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
 def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
-    assert refused(folder, *option).startswith("--membership: give a run folder")
+    assert refused(folder, *option).startswith("--membership: wrong arguments")
 
 
 # A leak is seen -------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     assert found.claimed[2] == within_run(2.0, 1e-4)
     assert found.attacks_above(found.claimed[2]) == ["loss"]
     assert found.status == "ok"
-    assert any("Refuted is the claim" in sentence for sentence in sentences(found))
+    assert any("Refuted: the claim" in sentence for sentence in sentences(found))
     assert judge_attacks(job, leak).status == "refuted"
 
 
@@ -319,7 +319,7 @@ def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
     if not column:
         require_attackable(job)
         return
-    with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+    with pytest.raises(InputError, match="train and test records are not exchangeable"):
         require_attackable(job)
 
 
@@ -333,7 +333,7 @@ def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_ot
     }
     job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": partition}, **changed}))
     if partition != "iid":
-        with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+        with pytest.raises(InputError, match="train and test records are not exchangeable"):
             require_attackable(job)
         return
     found = attack_run(job, {"x": np.zeros((5, job.problem.p))})

@@ -167,7 +167,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("key", "changes"), REFUSED.items())
 def test_what_cannot_be_priced_exactly_is_refused(key: str, changes: dict[str, Any]) -> None:
-    match = re.escape(key) if "topology." not in key else "network that stays"
+    match = re.escape(key) if "topology." not in key else "static network"
     with pytest.raises(InputError, match=match):
         decentral_dp.network_view("network_view", set=changes)
 
@@ -218,7 +218,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert set(frame["observer"]) == {"0", "0+3"}
     # Printed numbers are those of the table, and beside them what is assumed.
     total = float(frame["certified_total"].max())
-    line = next(line for line in out.splitlines() if line.split()[:2] == ["every", "message"])
+    line = next(line for line in out.splitlines() if line.split()[:2] == ["all", "messages"])
     assert line.split()[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
