@@ -1,6 +1,7 @@
-"""Conduct a study: refuse what cannot be meant, compute the missing cells, and write tables, figures and verdicts.
+"""Conduct a study: check it, compute the missing cells, and write tables, figures and verdicts.
 
-Cells of other settings, inputs or versions of the package stay in the folder. A study that is changed back finds them.
+Cells of other settings, inputs or versions of the package stay in the folder, and a study that is changed back uses
+them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def conduct(
     address: str | None = None,
     progress: Callback | None = None,
 ) -> Findings:
-    """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
+    """Compute the cells that `out` lacks, and write all tables and figures there.
 
     Args:
         study: as loaded.
@@ -67,12 +68,11 @@ def conduct(
         progress: called with a `Progress` of "cells".
 
     Returns:
-        Tables and verdicts.
+        Tables and verdicts. A failed cell is recorded.
 
     Raises:
-        InputError: a study that cannot be meant, or is under way in this folder. A cell that fails is recorded,
-            and the others go on.
-        Stopped: an interrupt came.
+        InputError: a faulty study, or one that runs in this folder.
+        Stopped: interrupted.
     """
     try:
         varied, listed = check_study(study)
@@ -89,7 +89,7 @@ def conduct(
 
 @contextmanager
 def _folder_of_cells(out: Path) -> Iterator[Path]:
-    """out/cells, made if need be, for this process alone. Refuses a folder that holds anything but a study."""
+    """Lock out/cells for this process, and make it if needed. Refuses a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
         try:
@@ -97,10 +97,10 @@ def _folder_of_cells(out: Path) -> Iterator[Path]:
                 raise InputError(f"--out: {out} is no study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
-                hold_folder(folder, f"{out}: this study is under way. Wait until it ends, or end it first.")
+                hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
             )
         except OSError as error:
-            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
+            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Fix: give another folder.") from None
         yield folder
 
 
@@ -112,16 +112,15 @@ def _compute_cells(
     address: str | None,
     progress: Callback | None,
 ) -> tuple[list[str], list[Record], int]:
-    """The key and the record of every cell, and how many of them were not in the folder."""
+    """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
     tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
-        # Such as a key that no scenario has.
         raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
-    # Cells that come to the same scenario are computed once.
+    # Cells with the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
     missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
@@ -192,7 +191,7 @@ def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
 
 
-# Keys of [privacy] that both sides of a pair share.
+# Keys of [privacy] that must be equal on both sides of a pair.
 _SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
 
 
@@ -200,7 +199,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """Return the axes of a study, and its cells.
 
     Raises:
-        InputError: the first fault of the study, with the nearest name where one is not known.
+        InputError: the first fault of the study, with the nearest name for an unknown one.
     """
     varied = axes(study)
     _refuse(fault for part in study.where for fault in _faults_of_where(part, varied, "study"))
@@ -222,7 +221,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
 
 
 def _refuse(faults: Iterator[str]) -> None:
-    """Raise the first fault. What comes after it may rely on what comes before, and is not looked at."""
+    """Raise the first fault. Later checks rely on earlier ones."""
     fault = next(faults, None)
     if fault is not None:
         raise InputError(fault)
@@ -230,7 +229,7 @@ def _refuse(faults: Iterator[str]) -> None:
 
 def _missing_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
     if name not in known:
-        yield f"{key}: {quoted(name)} does not vary here{nearest_of(name, sorted(known))}."
+        yield f"{key}: {quoted(name)} is no axis{nearest_of(name, sorted(known))}."
 
 
 def _unknown_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
@@ -264,7 +263,7 @@ def _faults_of_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
 
 
 def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
-    """Axes and names that are not there, and plots that would draw different cells as one."""
+    """Yield unknown axes and measures, and axes without a role in the plot."""
     place, over_rounds, names = f"plots ({plot.name})", plot.x == "round", [axis.name for axis in varied]
     yield from _faults_of_where(plot.where, varied, place)
     for role in ("lines", "panels"):
@@ -282,25 +281,25 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
     left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
     if left and (over_rounds or plot.x in names):
         yield (
-            f"{place}: {left[0]} varies too, and cells that differ in it would be drawn as one. Make it x, lines or "
-            "panels, or fix it in where."
+            f"{place}: {left[0]} varies too, so one point would have several cells. Fix: make it x, lines or panels, "
+            "or fix it in where."
         )
 
 
 def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
-    """Variants, axes and measures that are not there, and sides that differ otherwise."""
+    """Yield unknown variants, axes and measures, and sides that differ in other keys."""
     known, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
     variants = known[VARIANT].labels if VARIANT in known else ()
     yield from _unknown_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
     for key, name in (("x", gain.x), ("y", gain.y)):
         if name is not None and (name == VARIANT or name not in known):
-            yield f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it."
+            yield f"{place}.{key}: {quoted(name)} is no axis of the grid. Fix: name a key of the grid."
         if name is not None and gain.y is not None and not known[name].is_numeric:
-            yield f"{place}.{key}: {quoted(name)} is no axis of numbers; leave out y, and make it x."
+            yield f"{place}.{key}: {quoted(name)} is no axis of numbers. Fix: leave out y, and make it x."
     yield from _faults_of_where(gain.where, varied, place)
     for axis in varied:
         if axis.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(axis.values) > 1:
-            yield f"{place}: {axis.name} varies too; make it x or y, or fix it in where."
+            yield f"{place}: {axis.name} varies too. Fix: make it x or y, or fix it in where."
     run = [cell for cell in listed if all(cell.labels[axis] == label for axis, label in gain.where.items())]
     for pair in gain.pairs:
         for name in (pair.of, pair.over):
@@ -311,7 +310,7 @@ def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Se
 
 
 def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
-    """Describe in what cells of the two sides differ: the problem, the privacy target, or both graph and program."""
+    """Yield differences of the two sides in the problem, the privacy target, or both graph and algorithm."""
 
     def shared(cell: Cell) -> dict[str, Any]:
         privacy: Mapping[str, Any] = cell.content.get("privacy") or {}
@@ -325,7 +324,7 @@ def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
             sides[side][(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
     both = [at for at in sides[pair.of] if at in sides[pair.over]]
     if not both:
-        yield f"{place}: there is no cell of both sides. Name variants that are run at the same values."
+        yield f"{place}: no cell has both sides. Fix: name variants that are run at the same values."
     for at in both:
         left, right = (shared(sides[name][at]) for name in (pair.of, pair.over))
         differ = [key for key in left if left[key] != right[key]]
@@ -333,14 +332,11 @@ def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
         if all(of.get(table) != over.get(table) for table in ("topology", "algorithm")):
             differ.append("topology and algorithm")
         for key in differ:
-            yield (
-                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}, so that their difference has "
-                "several causes. Fix: give both the same."
-            )
+            yield (f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}. Fix: give both the same.")
 
 
 def study_command(study: str, override: Sequence[str], out: Path | None, jobs: int | None, address: str | None) -> bool:
-    """Carry out a study, and print it. Return whether a cell of it ended well."""
+    """Run the command `study`. Return whether a cell ended ok."""
     loaded = load_study(study, override)
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
