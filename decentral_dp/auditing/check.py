@@ -4,7 +4,7 @@ A component builds, releases what it plans, and repeats the same values on the s
 another record. Noiseless values are identical to the bit in two neighbouring data sets. One record changes a noisy
 value by at most its sensitivity, in a search for the worst pair. For a gossip algorithm, both comparisons are repeated
 on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
-partition have rows of their own.
+partition have their own rows.
 
 Limits: a check that passes proves nothing. Only the first rounds are run, on a number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.

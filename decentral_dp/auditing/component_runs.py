@@ -97,7 +97,7 @@ def synthetic_shards(shards: Shards, key: int) -> Shards:
 
 
 def constant_shards(shards: Shards, value: float) -> Shards:
-    """Set all features to one value and all labels to 0; trajectories stay as they are."""
+    """Set all features to one value and all labels to 0; trajectories stay unchanged."""
     if shards.trajectory is not None:
         return shards
     return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
@@ -706,4 +706,4 @@ def describe_difference(recorded: Ledger, planned: Ledger) -> str:
                     f"{-(-int(made.rounds[row]) // recorded.releases_per_round)} by up to {moved[row, agent]:.6g} as "
                     f"recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
                 )
-    return "rates or prices of the same releases differ"
+    return "sampling rates or costs of the same releases differ"

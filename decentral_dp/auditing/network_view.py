@@ -416,7 +416,7 @@ class NetworkView:
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """A job in public numbers, before its pairs are priced.
+    """The public numbers of a job, from which `view` computes every ε.
 
     Args:
         job: planned.
@@ -424,7 +424,7 @@ class Unpriced:
         system: arguments of `network.pairwise`.
         nu, draws: (o,) arguments of `network.certified_epsilon`.
         steps: of training, which `system` is no bound for.
-        price_classes: pairs of training with one price.
+        price_classes: of `first_of_equal_pairs`, for training.
     """
 
     job: PlannedJob

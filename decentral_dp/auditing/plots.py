@@ -114,7 +114,7 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
 
 def _title(figure: Figure, view: NetworkView) -> None:
     size = style.letter_size("axes.title")
-    # A letter is about half as wide as it is high.
+    # The width of a letter is about half its height.
     letters = int(_WIDTH * 72 / (0.53 * size))
     text = f"Network DP: {topology_name({'kind': view.name, 'agents': len(view.labels)})}"
     figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)

@@ -14,7 +14,7 @@ distributions:
     fixed size    b of n: the record is in with probability q = b/n, else another record replaces it
 
 For fixed size, the adversary knows the b − 1 others and the record that replaces the victim's. Both are drawn equally
-in either case, so they tell nothing of the record.
+in either case, so they leak nothing about the record.
 
 With noise that is correlated over rounds, a replay adds the part from earlier rounds to its queries: given the data
 set, it is known. With noise that agents share, the adversary knows the noise of all other agents, and the draws that
@@ -65,7 +65,7 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
     """Prescribe whether the minibatches of one agent have its first record.
 
     Args:
-        node: of an agent in a block of its own.
+        node: of a block with this agent only.
         membership: whether they have it.
 
     Returns:
@@ -276,7 +276,7 @@ class _Listening:
             self.added[index] = {c: v.value.shape[1] for c, v in noised.items()}, added, sends
         for channel, value in values.items():
             key = (index, channel)
-            # Of the first agent of the block; a victim has a block of its own.
+            # The victim is the only agent of its block.
             self.releases[key], self.noise[key] = np.array(bundle[channel][0]), None
             query = _query(value)
             if query is not None:
@@ -350,7 +350,7 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
 
 
 def _isolate_victim(job: GossipJob, victim: int) -> tuple[list[Any], int]:
-    """Return the job's nodes with the victim in a block of its own, and the number of that block."""
+    """Return the job's nodes with a block for the victim only, and the number of that block."""
     before, after = victim, job.n_agents - victim - 1
     return job.nodes([size for size in (before, 1, after) if size]), int(before > 0)
 

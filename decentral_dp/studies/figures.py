@@ -154,7 +154,7 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
         rows = select(points[points["name"] == line.measure], line.where).sort_values("x")
         x, mean, low, high = rows[["x", "mean", "low", "high"]].to_numpy(dtype=np.float64).T
         if is_named:
-            # Bars of one name stand side by side.
+            # Bars of one name are side by side.
             x = x + 0.5 * ((k + 0.5) / len(lines) - 0.5)
         look = dict(line.look)
         if look["linestyle"] != "none" and x.size > 25:
@@ -306,12 +306,12 @@ def _gain_notes(rows: pd.DataFrame) -> list[str]:
 
 
 def _panels_across(panels: int) -> int:
-    """Return how many panels stand side by side."""
+    """Return the number of panels in a row."""
     return 2 if panels == 4 else min(_MOST_COLUMNS, panels)
 
 
 def _figure(panels: int, across: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with so many panels, row by row, which share both scales."""
+    """Make a figure with panels in rows, which share both scales."""
     down = math.ceil(panels / across)
     width = 5.8 if across == 1 else 3.6 * across
     # Inches of height per inch of width; panels below each other are flat.

@@ -251,7 +251,7 @@ def test_mechanism_and_partition_have_rows(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "draws", "told"),
     [
-        ("0.5", "generator", "told apart more often than its price allows"),
+        ("0.5", "generator", "its cost is too low"),
         ("1.0", "np.random.default_rng(generator.integers(20000))", "the same noise for agent"),
     ],
 )

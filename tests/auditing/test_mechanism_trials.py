@@ -119,7 +119,7 @@ def other_deviation(made: type[Any]) -> type[Any]:
 
 
 PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
-    "half the cost": (half_cost, "are told apart more often than its price allows"),
+    "half the cost": (half_cost, "its cost is too low"),
     "one noise for all keys": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(0), q, grid, s)),
         "gives the same noise for agent 0, index 1 and channel y as for agent 1",
@@ -130,15 +130,15 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
     ),
     "noise that nothing repeats": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(), q, grid, s)),
-        "gives two noises for one state of its generator",
+        "gives different noise for one state",
     ),
     "half the noise": (sampling(lambda own, g, q, grid, s: own(g, q, grid, 0.5 * s)), "standard deviation"),
     "a scale that is not read": (sampling(lambda own, g, q, grid, s: own(g, q, grid, 1.0)), "standard deviation"),
     "one noise for all coordinates": (
         sampling(lambda own, g, q, grid, s: np.rint(q / grid) * grid + own(g, np.zeros(1), grid, s)),
-        "are told apart more often than its price allows",
+        "its cost is too low",
     ),
-    "the other norm": (other_norm, "are told apart more often than its price allows"),
+    "the other norm": (other_norm, "its cost is too low"),
     "another deviation": (other_deviation, "Fix: correct deviation, or sample"),
 }
 
@@ -155,4 +155,4 @@ def test_planted_errors_are_found(page: type[Any], planted: str, monkeypatch: py
 
 
 def test_half_the_price_of_a_gaussian_pair_is_found() -> None:
-    assert "μ = 1 is stated" in find_fault(register_outside(half_cost(DiscreteGaussian)()))
+    assert "got μ = 1 at" in find_fault(register_outside(half_cost(DiscreteGaussian)()))
