@@ -283,11 +283,11 @@ def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> 
     job, canaries = plant(job, number, root)
     scores = _scores(job, canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
-    other = _coins(root, "null", canaries.coins.size)
+    null_coins = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
     return Shown(
         one_run_bound(scores, canaries.coins, delta, risk, gaussian),
-        one_run_bound(scores, other, delta, _NULL_RISK, gaussian),
+        one_run_bound(scores, null_coins, delta, _NULL_RISK, gaussian),
         right,
         one_run_bound(scores, canaries.coins, delta, risk, gaussian=False),
     )

@@ -98,17 +98,19 @@ def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | No
     Returns:
         The row of the check, the first run (None if the component does not build or run), and whether it repeats.
     """
-    what = "builds, runs, releases what it plans, and the same again on the same records"
+    requirement = "builds, runs, releases what it plans, and the same again on the same records"
     try:
         job = _job_of_rounds(target, rounds)
-        what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
+        requirement = (
+            f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
+        )
         transcript = WatchedRun(job)
         recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
-        return _tried("conformance", what, _fault(error, "build")), None, True
+        return _tried("conformance", requirement, _fault(error, "build")), None, True
     chance = _refusal(transcript.repeat)
     why = chance or compare_to_plan(transcript, recorded)
-    return _tried("conformance", f"{what}, twice", why), transcript, not chance
+    return _tried("conformance", f"{requirement}, twice", why), transcript, not chance
 
 
 def _refusal(attempt: Callable[[], None]) -> str:
@@ -119,13 +121,13 @@ def _refusal(attempt: Callable[[], None]) -> str:
     return ""
 
 
-def _tried(name: str, what: str, why: str = "", pairs: int = 0) -> CheckRow:
+def _tried(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
     """Return the row of a check. why: its failure, or ""."""
-    return CheckRow(name, what, pairs, "failed" if why else "checked", why=why)
+    return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
-def _untried(name: str, what: str, why: str) -> CheckRow:
-    return CheckRow(name, what, 0, "not tried", why=why)
+def _untried(name: str, requirement: str, why: str) -> CheckRow:
+    return CheckRow(name, requirement, 0, "not tried", why=why)
 
 
 def _fault(error: BaseException, verb: str) -> str:
@@ -144,15 +146,15 @@ def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Plann
 
 
 def _row_locality(job: PlannedJob) -> CheckRow:
-    what = "another record in a batch moves no row but its own"
+    requirement = "another record in a batch moves no row but its own"
     try:
         parts = check_rows(job)
     except InputError as error:
-        return _tried("row locality", what, str(error))
+        return _tried("row locality", requirement, str(error))
     if not parts:
         why = "The problem has no custom rows. The search covers the change by one record."
-        return _untried("row locality", what, why)
-    return _tried("row locality", what)
+        return _untried("row locality", requirement, why)
+    return _tried("row locality", requirement)
 
 
 def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
@@ -191,12 +193,12 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     rows = []
     for name, keys in _NETWORKS.items():
-        what, compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
+        requirement, compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
         try:
             job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
             # A network that the component does not support is no failure.
-            rows.append(_untried(name, what, str(error)))
+            rows.append(_untried(name, requirement, str(error)))
             continue
         certified = job.scenario.privacy.guarantee == "certified"
         try:
@@ -207,7 +209,7 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
                 why = why or (comparison.problem if certified else comparison.leak)
         except USER_ERRORS as error:
             why = _fault(error, "run")
-        rows.append(_tried(name, what, why, compared))
+        rows.append(_tried(name, requirement, why, compared))
     return rows
 
 
@@ -376,10 +378,10 @@ def target_of(what: Any) -> tuple[Target, Components]:
 def _target_of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
     try:
-        made = what() if isinstance(what, type) else what
+        component_object = what() if isinstance(what, type) else what
     except TypeError as error:
         raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
-    return _target_of_component(name, made, is_object=True)
+    return _target_of_component(name, component_object, is_object=True)
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:

@@ -540,10 +540,10 @@ def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_is_same(*pair) for pair in zip(a, b, strict=True))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        one, other = np.asarray(a), np.asarray(b)
-        if one.shape != other.shape or one.dtype != other.dtype:
+        array, other = np.asarray(a), np.asarray(b)
+        if array.shape != other.shape or array.dtype != other.dtype:
             return False
-        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return np.array_equal(array, other, equal_nan=array.dtype.kind == "f")
     return bool(a == b)
 
 
@@ -678,32 +678,34 @@ def compare_to_plan(run: WatchedRun, recorded: Ledger) -> str:
 
 def describe_difference(recorded: Ledger, planned: Ledger) -> str:
     """Describe the first difference between recorded and planned releases."""
-    mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
-    for name in sorted(mine.keys() ^ theirs.keys()):
-        return f"it releases {name}, and plans none" if name in mine else f"it plans {name}, and does not release it"
-    for name, made in mine.items():
-        plan = theirs[name]
-        for key, one, other in (
-            ("mechanism", made.mechanism.name, plan.mechanism.name),
-            ("coordinates", made.dimension, plan.dimension),
-            ("agents", made.group.size, plan.group.size),
-            ("rounds", made.rounds.tolist(), plan.rounds.tolist()),
+    releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
+    for name in sorted(releases.keys() ^ plans.keys()):
+        return (
+            f"it releases {name}, and plans none" if name in releases else f"it plans {name}, and does not release it"
+        )
+    for name, release in releases.items():
+        plan = plans[name]
+        for key, value, expected in (
+            ("mechanism", release.mechanism.name, plan.mechanism.name),
+            ("coordinates", release.dimension, plan.dimension),
+            ("agents", release.group.size, plan.group.size),
+            ("rounds", release.rounds.tolist(), plan.rounds.tolist()),
         ):
-            if one != other and (key != "rounds" or made.mechanism.charged):
-                return f"{key} of {name}: {one} as released, {other} as planned"
-        for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
-            none = np.zeros((made.rounds.size, 1))
+            if value != expected and (key != "rounds" or release.mechanism.charged):
+                return f"{key} of {name}: {value} as released, {expected} as planned"
+        for split in sorted(release.sensitivity.keys() | plan.sensitivity.keys()):
+            none = np.zeros((release.rounds.size, 1))
             moved, stated = (
                 c.sensitivity.get(split, none)[:, c.group if split in c.sensitivity else 0 * c.group]
-                for c in (made, plan)
+                for c in (release, plan)
             )
             differ = ~np.isclose(moved, stated, rtol=1e-9, atol=0.0)
             if differ.any():
                 row, agent = (int(k) for k in np.argwhere(differ)[0])
+                t = -(-int(release.rounds[row]) // recorded.releases_per_round)
                 unreleased = "" if np.isfinite(moved[row, agent]) else "; a mean at an unreleased value has no bound"
                 return (
-                    f"one {split} record of agent {agent} moves {name} in round "
-                    f"{-(-int(made.rounds[row]) // recorded.releases_per_round)} by up to {moved[row, agent]:.6g} as "
-                    f"recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
+                    f"one {split} record of agent {agent} moves {name} in round {t} by up to {moved[row, agent]:.6g} "
+                    f"as recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
                 )
     return "sampling rates or costs of the same releases differ"

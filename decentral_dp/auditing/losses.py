@@ -155,13 +155,16 @@ class _Mixture(NamedTuple):
     def from_moves(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
         """Build a release shifted up with the first record and down with the second. laplace: 1 for Laplace noise."""
         far = _FAR_LAPLACE if laplace else _FAR
-        at = np.linspace(-down - far, up + far, _OUTCOMES)
+        outcomes = np.linspace(-down - far, up + far, _OUTCOMES)
         at_least = stats.laplace.sf if laplace else stats.norm.sf
-        ratios = [np.abs(at) - np.abs(at - move) if laplace else move * at - 0.5 * move * move for move in (up, -down)]
+        ratios = [
+            np.abs(outcomes) - np.abs(outcomes - move) if laplace else move * outcomes - 0.5 * move * move
+            for move in (up, -down)
+        ]
         left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
         first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
         # Rounded down by more than float64 may decrease the ratio.
-        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(at) + rate * at_least(at - up))
+        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(outcomes) + rate * at_least(outcomes - up))
 
     def moments(self) -> tuple[float, float, float]:
         """Return the largest loss, the mean and the variance."""
@@ -370,15 +373,15 @@ def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
     Returns:
         (low, high), with risk `NOISE_RISK`.
     """
-    known = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
-    if not known:
+    measured = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
+    if not measured:
         return 0.0, np.inf
-    tail = 0.5 * NOISE_RISK / len(known)
+    tail = 0.5 * NOISE_RISK / len(measured)
     quantiles = np.array([1.0 - tail, tail])
     ends = np.array(
         [
             np.sqrt(total / chi2.ppf(quantiles, n)) if name == GAUSSIAN.name else total / gamma.ppf(quantiles, n)
-            for name, n, total in known
+            for name, n, total in measured
         ]
     )
     low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
@@ -448,10 +451,10 @@ def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
     for side, (included, left_out) in zip(
         (neighbours.first, neighbours.second), replays(neighbours, transcript), strict=True
     ):
-        drawn = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
+        by_draw = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _by_index(transcript).values():
             if not any(
-                all(_are_equal_queries(transcript, k, drawn, other) for k in keys) for other in (included, left_out)
+                all(_are_equal_queries(transcript, k, by_draw, other) for k in keys) for other in (included, left_out)
             ):
                 return False
     return True
@@ -471,8 +474,8 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
     (included, left_out), (other, _) = replays(neighbours, transcript)
     membership = {}
     for index, keys in _by_index(transcript).items():
-        known = all(key in transcript.queries for key in keys)
-        if known and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
+        is_replayed = all(key in transcript.queries for key in keys)
+        if is_replayed and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
             included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
             membership[index] = included_here or all(
                 _are_equal_queries(transcript, k, included, left_out) for k in keys
@@ -521,12 +524,12 @@ class Shifts(NamedTuple):
             delta: δ > 0.
             noise: size of the drawn noise relative to the stated one.
         """
-        there = self.shifts.sum(axis=1) > 0.0
-        if not there.any():
+        moving = self.shifts.sum(axis=1) > 0.0
+        if not moving.any():
             return 0.0
-        moves = self.shifts[there] / noise
+        moves = self.shifts[moving] / noise
         # Both directions. The larger costs no confidence, since no data are involved.
-        both = [mixture_epsilon(m, self.rates[there], delta, self.laplace[there]) for m in (moves, moves[:, ::-1])]
+        both = [mixture_epsilon(m, self.rates[moving], delta, self.laplace[moving]) for m in (moves, moves[:, ::-1])]
         return max(both)
 
 
@@ -676,8 +679,8 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
         return None
     if is_amplified(neighbours.first):
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-        known = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
-        if rates is None or not known or not separate(neighbours, transcript):
+        is_supported = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
+        if rates is None or not is_supported or not separate(neighbours, transcript):
             return None
         return opposite_moves(neighbours, transcript, rates)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
@@ -707,17 +710,17 @@ def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """
     if is_amplified(neighbours.first):
         return _frequency(neighbours, roots[:_SAMPLED_RUNS])
-    places, made = [], None
+    places, replayed = [], None
     for k, root in enumerate(roots):
         transcript = neighbours.observe(neighbours.first, root)
         if not transcript.choices:
             return ""
         # The first release has the same distribution in every run.
-        if made is None or len(transcript.releases) > 1:
-            made = replay(neighbours.first, neighbours.victim, transcript)
+        if replayed is None or len(transcript.releases) > 1:
+            replayed = replay(neighbours.first, neighbours.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
-            law = made.get(key)
+            law = replayed.get(key)
             if not isinstance(law, Law):
                 return "The distribution of a random choice is unknown, and so are likelihoods."
             places.append(law.place_of(transcript.releases[key], float(toss.random())))
@@ -731,15 +734,15 @@ def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:
         return ""
-    drawn, expected, variance = 0, 0.0, 0.0
+    count, expected, variance = 0, 0.0, 0.0
     for root in roots:
-        there = membership_of(neighbours, neighbours.observe(neighbours.first, root))
-        for index, included in there.items():
+        memberships = membership_of(neighbours, neighbours.observe(neighbours.first, root))
+        for index, included in memberships.items():
             rate = rates.get(index, 1.0)
-            drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)
+            count, expected, variance = count + included, expected + rate, variance + rate * (1.0 - rate)
     # With continuity correction.
-    if abs(drawn - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+    if abs(count - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
         return ""
     return (
-        f"The record was in {drawn} samples (expected {expected:.4g}), so likelihoods at the stated rates are not used."
+        f"The record was in {count} samples (expected {expected:.4g}), so likelihoods at the stated rates are not used."
     )

@@ -45,8 +45,8 @@ def among_copies(neighbours: Neighbours) -> Neighbours:
     first, second = (
         take(w.records[neighbours.split][neighbours.victim], slice(0, 1)) for w in (neighbours.first, neighbours.second)
     )
-    mine = neighbours.second.records[neighbours.split][neighbours.victim]
-    many = type(mine)(*(np.repeat(field, len(mine[0]), axis=0) for field in second))
+    records = neighbours.second.records[neighbours.split][neighbours.victim]
+    many = type(records)(*(np.repeat(field, len(records[0]), axis=0) for field in second))
     changed = tuple(
         many if k == neighbours.victim else r for k, r in enumerate(neighbours.second.records[neighbours.split])
     )
@@ -82,10 +82,10 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
         # One data set of every pair.
         candidates[0] = job.with_record(split, victim, job.problem.null_record(job.records[split][victim]), times)
     # In every sample, since a sampled record may move nothing.
-    there = Membership(split, "in")
-    base = replay(candidates[0], victim, transcript, there)
+    always_in = Membership(split, "in")
+    base = replay(candidates[0], victim, transcript, always_in)
     # From one data set, so that the movement of a pair is a difference.
-    movements = [movement(transcript, replay(side, victim, transcript, there), base) for side in candidates]
+    movements = [movement(transcript, replay(side, victim, transcript, always_in), base) for side in candidates]
     pairs = [pair for pair in combinations(range(len(candidates)), 2) if not unit.zeroed or pair[0] == 0]
     sizes = [movements[i].minus(movements[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
@@ -95,18 +95,18 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
 
 def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     shards = job.shards
-    mine = np.concatenate([np.asarray(part[victim]) for part in (shards.train, shards.validation) if len(part)])
-    rows, labels = shards.features[mine], np.asarray(shards.labels, dtype=np.float64)[mine]
+    indices = np.concatenate([np.asarray(part[victim]) for part in (shards.train, shards.validation) if len(part)])
+    rows, labels = shards.features[indices], np.asarray(shards.labels, dtype=np.float64)[indices]
     if not rows.size:
         return
     labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
     ends = [float(labels_there[0]), float(labels_there[-1])]
     structured = type(job.records[split][victim]).__name__ in _STRUCTURED_RECORDS
     if structured or rows.ndim > 2:
-        made = list(zip(rows[:12], labels[:12].tolist(), strict=True))
+        candidates = list(zip(rows[:12], labels[:12].tolist(), strict=True))
     else:
-        made = list(_synthetic_records(job, rows, labels, ends))
-    for row, label in made[:most]:
+        candidates = list(_synthetic_records(job, rows, labels, ends))
+    for row, label in candidates[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
         if isinstance(job.problem, Placed) and split == "train":
             # It has the group of the record it replaces.

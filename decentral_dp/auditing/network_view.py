@@ -108,27 +108,27 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixed, visible = _weights(job)
+    mixing, visible = _weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
-    own = np.eye(job.n_agents)
+    identity = np.eye(job.n_agents)
     sends = sent_messages(job)
     factors = []
-    for omega, eta, some in zip(mixed, step, sends, strict=True):
+    for omega, eta, senders in zip(mixing, step, sends, strict=True):
         weight = np.diag(omega) if own_point else 1.0
-        kept = step_factor(weight, curvature, float(eta), problem.l2, scalar)
+        own_factor = step_factor(weight, curvature, float(eta), problem.l2, scalar)
         factor = np.abs(omega)
         if own_point:
-            np.fill_diagonal(factor, kept)
+            np.fill_diagonal(factor, own_factor)
         else:
-            factor = factor * kept
-        factors.append(np.where(some[:, None], factor, own))
+            factor = factor * own_factor
+        factors.append(np.where(senders[:, None], factor, identity))
     clip = job.clip.bounds("y", rounds)
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _training_rounding(mixed, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
-    return Steps(mixed, visible, tuple(factors), movement, noise, rounding)
+    rounding = _training_rounding(mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
+    return Steps(mixing, visible, tuple(factors), movement, noise, rounding)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -141,15 +141,15 @@ def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
 
 def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
     """Return ω of every round, and the agents that may receive its messages."""
-    changes, own = job.topology.over_time, np.eye(job.n_agents)
+    changes, identity = job.topology.over_time, np.eye(job.n_agents)
     if changes is None:
-        mixed = own + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (own > 0.0),) * job.rounds
+        mixed = identity + job.topology.mixing.toarray()
+        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
     received = [changes.heard_weights(t).toarray() for t in range(job.rounds)]
     sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
     return (
         tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
-        tuple((w != 0.0) | (own > 0.0) for w in sent),
+        tuple((w != 0.0) | (identity > 0.0) for w in sent),
     )
 
 
@@ -165,22 +165,26 @@ def _training_rounding(
     # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     cells = GAUSSIAN.grid(np.where(sends, noise, 1.0), q)
-    own = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
-    root, out, largest, came = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
+    cells_per_coordinate = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
+    root_q, out, largest, received = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
         # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
-        output = length * root * largest
+        output = length * root_q * largest
         gradient = (output + 2.0) * length * np.sqrt(c)
         terms = averaged[t] + q + 8.0 * c + 32.0
-        strayed = root * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
+        strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
             gradient * (1.0 + length) + clip
         )
         computed = _ROUNDING * terms * strayed
-        out[t] = np.where(sends[t], factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed), 0.0)
+        out[t] = np.where(
+            sends[t],
+            factors[t] @ (root_q * received) + 2.0 * (root_q * cells_per_coordinate * cells[t] + computed),
+            0.0,
+        )
         grown = np.abs(mixed[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
-        held = 0.0 if sends[t].all() else largest
-        largest = max(held, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
-        came = np.where(sends[t], cells[t], came)
+        last_sent = 0.0 if sends[t].all() else largest
+        largest = max(last_sent, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
+        received = np.where(sends[t], cells[t], received)
         if not largest < 2.0**52 * cells[t].min(where=sends[t], initial=np.inf):
             out[t:] = np.where(sends[t:], np.inf, 0.0)
             break
@@ -201,12 +205,12 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         record; −1 if the victim is an observer.
     """
     rounds, m = steps.noise.shape
-    own = np.arange(len(observers) * m).reshape(-1, m)
-    marks = np.zeros(own.shape, dtype=np.int64)
+    numbers = np.arange(len(observers) * m).reshape(-1, m)
+    marks = np.zeros(numbers.shape, dtype=np.int64)
     for row, members in enumerate(observers):
         marks[row, list(members)] = 1
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
-        return np.where(marks, -1, np.stack([own, own]))
+        return np.where(marks, -1, np.stack([numbers, numbers]))
     # The rounds that read records, not the movements.
     read = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
     graph = colour(
@@ -214,7 +218,7 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
-    first, first_of = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
+    first, first_of = np.full(numbers.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
         like = first_of.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
         for other in like[:_MOST_COMPARED]:
@@ -226,12 +230,14 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
             like.append(row)
             colours = stable_colours(graph, mark)
             for victim in np.flatnonzero(mark == 0):
-                first[row, victim] = own[row, victim]
-                for other in np.flatnonzero((first[row] == own[row]) & (colours == colours[victim]))[:_MOST_COMPARED]:
+                first[row, victim] = numbers[row, victim]
+                for other in np.flatnonzero((first[row] == numbers[row]) & (colours == colours[victim]))[
+                    :_MOST_COMPARED
+                ]:
                     marked = np.stack([mark, mark])
                     marked[[0, 1], [victim, other]] = 2
                     if other != victim and symmetry(graph, *marked) is not None:
-                        first[row, victim] = own[row, other]
+                        first[row, victim] = numbers[row, other]
                         break
     pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
     order = np.lexsort((movement, pairs))
@@ -374,10 +380,10 @@ class NetworkView:
         Args:
             epsilon: (o, m), `certified` by default, or `reference`.
         """
-        taken = self.certified if epsilon is None else epsilon
-        known = ~np.isnan(taken)
-        distance, prices = self.distance[known], taken[known]
-        return {int(links): float(prices[distance == links].max()) for links in np.unique(distance)}
+        values = self.certified if epsilon is None else epsilon
+        is_outside = ~np.isnan(values)
+        distance, outside = self.distance[is_outside], values[is_outside]
+        return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
     def to_frame(self) -> pd.DataFrame:
         """Tabulate one row for each observer and each victim outside it: the columns of `network.parquet`.
@@ -478,15 +484,15 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
         ([[1, 0], [1]], [[1]])
     """
     number = {label: agent for agent, label in enumerate(labels)}
-    out = []
+    sets = []
     for members in coalitions:
         if isinstance(members, str):
             raise InputError(f"network: wrong coalition (got {quoted(members)}, expected a list of agents).")
         for agent in members:
             if isinstance(agent, str) and agent not in number:
                 raise InputError(f"network: no agent {quoted(agent)} (expected {join_names(list(labels), 'agent')}).")
-        out.append([number[agent] if isinstance(agent, str) else agent for agent in members])
-    return out
+        sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
+    return sets
 
 
 def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:

@@ -100,8 +100,8 @@ def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membe
     """
     blocks = []
     for block in node.client_blocks:
-        at = np.flatnonzero(block.agents == victim)
-        coins = _prescribed_coins(block.coins, int(at[0]), membership) if at.size else block.coins
+        places = np.flatnonzero(block.agents == victim)
+        coins = _prescribed_coins(block.coins, int(places[0]), membership) if places.size else block.coins
         blocks.append(replace(block, coins=coins))
     return node._replace(client_blocks=tuple(blocks))
 
@@ -110,14 +110,14 @@ def _prescribed_coins(real: Streams, victim_row: int, membership: Membership) ->
     """Return streams of draws in which that of one record is prescribed."""
 
     def generator(row: int, index: int, name: int) -> Any:
-        drawn = real.generator(row, index, name)
+        original = real.generator(row, index, name)
         if row != victim_row or name != tag(membership.split):
-            return drawn
+            return original
 
         def random(n: int) -> Array:
-            coins = drawn.random(n)
+            coins = original.random(n)
             # Below every rate, or above.
-            coins[0] = 0.0 if membership.draw(drawn) else 1.0
+            coins[0] = 0.0 if membership.draw(original) else 1.0
             return coins
 
         return SimpleNamespace(random=random)
@@ -147,9 +147,9 @@ class Law(NamedTuple):
 
     def place_of(self, value: Array, toss: float) -> float:
         """Return the randomised quantile of a value (d,), uniform on [0, 1] if drawn from it. toss: in [0, 1)."""
-        at = int(np.argmin(((self.points - value) ** 2).sum(axis=1)))
+        nearest = int(np.argmin(((self.points - value) ** 2).sum(axis=1)))
         weights = np.exp(self.logs)
-        return float(weights[:at].sum() + toss * weights[at])
+        return float(weights[:nearest].sum() + toss * weights[nearest])
 
 
 def law_of_choice(choice: Any, scale: float) -> Law | None:
@@ -315,10 +315,10 @@ class _Scripted:
         self._transcript = transcript
 
     def release(self, index: int, values: Mapping[str, Any], *sends: NDArray[np.bool_]) -> Any:
-        for channel, value in values.items() if all(some.any() for some in sends) else ():
-            made = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
-            if made is not None:
-                self.queries[index, channel] = made
+        for channel, value in values.items() if all(senders.any() for senders in sends) else ():
+            query = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
+            if query is not None:
+                self.queries[index, channel] = query
         return self._transcript.replies[index]
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
@@ -401,15 +401,15 @@ def _condition_on_shared_noise(
                 _, added[agents], sent = block.added[index]
                 sends[agents] = True if sent is None else sent
         honest = np.setdiff1d(np.flatnonzero(sends), colluders)
-        known = whole.pair_noise_sum(index, widths, disclosed)
-        rest, covariance = (added - known)[honest], pairs.covariance(index // per_round, honest)
+        disclosed_noise = whole.pair_noise_sum(index, widths, disclosed)
+        rest, covariance = (added - disclosed_noise)[honest], pairs.covariance(index // per_round, honest)
         scales = np.repeat([_scale(whole, index, c) for c in widths], list(widths.values()))
         residuals.append((np.linalg.solve(np.linalg.cholesky(covariance), rest) / scales).ravel())
         if not sends[victim]:
             continue
         place = int(np.searchsorted(honest, victim))
         row = np.linalg.inv(covariance)[place]
-        mean = known[victim] + rest[place] - row @ rest / row[place]
+        mean = disclosed_noise[victim] + rest[place] - row @ rest / row[place]
         for channel, part in zip(widths, np.split(mean, np.cumsum(list(widths.values()))[:-1]), strict=True):
             key = (index, channel)
             explained[key] = part
@@ -467,19 +467,19 @@ def _with_past_noise(
     job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
 ) -> Mapping[Key, Made]:
     """Add the noise of earlier rounds to the queries, which is known given the data set."""
-    out = dict(queries)
+    shifted = dict(queries)
     for channel, schedule in job.noise.items():
         past = None
         for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
-            made, released = queries[key], transcript.releases[key]
-            if not isinstance(made, Query) or made.private is None:
+            query, released = queries[key], transcript.releases[key]
+            if not isinstance(query, Query) or query.private is None:
                 continue
             g = float(GAUSSIAN.grid(schedule.scale[victim], released.size))
             past = empty_past(factor, released.shape) if past is None else past
-            private = made.private + g * carried_noise(factor, past)
-            out[key] = made._replace(private=private)
-            past = next_past(factor, past, np.rint((released - made.public) / g) - np.rint(private / g))
-    return out
+            private = query.private + g * carried_noise(factor, past)
+            shifted[key] = query._replace(private=private)
+            past = next_past(factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
+    return shifted
 
 
 def _transcript(

@@ -91,10 +91,10 @@ def named_measures(study: Study) -> set[str]:
 
 def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
     """Return a warning for every measure that no cell has, and for every plot without numbers."""
-    there = set(measured["name"])
-    sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
+    available = set(measured["name"])
+    sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in available]
     for plot in study.plots:
-        lost = [name for name in plot.measures if name not in there]
+        lost = [name for name in plot.measures if name not in available]
         if plot.name not in drawn:
             sentences.append(f"plots ({plot.name}): not drawn, no cell has its measures.")
         elif lost:
@@ -128,8 +128,8 @@ def is_epsilon(name: str) -> bool:
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
     """List the guarantees of cells, in words."""
-    there = set(cells["guarantee"])
-    return [words for name, words in GUARANTEES.items() if name in there]
+    names = set(cells["guarantee"])
+    return [words for name, words in GUARANTEES.items() if name in names]
 
 
 def deltas(name: str, cells: pd.DataFrame) -> list[float]:

@@ -176,8 +176,8 @@ def print_findings(findings: Findings) -> None:
         out.print()
     # Unwrapped, to be clicked and copied.
     if findings.folder is not None:
-        left = "Tables and figures" if findings.study.plots or findings.study.gains else "Tables"
-        out.print(f"{left}: {findings.folder}", soft_wrap=True)
+        label = "Tables and figures" if findings.study.plots or findings.study.gains else "Tables"
+        out.print(f"{label}: {findings.folder}", soft_wrap=True)
         out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
 
 

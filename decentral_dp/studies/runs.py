@@ -163,8 +163,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     privacy = statement_of(job)
     budget, whole, limits = job.budget, claim_of(job), privacy.at_infinity or Horizon()
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    stated = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
-    claims = [None if claim is None else claim.epsilon_max for claim in stated]
+    claims_of_cuts = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
+    claims = [None if claim is None else claim.epsilon_max for claim in claims_of_cuts]
     curves = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],

@@ -251,8 +251,8 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         folder, content = path.resolve().parent, read_toml(path, "study")
     for override in overrides:
         keys, value = parse_change(override)
-        own = keys[0] in Study.model_fields
-        content = assign(content, keys if own else ["set", *keys], value)
+        is_key = keys[0] in Study.model_fields
+        content = assign(content, keys if is_key else ["set", *keys], value)
     try:
         loaded = Study.model_validate(content)
         tomli_w.dumps(loaded.model_dump(exclude_none=True, by_alias=True))
@@ -397,13 +397,13 @@ def _combinations(
     varied: Sequence[Axis], bases: Mapping[str, tuple[dict[str, Any], Path]], seeds: Sequence[int]
 ) -> Iterator[Cell]:
     for chosen in itertools.product(*(zip(a.labels, a.values, strict=True) for a in varied)):
-        at = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
-        content, folder = bases[str(at.get(VARIANT, ""))]
+        labels = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
+        content, folder = bases[str(labels.get(VARIANT, ""))]
         for axis, (_, value) in zip(varied, chosen, strict=True):
             if axis.name != VARIANT:
                 content = assign(content, key_parts(axis.name), value)
         for seed in seeds:
-            yield Cell(at, seed, {**content, "seed": seed}, folder)
+            yield Cell(labels, seed, {**content, "seed": seed}, folder)
 
 
 def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
@@ -491,6 +491,6 @@ def _label(name: str, value: Any, others: Sequence[Any]) -> str:
         return name
     tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
-    shown = differ or ([] if name else list(value))
-    parts = (f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)
+    keys = differ or ([] if name else list(value))
+    parts = (f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in keys)
     return " ".join([name, *parts]).strip()

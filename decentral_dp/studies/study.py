@@ -170,8 +170,8 @@ def _write(
     )
     for name in ("results", "summary", "cells"):
         write_whole(out / f"{name}.parquet", getattr(findings, name).to_parquet(index=False))
-    stated = [plain(v.to_dict()) for v in verdicts]
-    claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
+    entries = [plain(v.to_dict()) for v in verdicts]
+    claims = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
     texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
@@ -239,26 +239,26 @@ def _unknown_measure(place: str, name: str, study: Study, over_rounds: bool) -> 
 
 
 def _faults_of_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
-    known = {axis.name: axis for axis in varied}
+    axes_by_name = {axis.name: axis for axis in varied}
     for name, wanted in where.items():
-        yield from _missing_axis(f"{place}.where", name, known)
+        yield from _missing_axis(f"{place}.where", name, axes_by_name)
         for label in wanted if isinstance(wanted, list) else [wanted]:
-            if label not in known[name].labels:
-                near = nearest_of(str(label), [str(v) for v in known[name].labels])
+            if label not in axes_by_name[name].labels:
+                near = nearest_of(str(label), [str(v) for v in axes_by_name[name].labels])
                 yield f"{place}.where.{name}: {quoted(label)} is no value{near}."
 
 
 def _faults_of_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
-    kept = [] if isinstance(study.rounds, str) else study.rounds
+    rounds = [] if isinstance(study.rounds, str) else study.rounds
     for claim in study.claims:
         place = f"claims ({claim.statement})"
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
                 yield from _faults_of_where(side.where, varied, place)
-                left = [axis.name for axis in varied if axis.name not in side.where]
-                yield from _missing_axis(f"{place}.best", side.best, left) if side.best is not None else ()
+                free = [axis.name for axis in varied if axis.name not in side.where]
+                yield from _missing_axis(f"{place}.best", side.best, free) if side.best is not None else ()
                 yield from _unknown_measure(f"{place}.measure", side.measure, study, side.round is not None)
-                if side.round is not None and not (study.rounds == "all" or side.round in kept):
+                if side.round is not None and not (study.rounds == "all" or side.round in rounds):
                     yield f'{place}.round: {side.round} is not kept. Fix: set rounds = "all", or list it.'
 
 
@@ -278,23 +278,23 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
         yield from _unknown_measure(f"{place}.y", name, study, over_rounds)
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
     used = {plot.x, plot.lines, plot.panels} | settled
-    left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
-    if left and (over_rounds or plot.x in names):
+    unused = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
+    if unused and (over_rounds or plot.x in names):
         yield (
-            f"{place}: {left[0]} varies too, so one point would have several cells. Fix: make it x, lines or panels, "
+            f"{place}: {unused[0]} varies too, so one point would have several cells. Fix: make it x, lines or panels, "
             "or fix it in where."
         )
 
 
 def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
     """Yield unknown variants, axes and measures, and sides that differ in other keys."""
-    known, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
-    variants = known[VARIANT].labels if VARIANT in known else ()
+    axes_by_name, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
+    variants = axes_by_name[VARIANT].labels if VARIANT in axes_by_name else ()
     yield from _unknown_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
     for key, name in (("x", gain.x), ("y", gain.y)):
-        if name is not None and (name == VARIANT or name not in known):
+        if name is not None and (name == VARIANT or name not in axes_by_name):
             yield f"{place}.{key}: {quoted(name)} is no axis of the grid. Fix: name a key of the grid."
-        if name is not None and gain.y is not None and not known[name].is_numeric:
+        if name is not None and gain.y is not None and not axes_by_name[name].is_numeric:
             yield f"{place}.{key}: {quoted(name)} is no axis of numbers. Fix: leave out y, and make it x."
     yield from _faults_of_where(gain.where, varied, place)
     for axis in varied:
@@ -322,13 +322,13 @@ def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
     for cell in run:
         if (side := cell.labels[VARIANT]) in sides:
             sides[side][(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
-    both = [at for at in sides[pair.of] if at in sides[pair.over]]
-    if not both:
+    common = [level for level in sides[pair.of] if level in sides[pair.over]]
+    if not common:
         yield f"{place}: no cell has both sides. Fix: name variants that are run at the same values."
-    for at in both:
-        left, right = (shared(sides[name][at]) for name in (pair.of, pair.over))
+    for level in common:
+        left, right = (shared(sides[name][level]) for name in (pair.of, pair.over))
         differ = [key for key in left if left[key] != right[key]]
-        of, over = (sides[name][at].content for name in (pair.of, pair.over))
+        of, over = (sides[name][level].content for name in (pair.of, pair.over))
         if all(of.get(table) != over.get(table) for table in ("topology", "algorithm")):
             differ.append("topology and algorithm")
         for key in differ:
