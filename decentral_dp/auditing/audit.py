@@ -21,25 +21,25 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.auditing.bounds import (
-    Shown,
+    OneRunBounds,
+    bound_by_likelihoods,
+    bound_by_one_run,
     counting_limit,
-    from_likelihoods,
+    draw_canaries,
     gaussian_throughout,
-    plant,
-    shown_in_one_run,
 )
 from decentral_dp.auditing.losses import (
     are_close,
     drawn_noise,
+    find_loss_distribution,
+    has_separate_samples,
     is_amplified,
     log_ratio,
-    loss_law,
     mixture_log_ratio,
     refute_stated_laws,
     sampling_rates,
-    separate,
 )
-from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
@@ -140,7 +140,7 @@ def plan_audit(
     refuse(plan, _REFUSALS)
     if canaries is not None:
         # The attack sees published values only.
-        plant(job, canaries, b"plan")
+        draw_canaries(job, canaries, b"plan")
         return replace(plan, vantage="published", runs=1)
     return plan
 
@@ -217,7 +217,7 @@ _LEARNT = 16
 _PROBES = 4
 
 
-def score_of(
+def choose_score(
     vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
 ) -> tuple[Callable[[Transcript], float], bool]:
     """Choose the score for a vantage point.
@@ -245,7 +245,7 @@ def score_of(
             sides = neighbours.first, neighbours.second
             return lambda seen: log_ratio(seen, *(replay(w, neighbours.victim, seen) for w in sides)), True
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-        if rates is not None and all(separate(neighbours, probe) for probe in probes):
+        if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
     return _projection(vantage, neighbours, roots), False
 
@@ -301,7 +301,7 @@ Sizes = Mapping[str, tuple[int, float]]
 """Mechanism → number of floats with its noise, and the sum of the sizes of that noise."""
 
 
-def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
+def measure_noise(residuals: Mapping[str, Array]) -> Sizes:
     """Measure the noise of one run.
 
     Args:
@@ -394,10 +394,10 @@ class LowerBound:
     runs: int
     noise: tuple[float, float] | None
     contradiction: str = ""
-    one_run: Shown | None = None
+    one_run: OneRunBounds | None = None
 
 
-def sentences_of(
+def describe_audit(
     plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, status: Status, certified: float, claimed: float | None
 ) -> list[str]:
     """Describe the result of an audit in sentences.
@@ -513,12 +513,12 @@ def play_game(
     if out is not None:
         require_new("--out", out)
     if plan.canaries is not None:
-        shown = shown_in_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
+        shown = bound_by_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
         bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
         # Canaries are records of all agents, so the largest ε counts.
         neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
     else:
-        neighbours = worst_neighbours(plan.job, plan.root("search", 0))
+        neighbours = find_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
         bound = _lower_bound(plan, neighbours, same, Reporter(progress, "runs"))
     claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
@@ -536,7 +536,7 @@ def play_game(
         bound.runs,
         bound.null,
         status,
-        tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
+        tuple(describe_audit(plan, neighbours, bound, status, certified, claimed)),
         statement_of(plan.job).summary,
     )
     if out is not None:
@@ -605,17 +605,17 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     for k in range(COMPARED_RUNS):
         side = neighbours.second if k % 2 else neighbours.first
         transcript = neighbours.observe(side, plan.root("compare", k))
-        law = loss_law(transcript, neighbours)
-        none = None if law is None else loss_law(transcript, same)
+        law = find_loss_distribution(transcript, neighbours)
+        none = None if law is None else find_loss_distribution(transcript, same)
         laws.append(law)
         if law is None or none is None or laws[0] is None or not are_close(laws[0], law, _EQUAL_WITHIN):
             return None
-        sizes.append(noise_sizes(transcript.residuals))
+        sizes.append(measure_noise(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
     # More runs measure the noise better.
     runs = max(COMPARED_RUNS, min(plan.runs, 200))
     for k in range(COMPARED_RUNS, runs):
-        sizes.append(noise_sizes(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
+        sizes.append(measure_noise(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
     noise = drawn_noise(sum_noise(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
@@ -626,7 +626,7 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
 
     lawful: whether random choices have their stated distribution.
     """
-    score, is_likelihood = score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
+    score, is_likelihood = choose_score(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
     sides = {"first": neighbours.first, "second": neighbours.second, "null": same.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()
@@ -634,7 +634,7 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
         for group, side in sides.items():
             transcript = neighbours.observe(side, plan.root(group, k))
             scores[group].append(score(transcript))
-            sizes.append(noise_sizes(transcript.residuals) if is_likelihood else {})
+            sizes.append(measure_noise(transcript.residuals) if is_likelihood else {})
         report(len(sides) * (k + 1), len(sides) * plan.runs)
     first, second, null = map(np.array, scores.values())
     noise_sums = sum_noise(sizes)
@@ -648,7 +648,7 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Noise of another size scales the log-likelihood ratio.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
-        bounds.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
+        bounds.append((bound_by_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
     bound, method = max(bounds, key=lambda one: one[0])
     nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)

@@ -74,7 +74,7 @@ def counting_limit(runs: int, delta: float, risk: float) -> float:
     return max(0.0, float(np.log(np.maximum(least - delta, 1e-300) / most)))
 
 
-def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
+def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
     """Compute a lower bound on ε at δ from log-likelihood ratios, which fails with probability at most `risk`.
 
     P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so the rate of the other data set need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥
@@ -121,7 +121,7 @@ def gaussian_error(mu: float) -> LeastError:
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
 
 
-def impossible(right: int, guesses: int, canaries: int, error: LeastError, probability: float) -> bool:
+def is_impossible(right: int, guesses: int, canaries: int, error: LeastError, probability: float) -> bool:
     """Return whether P(V ≥ v) < τ is proven under a trade-off curve.
 
     Args:
@@ -135,8 +135,8 @@ def impossible(right: int, guesses: int, canaries: int, error: LeastError, proba
         The recursion of Mahloujifar, Melis & Chaudhuri 2025 (arXiv 2410.22235), proven in the docstring of this module.
 
     Example:
-        >>> impossible(10, 10, 10, gaussian_error(mu=0.0), 2e-3), impossible(10, 10, 10, gaussian_error(mu=0.0), 5e-4)
-        (True, False)
+        >>> [is_impossible(10, 10, 10, gaussian_error(mu=0.0), p) for p in (2e-3, 5e-4)]
+        [True, False]
     """
     total, correct, wrong = probability, right * probability / canaries, (guesses - right) * probability / canaries
     for c in range(right, 0, -1):
@@ -151,7 +151,7 @@ def impossible(right: int, guesses: int, canaries: int, error: LeastError, proba
     return False
 
 
-def largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
+def find_largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
     """Return the largest refuted parameter, from below; 0 if none is refuted.
 
     Args:
@@ -185,7 +185,9 @@ def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
         >>> round(mu_refuted(right=95, guesses=100, canaries=100, risk=0.05), 3)
         1.083
     """
-    return largest_refuted(lambda mu: impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU)
+    return find_largest_refuted(
+        lambda mu: is_impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU
+    )
 
 
 def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk: float) -> float:
@@ -201,10 +203,12 @@ def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk:
     Returns:
         ε ≥ 0, from below.
     """
-    return largest_refuted(lambda epsilon: chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON)
+    return find_largest_refuted(
+        lambda epsilon: bound_chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON
+    )
 
 
-def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+def bound_chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
     """Bound P(V ≥ right) under (ε, δ) from above.
 
     Args:
@@ -252,7 +256,7 @@ class Canaries(NamedTuple):
     coins: NDArray[np.bool_]
 
 
-class Shown(NamedTuple):
+class OneRunBounds(NamedTuple):
     """Lower bounds from one run.
 
     Args:
@@ -268,7 +272,7 @@ class Shown(NamedTuple):
     plain: float
 
 
-def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> Shown:
+def bound_by_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> OneRunBounds:
     """Bound ε by guessing the labels of canaries from one run.
 
     Args:
@@ -278,14 +282,14 @@ def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> 
         risk: 1 − confidence.
 
     Raises:
-        InputError: as `plant`.
+        InputError: as `draw_canaries`.
     """
-    job, canaries = plant(job, number, root)
+    job, canaries = draw_canaries(job, number, root)
     scores = _scores(job, canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     null_coins = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
-    return Shown(
+    return OneRunBounds(
         one_run_bound(scores, canaries.coins, delta, risk, gaussian),
         one_run_bound(scores, null_coins, delta, _NULL_RISK, gaussian),
         right,
@@ -293,7 +297,7 @@ def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> 
     )
 
 
-def plant(job: PlannedJob, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
+def draw_canaries(job: PlannedJob, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
     """Draw canaries for a job.
 
     Args:

@@ -69,7 +69,7 @@ def try_component(
     rounds: int | None = None,
 ) -> CheckResult:
     """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
-    target, c = target_of(what)
+    target, c = find_target(what)
     conformance, transcript, repeats = _conformance(target, rounds or MOST_ROUNDS)
     compared = ("neighbours", "search", *_NETWORKS)
     if transcript is None:
@@ -349,7 +349,7 @@ class Target:
         return self.with_tables(algorithm=table, run={}, **tables)
 
 
-def target_of(what: Any) -> tuple[Target, Components]:
+def find_target(what: Any) -> tuple[Target, Components]:
     """Return the component in a scenario, and all components of the scenario.
 
     Args:

@@ -13,8 +13,8 @@ So the likelihood of a transcript is
 
     Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
 
-if no draw is remembered beyond its index. `separate` tests this: draws that differ from index to index must give the
-queries with the record, or those without it, at each of them.
+if no draw is remembered beyond its index. `has_separate_samples` tests this: draws that differ from index to index must
+give the queries with the record, or those without it, at each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.stats import chi2, gamma, kstest, norm
 
-from decentral_dp.auditing.transcripts import Key, Law, Made, Membership, Neighbours, Query, Transcript, replay
+from decentral_dp.auditing.transcripts import (
+    ChoiceDistribution,
+    Key,
+    Made,
+    Membership,
+    Neighbours,
+    Query,
+    Transcript,
+    replay,
+)
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
@@ -246,7 +255,7 @@ def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
         −inf if the release is impossible.
     """
     released, noise = transcript.releases[key], transcript.noise[key]
-    if isinstance(made, Law):
+    if isinstance(made, ChoiceDistribution):
         return made.log_at(released)
     if noise is None:
         return 0.0 if np.array_equal(released, _value(made), equal_nan=True) else -np.inf
@@ -329,7 +338,7 @@ class Movement(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
+def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
     """Compute the differences of two data sets' queries on one transcript.
 
     Args:
@@ -342,8 +351,8 @@ def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[
         if key not in first or key not in second:
             continue
         noise, a, b = transcript.noise[key], first[key], second[key]
-        if isinstance(a, Law) or isinstance(b, Law):
-            if isinstance(a, Law) and isinstance(b, Law):
+        if isinstance(a, ChoiceDistribution) or isinstance(b, ChoiceDistribution):
+            if isinstance(a, ChoiceDistribution) and isinstance(b, ChoiceDistribution):
                 chosen.append(a.logs - b.logs)
             continue
         if noise is None or noise.mechanism.name not in parts:
@@ -425,7 +434,7 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
     return rates
 
 
-def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
+def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
     """Replay both data sets on a transcript, with the victim's record in every sample and in none.
 
     Args:
@@ -441,7 +450,7 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
     return of_data_set(neighbours.first), of_data_set(neighbours.second)
 
 
-def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
+def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool:
     """Return whether each sample changes only its own releases.
 
     Args:
@@ -449,7 +458,7 @@ def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
         transcript: of a run of one of them.
     """
     for side, (included, left_out) in zip(
-        (neighbours.first, neighbours.second), replays(neighbours, transcript), strict=True
+        (neighbours.first, neighbours.second), replay_both(neighbours, transcript), strict=True
     ):
         by_draw = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _by_index(transcript).values():
@@ -460,7 +469,7 @@ def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
     return True
 
 
-def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
+def find_memberships(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
     """Return the samples that had the victim's record.
 
     Args:
@@ -471,7 +480,7 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
         Index → whether the record was in its sample, for indices that it moves. A record that always moves an index was
         in its sample.
     """
-    (included, left_out), (other, _) = replays(neighbours, transcript)
+    (included, left_out), (other, _) = replay_both(neighbours, transcript)
     membership = {}
     for index, keys in _by_index(transcript).items():
         is_replayed = all(key in transcript.queries for key in keys)
@@ -495,7 +504,7 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
     Returns:
         ±inf if a data set cannot give the transcript.
     """
-    first, second = replays(neighbours, transcript)
+    first, second = replay_both(neighbours, transcript)
     rated = [(keys, rates.get(index, 1.0)) for index, keys in _by_index(transcript).items()]
     return sum_of_ratios(
         (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
@@ -549,7 +558,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         Shifts of the indices that read the record; None for other noise, or if the two data sets differ without the
         record.
     """
-    (first, first_without), (second, second_without) = replays(neighbours, transcript)
+    (first, first_without), (second, second_without) = replay_both(neighbours, transcript)
     moves, drawn, laplace = [], [], []
     others = (first_without, second, second_without)
     for index, all_keys in _by_index(transcript).items():
@@ -654,11 +663,11 @@ class Choice(NamedTuple):
         return choice_epsilon(self.first, self.second, delta)
 
 
-LossLaw: TypeAlias = Movement | Shifts | Choice
+LossDistribution: TypeAlias = Movement | Shifts | Choice
 """The distribution of the privacy loss between two data sets."""
 
 
-def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
+def are_close(one: LossDistribution, other: LossDistribution, rtol: float) -> bool:
     """Return whether two distributions are the same up to a relative tolerance."""
     if type(one) is not type(other):
         return False
@@ -668,7 +677,7 @@ def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
     return all(close(a, b, rtol, least) for a, b in pairs)
 
 
-def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
+def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> LossDistribution | None:
     """Return the distribution of the privacy loss, if movements are the same on every transcript; else None.
 
     Args:
@@ -680,17 +689,17 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     if is_amplified(neighbours.first):
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         is_supported = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
-        if rates is None or not is_supported or not separate(neighbours, transcript):
+        if rates is None or not is_supported or not has_separate_samples(neighbours, transcript):
             return None
         return opposite_moves(neighbours, transcript, rates)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
-    movements = movement(transcript, first, second)
+    movements = compute_movement(transcript, first, second)
     if not transcript.choices:
         return movements
     (key, *others) = transcript.choices
     laws = first.get(key), second.get(key)
     alone = not others and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
-    if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
+    if alone and isinstance(laws[0], ChoiceDistribution) and isinstance(laws[1], ChoiceDistribution):
         return Choice(laws[0].logs, laws[1].logs)
     return None
 
@@ -721,7 +730,7 @@ def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
         toss = np.random.default_rng(k)
         for key in transcript.choices:
             law = replayed.get(key)
-            if not isinstance(law, Law):
+            if not isinstance(law, ChoiceDistribution):
                 return "The distribution of a random choice is unknown, and so are likelihoods."
             places.append(law.place_of(transcript.releases[key], float(toss.random())))
     if float(kstest(places, "uniform").pvalue) >= _RISK:
@@ -736,7 +745,7 @@ def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
         return ""
     count, expected, variance = 0, 0.0, 0.0
     for root in roots:
-        memberships = membership_of(neighbours, neighbours.observe(neighbours.first, root))
+        memberships = find_memberships(neighbours, neighbours.observe(neighbours.first, root))
         for index, included in memberships.items():
             rate = rates.get(index, 1.0)
             count, expected, variance = count + included, expected + rate, variance + rate * (1.0 - rate)

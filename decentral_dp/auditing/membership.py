@@ -316,7 +316,7 @@ class Inference:
             "others": self.scores[0].nonmembers,
             "confidence": 0.95,
             "attacks": attacks,
-            "sentences": sentences(self),
+            "sentences": describe_inference(self),
         }
         return cast(dict[str, Any], plain(content))
 
@@ -426,7 +426,7 @@ def repetition(s: Scenario, number: int) -> Scenario:
     return load_scenario(content, folder=s.folder)
 
 
-def sentences(inference: Inference) -> list[str]:
+def describe_inference(inference: Inference) -> list[str]:
     """Describe the result in sentences."""
     budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
     above = inference.attacks_above(inference.ceiling)

@@ -9,7 +9,7 @@ that both are clipped. All candidates are replayed on one transcript, and the pa
 chosen.
 
 In a batch of fixed size another record replaces one that is not drawn. The bound for such batches is reached if that
-record equals the replaced record of one data set: `among_copies` makes all others copies of it. A guarantee holds for
+record equals the replaced record of one data set: `add_copies` makes all others copies of it. A guarantee holds for
 all data sets, so an audit may choose the other records, too.
 
 `component_runs` searches other pairs: extreme floats in synthetic data sets. Here both records must pass the loading of
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.auditing.losses import loss_law, movement
+from decentral_dp.auditing.losses import compute_movement, find_loss_distribution
 from decentral_dp.auditing.transcripts import Membership, Neighbours, Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed
@@ -39,7 +39,7 @@ _MOST = 26
 _STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
-def among_copies(neighbours: Neighbours) -> Neighbours:
+def add_copies(neighbours: Neighbours) -> Neighbours:
     """Return the same pair of records among copies of the second one."""
     place = neighbours.split, neighbours.victim
     first, second = (
@@ -54,7 +54,7 @@ def among_copies(neighbours: Neighbours) -> Neighbours:
     return neighbours._replace(first=crowd.with_record(*place, first), second=crowd, copies=True)
 
 
-def farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
+def find_farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
     """Return the pair of data sets with the largest difference of queries on a transcript of the job.
 
     Args:
@@ -85,7 +85,7 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     always_in = Membership(split, "in")
     base = replay(candidates[0], victim, transcript, always_in)
     # From one data set, so that the movement of a pair is a difference.
-    movements = [movement(transcript, replay(side, victim, transcript, always_in), base) for side in candidates]
+    movements = [compute_movement(transcript, replay(side, victim, transcript, always_in), base) for side in candidates]
     pairs = [pair for pair in combinations(range(len(candidates)), 2) if not unit.zeroed or pair[0] == 0]
     sizes = [movements[i].minus(movements[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
@@ -147,20 +147,20 @@ def _unit(v: Array) -> Array:
     return np.asarray(v / max(float(np.linalg.norm(v)), 1e-300))
 
 
-def worst_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
+def find_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
     """Return the pair of data sets with the largest ε, among the agent's own records or among copies of one.
 
     Args:
         job: to be audited.
         root: noise key of the runs of the search, and of no others.
     """
-    pair = farthest(job, root)
+    pair = find_farthest(job, root)
     rates = [(c.sampling, rate) for c in job.ledger.channels for rate in c.rate.values()]
     if not any(sampling == "fixed" and (rate < 1.0).any() for sampling, rate in rates):
         return pair
 
     def shown(neighbours: Neighbours) -> float:
-        law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
+        law = find_loss_distribution(neighbours.observe(neighbours.first, root), neighbours)
         return -1.0 if law is None else law.epsilon(job.scenario.privacy.delta, 1.0)
 
-    return max((pair, among_copies(pair)), key=shown)
+    return max((pair, add_copies(pair)), key=shown)

@@ -94,7 +94,7 @@ class Steps:
     rounding: Array
 
 
-def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
+def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
     """Compute the public numbers of a job.
 
     Args:
@@ -511,7 +511,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
     # A step subtracts (1 + ridge) y − ridge x for the mean, and l2 y in training.
-    steps = steps_of(job, algorithm, problem) if isinstance(problem, Training) else None
+    steps = compute_steps(job, algorithm, problem) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
     moved = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged

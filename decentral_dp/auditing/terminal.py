@@ -13,7 +13,7 @@ from rich.text import Text
 from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, try_component
-from decentral_dp.auditing.membership import Inference, infer_membership, sentences
+from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
 from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
@@ -70,7 +70,7 @@ def print_inference(inference: Inference) -> None:
     for name, auc in inference.aucs.items():
         span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
         table.add_row(name, f"{auc.value:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
-    _print(table, sentences(inference))
+    _print(table, describe_inference(inference))
 
 
 # Statuses with exit code 1.

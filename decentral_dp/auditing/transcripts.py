@@ -135,7 +135,7 @@ Key = tuple[int, str]
 _BOX_CELLS = (4096, 128, 24)
 
 
-class Law(NamedTuple):
+class ChoiceDistribution(NamedTuple):
     """A distribution: (n, p) points (of a box the centres of equal cells), and (n,) their log-probabilities."""
 
     points: Array
@@ -152,7 +152,7 @@ class Law(NamedTuple):
         return float(weights[:nearest].sum() + toss * weights[nearest])
 
 
-def law_of_choice(choice: Any, scale: float) -> Law | None:
+def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
     """Compute the distribution of a random choice.
 
     Args:
@@ -180,9 +180,9 @@ def law_of_choice(choice: Any, scale: float) -> Law | None:
     return None
 
 
-def _normalise(points: Array, logs: Array) -> Law:
+def _normalise(points: Array, logs: Array) -> ChoiceDistribution:
     top = logs - logs.max()
-    return Law(points, top - np.log(np.exp(top).sum()))
+    return ChoiceDistribution(points, top - np.log(np.exp(top).sum()))
 
 
 class Query(NamedTuple):
@@ -193,7 +193,7 @@ class Query(NamedTuple):
 
 
 # A value before noise, or the distribution of a random choice.
-Made = Query | Law
+Made = Query | ChoiceDistribution
 
 
 class Noise(NamedTuple):
@@ -316,7 +316,7 @@ class _Scripted:
 
     def release(self, index: int, values: Mapping[str, Any], *sends: NDArray[np.bool_]) -> Any:
         for channel, value in values.items() if all(senders.any() for senders in sends) else ():
-            query = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
+            query = _query(value) or compute_choice(value, self._transcript.choices.get((index, channel), 0.0))
             if query is not None:
                 self.queries[index, channel] = query
         return self._transcript.replies[index]

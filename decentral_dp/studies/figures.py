@@ -72,7 +72,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     points = points.assign(x=_positions(plot, names, axes, means, points))
     across = 1 if len(names) > 6 else _panels_across(len(panels))
     figure, each = _figure(len(panels), across)
-    lines = lines_of(plot, axes, cells)
+    lines = make_lines(plot, axes, cells)
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
         _draw_panel(ax, lines, select(points, where), bool(names), plot.x == "round")
@@ -105,7 +105,7 @@ def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame) -> 
     return [""] if name is None else [label for label in axes[name].labels if label in set(cells[name])]
 
 
-def lines_of(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
+def make_lines(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
     """List the lines: a colour for each value of `lines` and a dash for each measure; without `lines`, a colour."""
     lines, values = [], _labels(axes, plot.lines, cells)
     # Points at names and at measured values are not connected.

@@ -65,7 +65,7 @@ class Task(NamedTuple):
     of_classes: tuple[str, ...] = ()
 
 
-def task_of(
+def make_task(
     cell: Cell,
     kind: str,
     rounds: Literal["last", "all"] | list[int],
@@ -77,13 +77,13 @@ def task_of(
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
-        key = key_of(scenario, priced, network, salt, of_classes)
+        key = make_key(scenario, priced, network, salt, of_classes)
     except InputError as error:
         return _record("refused", str(error))
     return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
 
 
-def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
+def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Return the digests of the settings, of the contents of their files, and of this package."""
     # Without defaults, which the digest of the package covers.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
@@ -162,7 +162,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     job = build_job(scenario)
     privacy = statement_of(job)
     budget, whole, limits = job.budget, claim_of(job), privacy.at_infinity or Horizon()
-    cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
+    cuts = sorted({*list_cuts(rounds, job.rounds), job.rounds})
     claims_of_cuts = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
     claims = [None if claim is None else claim.epsilon_max for claim in claims_of_cuts]
     curves = {
@@ -202,11 +202,11 @@ def _with_facts(
     }
 
 
-def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
+def list_cuts(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
     """Return the rounds at which ε of a plan is computed; "all" are 1, 2, 5, 10, 20, …
 
     Example:
-        >>> cuts_of("all", 30), cuts_of("last", 30), cuts_of([5, 50], 30)
+        >>> list_cuts("all", 30), list_cuts("last", 30), list_cuts([5, 50], 30)
         ([1, 2, 5, 10, 20], [], [5])
     """
     if rounds == "last":

@@ -28,9 +28,9 @@ from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
 from decentral_dp.studies.figures import gain_figures, study_figures
-from decentral_dp.studies.measures import NETWORK, is_measured, missing_measures, named_measures, names_of
+from decentral_dp.studies.measures import NETWORK, is_measured, list_measures, missing_measures, named_measures
 from decentral_dp.studies.report import Findings, print_findings, study_page
-from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
+from decentral_dp.studies.runs import GOOD, Record, Task, make_task, perform
 from decentral_dp.studies.schema import (
     VARIANT,
     Axis,
@@ -115,7 +115,7 @@ def _compute_cells(
     """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
-    tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
+    tasks = [make_task(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
@@ -235,7 +235,8 @@ def _missing_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
 def _unknown_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
     if not is_measured(name, study.kind, over_rounds):
         when = f"over the rounds of a {study.kind}" if over_rounds else f"at the end of a {study.kind}"
-        yield f"{place}: {quoted(name)} is not measured {when}{nearest_of(name, names_of(study.kind, over_rounds))}."
+        near = nearest_of(name, list_measures(study.kind, over_rounds))
+        yield f"{place}: {quoted(name)} is not measured {when}{near}."
 
 
 def _faults_of_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
@@ -272,7 +273,7 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
     if over_rounds and study.rounds in ("last", []):
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
-        hint = nearest_of(plot.x, ["round", *names, *names_of(study.kind, over_rounds=False)])
+        hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])
         yield f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}."
     for name in plot.measures:
         yield from _unknown_measure(f"{place}.y", name, study, over_rounds)

@@ -20,7 +20,7 @@ from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
-from decentral_dp.studies.runs import GOOD, Record, cuts_of
+from decentral_dp.studies.runs import GOOD, Record, list_cuts
 from decentral_dp.studies.schema import Axis, Cell, Study
 from decentral_dp.tasks.outcomes import number
 
@@ -58,7 +58,9 @@ def results(
         for name in sorted(filter(measures.is_to, names)):
             add(which, record["round"], True, name, measures.first_reaching(name, record["curves"]))
         for name, (rounds_of_curve, values) in record["curves"].items():
-            kept_rounds = set(rounds_of_curve if rounds == "all" else cuts_of(rounds, max(rounds_of_curve, default=0)))
+            kept_rounds = set(
+                rounds_of_curve if rounds == "all" else list_cuts(rounds, max(rounds_of_curve, default=0))
+            )
             for round_, stored in zip(rounds_of_curve, values, strict=True):
                 if round_ in kept_rounds:
                     add(which, round_, False, name, stored)
@@ -200,7 +202,7 @@ def study_table(measured: Measured) -> TextTable:
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    columns = columns_of(study, summary)
+    columns = choose_columns(study, summary)
     row_of = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
     # The head of an axis is the last part of its key, if that is unique.
     short = [measures.key_name(name) for name in names]
@@ -229,7 +231,7 @@ def study_table(measured: Measured) -> TextTable:
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
 
 
-def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
+def choose_columns(study: Study, summary: pd.DataFrame) -> list[str]:
     """List the measures of the table: those that the study names and a cell has, else the default ones."""
     available = set(summary.loc[summary["last"], "name"])
     measured = [name for name in study.measure if name in available]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.audit import LowerBound, plan_audit, play_game, sentences_of
+from decentral_dp.auditing.audit import LowerBound, describe_audit, plan_audit, play_game
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
@@ -137,7 +137,7 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
 
     def first(shown: float, certified: float) -> str:
         bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
-        return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
+        return describe_audit(plan, neighbours, bound, "ok", certified, None)[0]
 
     assert first(3.28, 4.0).startswith("Not refuted, and it could not be")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):

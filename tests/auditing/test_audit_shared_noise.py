@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.losses import log_ratio, movement
-from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.losses import compute_movement, log_ratio
+from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -56,12 +56,12 @@ CASES: dict[str, dict[str, Any]] = {
 def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger, whoever draws the noise."""
     job = decentral_dp.build(CASES[case]).simulation()
-    neighbours = worst_neighbours(job, b"search")
+    neighbours = find_neighbours(job, b"search")
     apart = []
     for k in range(50):
         seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
         first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
-        mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
+        mu = float(np.linalg.norm(compute_movement(seen, first, second).gaussian))
         apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
         residuals = seen.residuals["gaussian"]
         assert residuals.std() == pytest.approx(1.0, abs=5.0 / np.sqrt(residuals.size))

@@ -13,13 +13,13 @@ from scipy.stats import binom, norm
 import decentral_dp
 from decentral_dp.auditing.bounds import (
     LeastError,
-    chance,
+    bound_chance,
+    draw_canaries,
     epsilon_refuted,
     gaussian_error,
-    impossible,
+    is_impossible,
     mu_refuted,
     one_run_bound,
-    plant,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -49,8 +49,8 @@ def test_the_chance_is_that_of_the_theorem_by_its_definition() -> None:
         law = [binom.pmf(k, r, q) for k in range(r + 1)]
         alpha = max(sum(law[max(0, right - i) : right]) / i for i in range(1, right + 1))
         expected = min(1.0, sum(law[right:]) + 2.0 * m * delta * alpha)
-        assert chance(right, r, m, epsilon, delta) == pytest.approx(expected, rel=1e-12)
-    assert chance(0, 10, 40, 1.0, 0.0) == 1.0
+        assert bound_chance(right, r, m, epsilon, delta) == pytest.approx(expected, rel=1e-12)
+    assert bound_chance(0, 10, 40, 1.0, 0.0) == 1.0
 
 
 def test_delta_costs_and_no_canary_shows_nothing() -> None:
@@ -62,7 +62,7 @@ def test_delta_costs_and_no_canary_shows_nothing() -> None:
 
 def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> None:
     job = build(decentral_dp.load("dp_sgda"))
-    same, canaries = plant(job, 60, seeded_root(1, b"canaries"))
+    same, canaries = draw_canaries(job, 60, seeded_root(1, b"canaries"))
     assert same is job
     assert len({tuple(place) for place in canaries.place.tolist()}) == 60
     labels = [name for name in canaries.first._fields if "label" in name or name in ("y", "sign", "target")]
@@ -104,11 +104,11 @@ def approximate_error(epsilon: float, delta: float) -> LeastError:
 def most(right: int, guesses: int, canaries: int, error: Any) -> float:
     """The largest P(V ≥ right) that is not excluded, by bisection."""
     low, high = 0.0, 1.0
-    if not impossible(right, guesses, canaries, error, 1.0):
+    if not is_impossible(right, guesses, canaries, error, 1.0):
         return 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if impossible(right, guesses, canaries, error, middle) else (middle, high)
+        low, high = (low, middle) if is_impossible(right, guesses, canaries, error, middle) else (middle, high)
     return high
 
 
@@ -204,7 +204,7 @@ def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_sta
 def test_a_record_that_is_told_with_probability_delta() -> None:
     """Then all coins are told at once with probability δ, so that no bound may fall below it."""
     for canaries in (10, 100, 1000):
-        assert not impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
+        assert not is_impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])

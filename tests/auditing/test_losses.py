@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
-from decentral_dp.auditing.bounds import counting_limit, from_likelihoods
+from decentral_dp.auditing.bounds import bound_by_likelihoods, counting_limit
 from decentral_dp.auditing.losses import (
     Movement,
     Shifts,
@@ -62,7 +62,7 @@ def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> 
     for _ in range(300):
         first, second = (mu * (sign * 0.5 * mu + rng.normal(size=100)) for sign in (1, -1))
         found["counted"].append(bound_by_counts(first, second, delta, 0.1))
-        found["likelihood"].append(from_likelihoods(first, second, delta, 0.1))
+        found["likelihood"].append(bound_by_likelihoods(first, second, delta, 0.1))
     for values in found.values():
         assert np.mean(np.array(values) > truth) <= 0.1
     assert np.median(found["likelihood"]) > 0.6 * truth

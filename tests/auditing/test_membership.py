@@ -26,13 +26,13 @@ from decentral_dp.auditing.membership import (
     AttackScores,
     attack_run,
     class_only,
+    describe_inference,
     infer_membership,
     judge_attacks,
     minimax_scores,
     read_run_folder,
     repetition,
     require_attackable,
-    sentences,
     within_run,
 )
 from decentral_dp.cli.main import app
@@ -258,7 +258,7 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     assert found.claimed[2] == within_run(2.0, 1e-4)
     assert found.attacks_above(found.claimed[2]) == ["loss"]
     assert found.status == "ok"
-    assert any("Refuted: the claim" in sentence for sentence in sentences(found))
+    assert any("Refuted: the claim" in sentence for sentence in describe_inference(found))
     assert judge_attacks(job, leak).status == "refuted"
 
 

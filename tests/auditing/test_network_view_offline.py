@@ -218,7 +218,7 @@ def test_a_message_that_is_not_sent_is_charged_to_nobody() -> None:
 def test_agents_that_are_offline_together_have_one_price(seed: int) -> None:
     """Leaves that are online in the same rounds take each other's place, whatever their numbers of records are."""
     job = job_of("star", 7, 3, {"offline": 0.3}, seed, ALWAYS)
-    steps = training.steps_of(job, job.algorithm, job.problem)
+    steps = training.compute_steps(job, job.algorithm, job.problem)
     each = tuple((i,) for i in range(7))
     apart = np.where(np.eye(7, dtype=bool), -1, np.stack([np.arange(49).reshape(7, 7)] * 2))
     for more in (np.ones(7), np.linspace(1.0, 1.5, 7)):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare, steps_of
+from decentral_dp.auditing.network_view import compute_steps, first_of_equal_pairs, observer_mu, prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
@@ -91,7 +91,7 @@ def message_of(job: Any, t: int, messages: Any) -> Any:
 def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -> None:
     """Messages of all sizes, near and far apart, along data and at random; some clip, some do not."""
     job: Any = job_of(problem, algorithm)
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     rng, q = np.random.default_rng(1), job.problem.q
     largest = 0.0
     for trial in range(40):
@@ -128,17 +128,17 @@ def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_mess
 def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
     """Softmax regression: factors above one, by the clip."""
     job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     assert steps.factors[0].sum(axis=1).min() > 1.01
     scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.y.scale": 1.0})
-    assert steps_of(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
+    assert compute_steps(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
     frame = prepare(job).view().to_frame()
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
 
 
 def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
     job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
     frame = prepare(job).view().to_frame()
     assert (frame["certified"] <= frame["certified_total"]).all()
@@ -147,7 +147,7 @@ def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
 def test_pairs_that_look_alike_have_one_price() -> None:
     """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
     job: Any = job_of("squared", **{"topology.kind": "ring"})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     assert len(set(job.counts["train"])) == 1
     each = tuple((i,) for i in range(6))
     apart = np.where(np.eye(6, dtype=bool), -1, np.stack([np.arange(36).reshape(6, 6)] * 2))
@@ -179,7 +179,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
     job: Any = job_of("logistic", **CHANGES[change])
-    steps, rng = steps_of(job, job.algorithm, job.problem), np.random.default_rng(2)
+    steps, rng = compute_steps(job, job.algorithm, job.problem), np.random.default_rng(2)
     held = 0
     for t in range(12):
         here = rng.standard_normal((6, job.problem.q))

@@ -18,12 +18,12 @@ from decentral_dp.auditing.losses import (
     refute_stated_laws,
     sampling_rates,
 )
-from decentral_dp.auditing.neighbours import farthest
+from decentral_dp.auditing.neighbours import find_farthest
 from decentral_dp.auditing.transcripts import (
-    Law,
+    ChoiceDistribution,
     Membership,
     Neighbours,
-    law_of_choice,
+    compute_choice,
     observe,
     prescribed_agent,
     replay,
@@ -43,7 +43,7 @@ MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
 
 def neighbours_of(name: str, overrides: list[str]) -> Neighbours:
     job = build(load(name, overrides))
-    return farthest(job, seeded_root(0, b"worlds"))
+    return find_farthest(job, seeded_root(0, b"worlds"))
 
 
 @pytest.mark.parametrize(("move", "rate", "number"), [(0.8, 0.2, 1), (0.5, 0.05, 30), (2.0, 0.5, 4), (1.0, 0.999, 3)])
@@ -174,7 +174,7 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     transcript = observe(neighbours.first, neighbours.victim)
     ((key, scale),) = transcript.choices.items()
     law = replay(neighbours.first, neighbours.victim, transcript)[key]
-    assert isinstance(law, Law)
+    assert isinstance(law, ChoiceDistribution)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
     whole = exponential_samplers.law_at
@@ -191,4 +191,4 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     weights = np.exp(-rate * (scores - scores.min()))
     assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)
     assert rate == pytest.approx(1.0 / scale)
-    assert law_of_choice(object(), 1.0) is None
+    assert compute_choice(object(), 1.0) is None

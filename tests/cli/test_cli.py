@@ -28,7 +28,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.setting import statement_of
-from decentral_dp.studies.measures import names_of
+from decentral_dp.studies.measures import list_measures
 from tests.support.commands import Command, Said, entry_point
 from tests.support.published import scenario_file
 
@@ -102,7 +102,7 @@ def test_every_name_that_is_listed_is_described(command: Command, what: str) -> 
 def test_every_measure_of_studies_is_listed() -> None:
     plain = registries(titles=False)["measures"]
     for kind in ("run", "plan"):
-        every = names_of(kind, over_rounds=False)
+        every = list_measures(kind, over_rounds=False)
         assert all(any(name.startswith(one) for one in plain) for name in every)
 
 

@@ -34,9 +34,9 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
-from decentral_dp.studies.measures import epsilon_words, names_of
+from decentral_dp.studies.measures import epsilon_words, list_measures
 from decentral_dp.studies.report import Findings
-from decentral_dp.studies.runs import Task, task_of
+from decentral_dp.studies.runs import Task, make_task
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
@@ -272,12 +272,12 @@ def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
 
 @pytest.mark.parametrize("kind", ["run", "plan"])
 def test_a_cell_measures_what_is_known_of_its_kind(kind: Literal["run", "plan"], make: Make) -> None:
-    task = task_of(cells(make(kind=kind))[0], kind, "all")
+    task = make_task(cells(make(kind=kind))[0], kind, "all")
     assert isinstance(task, Task)
     record = cell_files.compute(task)
-    assert set(record["finals"]) <= set(names_of(kind, over_rounds=False))
-    assert set(record["curves"]) <= set(names_of(kind, over_rounds=True))
-    assert set(names_of(kind, over_rounds=True)) <= set(names_of(kind, over_rounds=False))
+    assert set(record["finals"]) <= set(list_measures(kind, over_rounds=False))
+    assert set(record["curves"]) <= set(list_measures(kind, over_rounds=True))
+    assert set(list_measures(kind, over_rounds=True)) <= set(list_measures(kind, over_rounds=False))
 
 
 # --- what an ε is -----------------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
 
 def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> None:
     def key(**keys: Any) -> str:
-        task = task_of(cells(make(**keys))[0], "run", "last")
+        task = make_task(cells(make(**keys))[0], "run", "last")
         assert isinstance(task, Task)
         return task.key
 
@@ -599,7 +599,7 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
         "c.compute = compute\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
-    planned = [t for t in (task_of(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
+    planned = [t for t in (make_task(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
     done = list(
         in_processes(
             partial(cell_files.compute_and_keep, tmp_path),
@@ -702,7 +702,7 @@ def test_the_described_study_is_one() -> None:
     text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
     study = load_study(tomllib.loads(text))
     _, listed = check_study(study)
-    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in listed)
+    assert all(isinstance(make_task(cell, study.kind, study.rounds), Task) for cell in listed)
 
 
 @pytest.mark.parametrize(
@@ -711,14 +711,14 @@ def test_the_described_study_is_one() -> None:
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
     study = load_study(name)
     _, found = check_study(study)
-    tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
+    tasks = [make_task(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title
     assert study.claims
     # A few rounds show whether a cell of it can be computed; what it finds is not asked here.
     first = copy.deepcopy(found[0])
     first.content["algorithm"]["rounds"] = min(5, first.content["algorithm"]["rounds"])
-    task = task_of(first, study.kind, study.rounds)
+    task = make_task(first, study.kind, study.rounds)
     assert isinstance(task, Task)
     record = cell_files.compute(task)
     assert record["status"] in ("ok", "budget_reached", "diverged"), record["reason"]
