@@ -1,4 +1,4 @@
-"""Audits of jobs: what they show beside the certificate, that they see planted errors and test themselves."""
+"""Audits of jobs: lower bounds below the certified ε, planted errors, and audits of equal data sets."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, o
 
 
 def test_an_audit_that_can_show_no_more_says_so() -> None:
-    """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
+    """If every run is distinguished, the bound is 3.3 of a certified 4: nothing could be refuted."""
     plan = plan_audit("network_view", 200, "published", overrides=ONE)
     neighbours = SimpleNamespace(split="train", victim=0, copies=False)
 

@@ -1,8 +1,8 @@
 """Auditing whole transcripts of gossip algorithms by exact likelihood ratios.
 
 Many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
-sets. All copies hear the same neighbour. What was rounded and noised is a known number in either data set, so no
-distinguisher does better.
+sets. All copies receive the same messages. Rounded queries are known in either data set, so no distinguisher does
+better.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.support.transcript_settings import (
         ("choco", "train", 0.25),
         ("federated", "train", 0.1),
         ("exact_diffusion", "train", 0.25),
-        # Of two rounds one releases a gradient.
+        # One of two rounds releases a gradient.
         ("gradient_tracking", "train", 0.25),
     ],
 )

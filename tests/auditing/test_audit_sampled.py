@@ -1,4 +1,4 @@
-"""Auditing fresh batches by exact likelihood ratios: several exchanges a round, each with a batch of its own.
+"""Auditing fresh batches by exact likelihood ratios: several exchanges per round, each with a fresh batch.
 
 As in test_audit_family, but of the two records of the kind that is replaced every mean reads one, drawn in secret.
 Given the transcript so far a release is then a mixture over the draw, and the mixtures of different exchanges are
@@ -68,7 +68,7 @@ class Sampled(Setting):
         return total
 
     def law(self, index: int, said: Bundle, values: Any) -> np.ndarray:
-        """log-probability of all that was said at one index, per copy."""
+        """log-probability of all releases of one index, per copy."""
         total = np.zeros(self.copies)
         for channel, value in values.items():
             if isinstance(value, Bounded):
@@ -79,7 +79,7 @@ class Sampled(Setting):
 
 
 def apart(ledger: Ledger, split: Split) -> float:
-    """What amplifying channel by channel would charge."""
+    """ε with amplification channel by channel."""
     lines = [c for c in ledger.charged_channels if split in c.sensitivity]
     return sum(float(amplify(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 

@@ -1,4 +1,4 @@
-"""Audits of runs whose agents share noise: the law of the score, what it is priced at, and noise that is too small."""
+"""Audits of correlated noise: the distribution of the score, its certified ε, and noise that is too small."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
-    """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger, whoever draws the noise."""
+    """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger."""
     job = decentral_dp.build(CASES[case]).simulation()
     neighbours = find_neighbours(job, b"search")
     apart = []
@@ -67,7 +67,7 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
         assert residuals.std() == pytest.approx(1.0, abs=5.0 / np.sqrt(residuals.size))
     assert abs(np.mean(apart)) < 4.0 / np.sqrt(50)
     assert 0.6 < np.std(apart) < 1.4
-    # Against whom it is priced nobody sees more than the ledger says; on these graphs the audit finds just that.
+    # The effective noise scale is that of the ledger, which is tight on these graphs.
     channels = {charged.channel: charged for charged in job.ledger.charged_channels}
     assert set(channels) == set(job.scenario.privacy.clip)
     for (index, channel), noise in seen.noise.items():

@@ -29,7 +29,7 @@ from tests.support.audits import audit
 
 
 def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
-    """Each coin is told truly with probability e^ε/(1 + e^ε): the mechanism for which the theorem is tight."""
+    """Each draw is released correctly with probability e^ε/(1 + e^ε): the theorem is tight for this mechanism."""
     rng, epsilon, m = np.random.default_rng(3), 1.5, 1000
     q = 1.0 / (1.0 + np.exp(-epsilon))
     found = []
@@ -163,13 +163,13 @@ def test_no_mechanism_exceeds_the_bound_of_its_curve(epsilon: float, delta: floa
             allowed = most(right, guesses, coins, approximate_error(epsilon, delta))
             assert possible <= allowed + 1e-7, (coins, guesses, right)
             tight += allowed <= possible + 1e-6
-    # Of one coin, at the least, the bound is what a mechanism reaches.
+    # A mechanism attains the bound for one draw.
     assert tight >= 1
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
 def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> None:
-    """Of all laws of V that keep h_c ≤ F(w_{c−1}), F being bounded from above by many of its tangents."""
+    """Over all distributions of V with h_c ≤ F(w_{c−1}), and F bounded from above by many tangents."""
     at = norm.ppf(np.linspace(1e-4, 1.0 - 1e-4, 1500))
     slope, level = np.exp(mu * -at - 0.5 * mu**2), norm.cdf(at + mu)
     base = level - slope * norm.cdf(at)
@@ -189,7 +189,7 @@ def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> 
 
 @pytest.mark.parametrize(("mu", "canaries"), [(0.5, 40), (1.0, 300), (2.0, 1000)])
 def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_stated(mu: float, canaries: int) -> None:
-    """Every coin is told under Gaussian noise of its own: the right guesses are independent, and as many as can be."""
+    """Every draw has independent Gaussian noise, so right guesses are independent, and as many as possible."""
     rng, delta, tries = np.random.default_rng(5), 1e-5, 60
     price = float(gaussian_epsilon(mu, delta))
     found = []
@@ -202,7 +202,7 @@ def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_sta
 
 
 def test_a_record_that_is_told_with_probability_delta() -> None:
-    """Then all coins are told at once with probability δ, so that no bound may fall below it."""
+    """All draws are released together with probability δ, so no bound may be below it."""
     for canaries in (10, 100, 1000):
         assert not is_impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
 

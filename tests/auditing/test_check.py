@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
-    """The page's heavy ball with some of its text replaced, as it is named."""
+    """Write the page's example with some of its text replaced, and return its name."""
     text = BLOCKS["heavy_ball.py"]
     for old, new in changes:
         assert old in text
@@ -108,7 +108,7 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
     ids=["one exchange more", "a run that ends"],
 )
 def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
-    """How many exchanges there are, and whether the run goes on, leaves without noise."""
+    """The number of exchanges, and whether the run continues, leave without noise."""
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
     step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
@@ -139,7 +139,7 @@ def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str
 
 
 LATE = {
-    # An un-noised mean on a free channel; the same inside a message; a release that moves farther than is stated.
+    # A noiseless mean on a free channel, or inside a message, and a release that exceeds its sensitivity.
     "free channel": (
         "neighbours",
         [
@@ -171,7 +171,7 @@ LATE = {
 
 @pytest.mark.parametrize("leak", LATE)
 def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
-    """Of eight rounds all are run; the two of the rehearsal before a run see nothing."""
+    """The leak begins in round 5, so two rounds do not find it."""
     row, changes = LATE[leak]
     name = changed(folder, "late.py", *changes)
     toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball:HeavyBall", name).replace("rounds = 6", "rounds = 8")
@@ -227,7 +227,7 @@ def graph(agents):
 
 
 def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **files: str) -> str:
-    """The page's scenario with mechanism, partition and graph from a file of one's own."""
+    """Write the page's scenario with a custom mechanism, partition and graph."""
     (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
     (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
     toml = BLOCKS["heavy_ball.toml"]
@@ -256,7 +256,7 @@ def test_mechanism_and_partition_have_rows(folder: Path) -> None:
     ],
 )
 def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, told: str) -> None:
-    """Half its price, or one noise for all keys: no other row is about the mechanism."""
+    """Half its cost, or one noise for all keys: only the row of the mechanism fails."""
     found = check(with_parts(folder, factor, draws), pairs=2, rounds=2)
     assert not found.passed
     assert [name for name, verdict in verdicts(found).items() if verdict == "failed"] == ["mechanism"]

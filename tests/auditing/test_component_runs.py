@@ -77,7 +77,7 @@ BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )
 CLASSES = (0.0, 1.0)
-# What is replaced in the page's heavy ball → what is said.
+# Replaced text of the page's example → error.
 FREE = '{"y": {"lower_grad_y": "y"}, "u": {}}'
 STATED = '{"y": {"lower_grad_y": "y"}}'
 SENT = "yield Gossip(y=s.y)"
@@ -213,7 +213,7 @@ def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: st
     assert told in text
 
 
-# Problems of one's own that clip by themselves.
+# Custom problems that clip.
 
 
 @dataclass(frozen=True)

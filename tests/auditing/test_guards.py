@@ -1,4 +1,4 @@
-"""What stands between a private value and its release, one guard at a time: each is tried by what it has to stop."""
+"""Guards between a private value and its release, each tested by the error that it prevents."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_nothing_bounds_a_direction_at_a_private_point_without_constants() -> No
             continue
         for split, moves in still.items():
             sensitivity = found.sensitivities[split].sensitivity
-            # Where its point moves, a term moves by as much as its problem likes: no clip bounds that of a neighbour.
+            # A term at a private point has no bound, since no clip bounds its movement.
             assert np.isinf(sensitivity).tolist() == [move > 0.0 for move in moves], split
 
 
@@ -136,7 +136,7 @@ def test_what_one_kind_of_record_moves_is_noised(still: Split) -> None:
     releaser = PlannedReleaser(line([2.0], KINDS), ROOT)
     released = releaser.release(1, {"y": moved_by(value, {k: [m] for k, m in moves.items()})}).released["y"]
     assert np.abs(released - value).min() > 0.0
-    # What none moves is no secret.
+    # A value that no record moves has no noise.
     releaser = PlannedReleaser(line([2.0], KINDS), ROOT)
     assert np.array_equal(releaser.release(1, {"y": moved_by(value, {k: [0.0] for k in KINDS})}).released["y"], value)
 

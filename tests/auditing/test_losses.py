@@ -127,7 +127,7 @@ def test_releases_of_both_kinds_add_up_to_no_more_than_their_sum() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
-    """In two dimensions, by sums over a grid; records that move alike, in part, among them."""
+    """In two dimensions, by sums over a grid, including records that move partly in one direction."""
     rng, rate, delta = np.random.default_rng(seed), 0.2, 1e-3
     u, v = rng.normal(size=2) * 1.5, rng.normal(size=2)
     if seed % 2:
@@ -170,7 +170,7 @@ def test_of_two_directions_the_dearer_is_shown() -> None:
 
 
 def test_sizes_of_noise_that_contradict_each_other_show_least() -> None:
-    """Gaussian noise as stated beside Laplace noise of twice its scale: the size is Laplace's."""
+    """Gaussian noise as stated, and Laplace noise of twice its scale: the size is that of Laplace."""
     n = 100_000
     low, high = drawn_noise([("gaussian", n, 1.0 * n), ("laplace", n, 2.0 * n)])
     assert not low <= 1.0 <= high

@@ -30,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> type[Any]:
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """Normal variates rounded to a fine grid, with the widest rounding of the query in the price."""
+    """Normal variates rounded to a fine grid, with the widest rounding of the query in the cost."""
 
     name = "discrete_gaussian"
     norm = "l2"
@@ -124,11 +124,11 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(0), q, grid, s)),
         "gives the same noise for agent 0, index 1 and channel y as for agent 1",
     ),
-    "few noises": (
+    "few different noise vectors": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(g.integers(2000)), q, grid, s)),
         "gives the same noise for",
     ),
-    "noise that nothing repeats": (
+    "noise without a key": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(), q, grid, s)),
         "gives different noise for one state",
     ),

@@ -62,7 +62,7 @@ RANKING: dict[str, Any] = {
     "algorithm": {"kind": "dp_sgda", "rounds": 10, "rate": 0.2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
     "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
 }
-# More features than records, and labels that mean nothing: whatever is learned is learned by heart.
+# More features than records, and random labels: the model memorises the records.
 BY_HEART: dict[str, Any] = {
     "seed": 1,
     "problem": {
@@ -129,7 +129,7 @@ def test_classes_alone_are_put_in_their_best_order() -> None:
 
 
 def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
-    """Also one of which nothing is finite. No record is told by its place among the others."""
+    """Also for a model that is not finite. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
         assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
@@ -245,7 +245,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 
 def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
-    """As printed, at a price that is proven and one that is claimed."""
+    """As published, with a certified and a claimed ε."""
     scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
@@ -274,7 +274,7 @@ def refusal(scenario: dict[str, Any]) -> str:
 REFUSED: dict[str, tuple[str, Change]] = {
     "no held-out records": ("test records", {"problem": {"test": 0.0}}),
     "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
-    "a column that tells": (
+    "a split column": (
         "A column says",
         {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
     ),
@@ -325,7 +325,7 @@ def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
 
 @pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
 def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_other_records(partition: Any) -> None:
-    """Of a minimax problem the model that is asked is x, as under a coordinator."""
+    """The model of a minimax problem is x, as with a coordinator."""
     changed = {
         "topology": {"kind": "ring", "agents": 5},
         "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
@@ -365,7 +365,7 @@ def beats(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def reveal_or_respond(epsilon: float, delta: float) -> np.ndarray:
-    """(2 inputs, 4 outputs): the input as it is with probability δ, else randomised response."""
+    """(2 inputs, 4 outputs): the input with probability δ, else randomised response."""
     right = math.exp(epsilon) / (1.0 + math.exp(epsilon))
     told = (1.0 - delta) * np.array([[right, 1.0 - right], [1.0 - right, right]])
     return np.hstack([delta * np.eye(2), told])
@@ -376,7 +376,7 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
 
 
 def game_within(laws: np.ndarray, first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
-    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws (records, outputs), scores alike."""
+    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws and scores (records, outputs)."""
     total = 0.0
     for z, other in itertools.product(range(len(first)), range(len(second))):
         total += first[z] * second[other] * float(laws[z] @ beats(scores[z], scores[other]))
@@ -471,7 +471,7 @@ def test_no_mechanism_exceeds_the_ceiling_of_its_game(seed: int, epsilon: float,
     replaced = max(hockey_stick(p, q, epsilon) for p, q in itertools.permutations(laws, 2))
     removed = max(max(hockey_stick(p, empty, epsilon), hockey_stick(empty, p, epsilon)) for p in laws)
     rank = np.argsort(-first / second)
-    # The best order of records, whatever the mechanism: the sum over pairs, by hand.
+    # The best order of records for every mechanism: the sum over pairs, by hand.
     apart = sum(
         first[a] * second[b] * (1.0 if i < j else 0.5 if i == j else 0.0)
         for i, a in enumerate(rank)

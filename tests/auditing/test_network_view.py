@@ -1,4 +1,4 @@
-"""A job's budget seen from inside its network: what is priced, what is refused, what is printed, written and drawn."""
+"""Network DP of a job: ε of pairs, refusals, and its text, files and figures."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_epsilon_distance_and_table(job: Job, view: NetworkView) -> None:
 
 
 def test_nobody_inside_learns_more_than_is_certified(job: Job, view: NetworkView) -> None:
-    """The ledger's price counts what float64 adds, and takes the first record; both are within a percent of exact."""
+    """The ledger includes rounding, and the first record; both are within a percent of exact."""
     assert (view.epsilon_total <= job.budget.epsilon).all()
     np.testing.assert_allclose(view.epsilon_total, job.budget.epsilon, rtol=0.01)
     np.testing.assert_array_equal(view.certified_total, job.budget.epsilon)
@@ -160,7 +160,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},
-    # What would take minutes is refused at once.
+    # A job that would take minutes is refused.
     "200 observers": {"topology": {"kind": "ring", "agents": 200}, "problem.data": "digits", "algorithm.rounds": 60},
 }
 
@@ -216,7 +216,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
     assert set(frame["observer"]) == {"0", "0+3"}
-    # Printed numbers are those of the table, and beside them what is assumed.
+    # The printed numbers are those of the table, with their assumptions.
     total = float(frame["certified_total"].max())
     line = next(line for line in out.splitlines() if line.split()[:2] == ["all", "messages"])
     assert line.split()[-4] == epsilon_text(total)

@@ -31,7 +31,7 @@ CASES = {
 
 
 def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: int, points: Any) -> Any:
-    """D-SGD on one feature with a Huber loss whose gradients are far above the clip, wherever the state is."""
+    """D-SGD on one feature with a Huber loss whose gradients are far above the clip for all states."""
     rng = np.random.default_rng(0)
     scenario: dict[str, Any] = {
         "seed": seed,
@@ -203,7 +203,7 @@ def test_no_random_network_shows_more_than_its_price() -> None:
 
 
 def test_a_message_that_is_not_sent_is_charged_to_nobody() -> None:
-    """Of agents that never send after they read, neither the view nor the ledger counts anything."""
+    """Agents that never send after a read have ε = 0 in the view and in the ledger."""
     kind, agents, rounds, network, seed, points, *_ = CASES["star 6"]
     job = job_of(kind, agents, rounds, network, seed, points)
     view = prepare(job).view()
@@ -216,7 +216,7 @@ def test_a_message_that_is_not_sent_is_charged_to_nobody() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_agents_that_are_offline_together_have_one_price(seed: int) -> None:
-    """Leaves that are online in the same rounds take each other's place, whatever their numbers of records are."""
+    """Leaves that are online in the same rounds are symmetric for all numbers of records."""
     job = job_of("star", 7, 3, {"offline": 0.3}, seed, ALWAYS)
     steps = training.compute_steps(job, job.algorithm, job.problem)
     each = tuple((i,) for i in range(7))

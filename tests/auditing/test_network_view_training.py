@@ -1,4 +1,4 @@
-"""What a curious neighbour learns in training: factors of the package's own steps, the view, what is refused."""
+"""Network DP of training: factors of steps, ε of pairs, and refusals."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_mess
     assert (frame["certified"] <= frame["certified_total"]).all()
     near, far = frame[frame["distance"] == 1], frame[frame["distance"] == 3]
     np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-3)
-    # What float64 adds to every message, a neighbour learns too.
+    # The rounding of messages is included.
     np.testing.assert_array_equal(near["certified"], near["certified_total"])
     assert far["certified"].max() < 0.6 * far["certified_total"].min()
     assert view.linear is not None
@@ -152,7 +152,7 @@ def test_pairs_that_look_alike_have_one_price() -> None:
     each = tuple((i,) for i in range(6))
     apart = np.where(np.eye(6, dtype=bool), -1, np.stack([np.arange(36).reshape(6, 6)] * 2))
     uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
-    # Records of two numbers, and of several: the price is convex, and hardly bent.
+    # Two numbers of records, and several: μ is convex, and almost linear.
     two, several = (
         replace(steps, movement=steps.movement * np.array(more))
         for more in ([1.0, 1.1, 1.0, 1.0, 1.1, 1.1], [1.0, 1.3, 2.0, 1.1, 1.6, 1.2])
@@ -163,7 +163,7 @@ def test_pairs_that_look_alike_have_one_price() -> None:
         found, wanted = observer_mu(one, each, first), observer_mu(one, each, apart)
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
         np.testing.assert_allclose(found, wanted, rtol=bent)
-    # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
+    # Coalitions as well: {0, 2} and {3, 5} are symmetric, {0, 3} is not.
     first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
     assert set(first[:, 2][first[:, 2] >= 0]) == set(first[:, 0][first[:, 0] >= 0])
     assert first[:, 1].max() > 6
@@ -193,7 +193,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
             assert np.array_equal(public[t] == 0.0, silent)
         assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
     assert (held > 0) == (change == "lossy")
-    # The message of round t is heard in round t + 1, if at all.
+    # The message of round t arrives in round t + 1, or never.
     heard = [omega != 0.0 for omega in steps.mixing[1:]]
     assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
     assert np.array_equal(heard, steps.visible[:11]) == (change != "lossy")
@@ -202,7 +202,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     assert (frame["certified"] <= frame["certified_total"]).all()
     assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
     assert frame["mu_linear"].isna().all()
-    # Whoever may hear more learns no less.
+    # More received messages give no smaller μ.
     more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)

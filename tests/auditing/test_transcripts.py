@@ -58,7 +58,7 @@ def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, nu
 
 
 def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() -> None:
-    """With the coin at its rate, batches have the law of `draw_batch`; b − 1 records and the substitute are shared."""
+    """At the sampling rate, batches have the distribution of `draw_batch` with b − 1 common records."""
 
     class Node:
         def __init__(self) -> None:
@@ -78,13 +78,13 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
         pair = {w: node.draw("train", n, batch, np.random.default_rng(k)).index for w, node in nodes.items()}
         assert 0 in pair["in"]
         assert 0 not in pair["out"]
-        # Who is in both stands in the same place.
+        # Common records have the same position.
         assert (pair["in"] != pair["out"]).sum() == 1
         real = draw_batch(n, batch, np.random.default_rng(k)).index
         # One of the two is what the run itself draws.
         assert any(np.array_equal(real, one) for one in pair.values())
         found[tuple(pair["out"].tolist())] += 1
-    # Left out, every pair of the four others alike, in both orders: 12, chi-square with 11 degrees, 1e-6.
+    # Without the record, the 12 ordered pairs of the others are uniform: chi-square with 11 degrees, 1e-6.
     counts = np.array(list(found.values()))
     assert counts.size == 12
     assert ((counts - tries / 12) ** 2 / (tries / 12)).sum() < 49.0
@@ -93,7 +93,7 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
 
 
 def test_the_mixture_is_what_bayes_says() -> None:
-    """Of one release, by the densities of both coins from replays of jobs that really drew so."""
+    """One release, by the densities with and without the record."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None

@@ -1,4 +1,4 @@
-"""Ways to lose privacy that look right: each is walked into on purpose, and the package's own answer is held beside it.
+"""Subtle ways to lose privacy: each is reproduced, and compared with the package.
 
 Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
 (test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
@@ -54,7 +54,7 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
     step = 1e-7 * np.eye(dimension)[rng.integers(0, dimension, len(at))] * rng.choice([-1.0, 1.0], (len(at), 1))
     ratio = np.abs(clipped(at + step) - clipped(at)).sum(axis=1) / np.abs(step).sum(axis=1)
     assert 1.99 < ratio.max() <= 2.0 + 1e-6
-    # What a box clip does, coordinate by coordinate.
+    # A box clip, coordinate by coordinate.
     boxed = np.abs(np.clip(at + step, -0.3, 0.3) - np.clip(at, -0.3, 0.3)).sum(axis=1) / np.abs(step).sum(axis=1)
     assert boxed.max() <= 1.0 + 1e-6
     lipschitz = np.diag([0.0, 1.0, 0.0])
@@ -269,7 +269,7 @@ def test_without_a_seed_no_two_runs_share_noise(scenario: Make) -> None:
     assert abs(np.corrcoef(*(noise_of(j) for j in jobs))[0, 1]) < 0.35
 
 
-# What a ledger must not swallow -------------------------------------------------------------------------------------
+# Ledger entries -------------------------------------------------------------------------------------
 
 
 def test_a_start_from_data_is_not_free() -> None:
@@ -320,7 +320,7 @@ def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
 
 
 def test_numpy_spreads_no_bounded_value_over_columns() -> None:
-    """Each would move further than the sensitivity that it carries; two agents with two columns are alike to numpy."""
+    """Each would exceed the sensitivity of the value; numpy broadcasts agents and columns equally."""
     spread = {"train": Sensitivity(np.ones(2), np.ones(2), None)}
     wide, narrow = (Bounded(np.zeros((2, d)), np.ones((2, d)), spread, "l1") for d in (2, 1))
     for factor in (np.array([0.0, 1.0]), np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 1))):

@@ -143,7 +143,7 @@ def test_both_sides_of_every_shipped_pair_cost_the_same_certified_epsilon(name: 
         assert 0.998 * target <= spent[side] <= target, side
 
 
-# --- what is said of a level ------------------------------------------------------------------------------------------
+# --- verdicts on a level ------------------------------------------------------------------------------------------
 
 
 def measured(

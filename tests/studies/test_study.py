@@ -1,4 +1,4 @@
-"""Studies: cells and their keys, resuming, failures, tables, verdicts and pictures."""
+"""Studies: cells and their keys, resuming, failures, tables, verdicts and figures."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ SIDE = {"measure": "ok"}
 PLOT = {"name": "p", "x": "topology", "y": "ok"}
 OVER_ROUNDS = {"name": "p", "y": "upper_loss"}
 CLAIM = {"statement": "s", "left": SIDE, "is": "less", "right": 1.0}
-# What the refusal has to name, and the study.
+# Text of the refusal, and the study.
 BAD: list[tuple[str, dict[str, Any]]] = [
     ('algorithm.ruonds: .*"rounds"', {"grid": {"algorithm": {"ruonds": [1]}}}),
     ('epsilon: .*"privacy.epsilon"', {"grid": {"epsilon": [1, 4]}}),
@@ -406,7 +406,7 @@ def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> N
             },
             (True, 2, 2, 0),
         ),
-        # Of two ε the better one; where one was not measured, the other.
+        # The better of two ε, or the only measured one.
         (
             {"left": {"measure": "m", "where": RING, "best": "privacy.epsilon"}, "is": "less", "right": 2.0},
             (False, 1, 0, 0),
@@ -432,7 +432,7 @@ def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, 
 @pytest.mark.parametrize(
     ("left", "right", "compare", "factor"),
     [
-        # The means are 0.234 and 0.295 and the seeds tell nothing; then they move together, and tell.
+        # The means are 0.234 and 0.295, first with unrelated and then with related seeds.
         ([0.123, 0.4, 0.18], [0.044, 0.79, 0.05], "less", 1.0),
         ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "less", 1.0),
         ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "greater", 1.0),
@@ -471,7 +471,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
     sides["right"] = right if isinstance(right, float) else there
     found = judged_by_seed(make, values, seeds=len(left), **sides)
     assert found.outcome == expected
-    # Of one seed nothing is told, whatever its side, unless no seed enters.
+    # One seed is undecided, except for plans.
     one = [{1: left[0]}, {}, {1: float(other[0])}]
     alone = judged_by_seed(make, one, seeds=1, **sides)
     assert alone.outcome == "undecided"
@@ -524,7 +524,7 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
     before = files(out)
     assert first.computed == len(before) == 4
     monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: pytest.fail("computed again"))
-    # Other words, other pictures and fewer measures need no other numbers.
+    # A new title or fewer measures need no new cells.
     again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
     assert again.computed == 0
     assert files(out) == before
@@ -672,7 +672,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
         assert started.returncode == 130
         assert said[0] == ""
         assert said[1].startswith(f"Interrupted; {len(before)} finished cells are kept in {out}")
-    # Of the same study the first few seeds are enough to compare.
+    # The first few seeds are enough to compare.
     few = {**content, "seeds": 4}
     alone = conduct(load_study(few), tmp_path / "alone", jobs=1)
     resumed = conduct(load_study(few), out, jobs=1)
@@ -697,7 +697,7 @@ def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> N
 
 
 def test_the_described_study_is_one() -> None:
-    """What the package's description shows is a study that would be run."""
+    """The example in the docstring of the package is a valid study."""
     lines = (decentral_dp.studies.__doc__ or "").splitlines()
     text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
     study = load_study(tomllib.loads(text))
@@ -749,7 +749,7 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
         assert 'scenario = "base.toml"' in page
         assert str(tmp_path) not in page
         assert 'scenario = "../base.toml"' in (tmp_path / "out" / "study.toml").read_text()
-    # What is read from the folder says the same.
+    # A second start computes nothing.
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
