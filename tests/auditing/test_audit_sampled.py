@@ -87,7 +87,7 @@ def apart(ledger: Ledger, split: Split) -> float:
 @pytest.mark.parametrize(
     ("name", "split"), [("ldp_dsbo", "train"), ("spdb", "train"), ("spdb", "validation"), ("bsa", "train")]
 )
-def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: Split) -> None:
+def test_fresh_batches_in_every_exchange_cost_their_charge(name: str, split: Split) -> None:
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
     made = Sampled(name, kind=split, size=0.8, copies=600)
     said, ledger = made.transcripts(0, seed=5)

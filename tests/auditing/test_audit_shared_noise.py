@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
+def test_scores_have_their_certified_distribution(case: str) -> None:
     """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger."""
     job = decentral_dp.build(CASES[case]).simulation()
     neighbours = find_neighbours(job, b"search")
@@ -83,7 +83,7 @@ def test_the_colluders_of_an_audit_are_the_neighbours() -> None:
     assert worst_colluders(noise, 3, (0,)).tolist() == [2, 4]
 
 
-def test_shared_noise_that_is_too_small_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_correlated_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = PairDraws.sums
     monkeypatch.setattr(PairDraws, "sums", lambda *asked: np.rint(0.3 * sums(*asked)))
     found = decentral_dp.audit(CASES["path"], runs=30)

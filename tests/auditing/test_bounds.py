@@ -28,7 +28,7 @@ from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 
 
-def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
+def test_randomised_response_is_bounded_at_the_confidence() -> None:
     """Each draw is released correctly with probability e^ε/(1 + e^ε): the theorem is tight for this mechanism."""
     rng, epsilon, m = np.random.default_rng(3), 1.5, 1000
     q = 1.0 / (1.0 + np.exp(-epsilon))
@@ -42,7 +42,7 @@ def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
     assert np.median(found) > 1.2
 
 
-def test_the_chance_is_that_of_the_theorem_by_its_definition() -> None:
+def test_the_bound_on_the_chance_is_that_of_the_theorem() -> None:
     for right, epsilon, delta in product((3, 7, 10), (0.3, 2.0), (0.0, 1e-3)):
         r, m = 10, 40
         q = np.exp(epsilon) / (1.0 + np.exp(epsilon))
@@ -53,14 +53,14 @@ def test_the_chance_is_that_of_the_theorem_by_its_definition() -> None:
     assert bound_chance(0, 10, 40, 1.0, 0.0) == 1.0
 
 
-def test_delta_costs_and_no_canary_shows_nothing() -> None:
+def test_bounds_of_canaries_decrease_with_delta() -> None:
     coins = np.ones(200, dtype=bool)
     sure, with_delta = (one_run_bound(np.ones(200), coins, delta, 0.05, False) for delta in (0.0, 1e-4))
     assert with_delta < sure
     assert one_run_bound(np.ones(200), np.arange(200) % 2 == 0, 0.0, 0.05, False) == 0.0
 
 
-def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> None:
+def test_canaries_differ_only_in_the_label() -> None:
     job = build(decentral_dp.load("dp_sgda"))
     same, canaries = draw_canaries(job, 60, seeded_root(1, b"canaries"))
     assert same is job
@@ -75,7 +75,7 @@ def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> N
     assert 10 < canaries.coins.sum() < 50
 
 
-def test_without_noise_canaries_are_found_and_with_it_no_more_than_certified() -> None:
+def test_canaries_without_and_with_noise() -> None:
     bare = ['privacy.guarantee="none"', "algorithm.rounds=400", "algorithm.x.scale=4.0"]
     loud = audit("auc_digits", overrides=bare, canaries=100)
     assert (loud.method, loud.runs, loud.vantage, loud.null_shown) == ("one run", 1, "published", 0.0)
@@ -86,7 +86,7 @@ def test_without_noise_canaries_are_found_and_with_it_no_more_than_certified() -
 
 
 @pytest.mark.parametrize(("name", "canaries"), [("dp_sgda", 5), ("dp_sgda", 10_000), ("ring_breast_cancer", 50)])
-def test_canaries_that_cannot_be(name: str, canaries: int) -> None:
+def test_wrong_numbers_of_canaries_are_refused(name: str, canaries: int) -> None:
     with pytest.raises(InputError, match="canaries"):
         audit(name, canaries=canaries)
 
@@ -188,7 +188,7 @@ def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> 
 
 
 @pytest.mark.parametrize(("mu", "canaries"), [(0.5, 40), (1.0, 300), (2.0, 1000)])
-def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_stated(mu: float, canaries: int) -> None:
+def test_gaussian_noise_is_bounded_at_the_confidence(mu: float, canaries: int) -> None:
     """Every draw has independent Gaussian noise, so right guesses are independent, and as many as possible."""
     rng, delta, tries = np.random.default_rng(5), 1e-5, 60
     price = float(gaussian_epsilon(mu, delta))
@@ -201,7 +201,7 @@ def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_sta
     assert sum(b > price for b in found) <= 10
 
 
-def test_a_record_that_is_told_with_probability_delta() -> None:
+def test_a_record_that_is_released_with_probability_delta() -> None:
     """All draws are released together with probability δ, so no bound may be below it."""
     for canaries in (10, 100, 1000):
         assert not is_impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
@@ -209,7 +209,7 @@ def test_a_record_that_is_told_with_probability_delta() -> None:
 
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("canaries", [300, 1000, 5000])
-def test_under_gaussian_noise_more_is_shown_than_by_epsilon_and_delta(mu: float, canaries: int) -> None:
+def test_the_gaussian_curve_gives_larger_bounds(mu: float, canaries: int) -> None:
     """With as many right guesses of the surest tenth as Gaussian noise gives on average."""
     rng, guesses, delta = np.random.default_rng(6), canaries // 10, 1e-5
     draws = rng.normal(0.5 * mu, 1.0, (200, canaries))

@@ -72,7 +72,7 @@ def test_the_pages_examples_pass(folder: Path, what: str) -> None:
     assert 0.1 < search.ratio <= 1.0 + 1e-9
 
 
-def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
+def test_the_search_attains_the_sensitivity(folder: Path) -> None:
     """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "far.toml").write_text(toml, encoding="utf-8")
@@ -88,7 +88,7 @@ def test_objects_pass(folder: Path) -> None:
     assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
 
 
-def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
+def test_leaks_by_extreme_records_are_detected(folder: Path) -> None:
     """A flag that is raised by a huge record alone: the first rehearsals never see one."""
     largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
     flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
@@ -107,7 +107,7 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
     ],
     ids=["one exchange more", "a run that ends"],
 )
-def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
+def test_a_sequence_that_depends_on_records_is_detected(folder: Path, ends: str) -> None:
     """The number of exchanges, and whether the run continues, leave without noise."""
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
     step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
@@ -131,7 +131,7 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
         ),
     ],
 )
-def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str, told: str) -> None:
+def test_unplanned_releases_are_detected(folder: Path, old: str, new: str, told: str) -> None:
     found = check(changed(folder, "fewer.py", (old, new)), pairs=4)
     assert not found.passed
     assert verdicts(found)["conformance"] == "failed"
@@ -170,7 +170,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("leak", LATE)
-def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
+def test_a_leak_in_a_late_round_is_detected(folder: Path, leak: str) -> None:
     """The leak begins in round 5, so two rounds do not find it."""
     row, changes = LATE[leak]
     name = changed(folder, "late.py", *changes)
@@ -188,7 +188,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
     assert "first 2 of 8 rounds" in early.label
 
 
-def test_chance_is_not_taken_for_records(folder: Path) -> None:
+def test_randomness_is_not_reported_as_a_leak(folder: Path) -> None:
     drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
     changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
     chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
@@ -255,7 +255,7 @@ def test_mechanism_and_partition_have_rows(folder: Path) -> None:
         ("1.0", "np.random.default_rng(generator.integers(20000))", "the same noise for agent"),
     ],
 )
-def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, told: str) -> None:
+def test_a_wrong_mechanism_is_detected(folder: Path, factor: str, draws: str, told: str) -> None:
     """Half its cost, or one noise for all keys: only the row of the mechanism fails."""
     found = check(with_parts(folder, factor, draws), pairs=2, rounds=2)
     assert not found.passed
@@ -290,7 +290,7 @@ class Problem:
 """
 
 
-def test_a_problem_that_does_not_clip_is_found_by_the_search(folder: Path) -> None:
+def test_a_problem_without_clipping_fails_the_search(folder: Path) -> None:
     (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
     found = check("unclipped:Problem", pairs=16)
     search = found.rows[NAMES.index("search")]
@@ -366,7 +366,7 @@ class Logistic:
     ],
     ids=str,
 )
-def test_what_is_nothing_to_check_is_refused(folder: Path, what: Any, told: str) -> None:
+def test_other_objects_are_refused(folder: Path, what: Any, told: str) -> None:
     (folder / "stair.py").write_text(MECHANISM, encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(told)):
         check(what)

@@ -142,7 +142,7 @@ def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) 
     assert "without noise" in text
 
 
-def test_a_public_array_is_taken(tmp_path: Path) -> None:
+def test_a_public_array_is_accepted(tmp_path: Path) -> None:
     scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
     job = build_job(scenario)
     probe(job)
@@ -200,7 +200,7 @@ AVERAGED = {
 
 
 @pytest.mark.parametrize("case", AVERAGED)
-def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_coordinator_that_leaks_records_is_refused(tmp_path: Path, case: str) -> None:
     head = "from dataclasses import dataclass\n"
     scenario = changed(
         tmp_path,
@@ -243,7 +243,7 @@ def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> Non
     assert "who does not hold it" in text
 
 
-def test_a_problem_that_counts_some_records_only_is_refused(scenario: Any) -> None:
+def test_a_problem_that_counts_only_some_records_is_refused(scenario: Any) -> None:
     text = said(scenario(), problem=CountsSome(30, CLASSES))
     assert "one train record move y in round" in text
 

@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_planted_errors_are_found(page: type[Any], planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_errors_are_detected(page: type[Any], planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # `build` refuses the plainest of them already.
     monkeypatch.setattr("decentral_dp.privacy.mechanisms.outside_mechanism._noise_faults", lambda mechanism: iter(()))
     change, told = PLANTED[planted]
@@ -154,5 +154,5 @@ def test_planted_errors_are_found(page: type[Any], planted: str, monkeypatch: py
     assert "\n" not in found
 
 
-def test_half_the_price_of_a_gaussian_pair_is_found() -> None:
+def test_half_the_cost_of_a_gaussian_mechanism_is_detected() -> None:
     assert "got μ = 1 at" in find_fault(register_outside(half_cost(DiscreteGaussian)()))

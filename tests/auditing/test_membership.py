@@ -113,7 +113,7 @@ def refused(*arguments: object) -> str:
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
-def test_classes_alone_are_put_in_their_best_order() -> None:
+def test_the_best_score_of_classes() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         members, others = rng.integers(0, 4, 30), rng.integers(0, 5, 20)
@@ -128,7 +128,7 @@ def test_classes_alone_are_put_in_their_best_order() -> None:
     assert class_only(np.array([0, 0, 1]), np.array([0, 0, 1])) == 0.5
 
 
-def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
+def test_a_constant_model_has_an_auc_of_one_half(folder: Path) -> None:
     """Also for a model that is not finite. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
@@ -244,7 +244,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
     assert judge_attacks(job, [found]).status == "ok"
 
 
-def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
+def test_a_claim_is_refuted_without_the_certificate(tmp_path: Path) -> None:
     """As published, with a certified and a claimed ε."""
     scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
@@ -305,7 +305,7 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
 
 
 @pytest.mark.parametrize("column", [False, True])
-def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
+def test_records_of_a_file_are_partitioned_at_random_without_an_agent_column(
     scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
 ) -> None:
     draw = np.random.default_rng(0)
@@ -324,7 +324,7 @@ def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
 
 
 @pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
-def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_other_records(partition: Any) -> None:
+def test_gossip_is_attacked_only_with_exchangeable_records(partition: Any) -> None:
     """The model of a minimax problem is x, as with a coordinator."""
     changed = {
         "topology": {"kind": "ring", "agents": 5},
@@ -347,7 +347,7 @@ def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
         attack_run(job, {"x": np.zeros((1, job.problem.p))})
 
 
-def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "result.json" in refused(tmp_path)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
@@ -393,7 +393,7 @@ def game_across(inside: np.ndarray, outside: np.ndarray) -> float:
 # The numbers ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_reported_table_is_impossible_where_it_is() -> None:
+def test_which_reported_values_are_impossible() -> None:
     """Xu et al. 2025, Table 2, at others drawn as members: Double up to ε = 3, Recursive up to 1, and no further."""
     claimed = (0.1, 1.0, 3.0, 5.0, 8.0, 10.0)
     double = (0.9719, 0.9723, 0.9717, 0.9723, 0.9724, 0.9715)
@@ -447,7 +447,7 @@ def test_naming_attains_the_ceiling_for_removed_records(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
-def test_gaussian_noise_attains_its_two(mu: float) -> None:
+def test_gaussian_noise_attains_both_ceilings(mu: float) -> None:
     nearer = quad(lambda u: norm.pdf(u, 0.0, 1.0 / mu) * (abs(u) < abs(u - 1.0)), -40 / mu, 40 / mu, points=[0.5])[0]
     assert within_run_gaussian(mu) == pytest.approx(nearer, abs=1e-9)
     above = quad(lambda u: norm.pdf(u, mu) * norm.cdf(u), mu - 12.0, mu + 12.0)[0]

@@ -163,7 +163,7 @@ def test_a_sampled_record_adds_at_most_half_of_the_charge(name, term):
 
 
 @pytest.mark.parametrize("kind", ["mspbe", "mspbe_mlp"])
-def test_what_stands_after_the_end_of_a_trajectory_does_not_count(kind):
+def test_values_after_the_end_of_a_trajectory_do_not_count(kind):
     """Values after the end are no part of the record."""
     s = setting(kind)
     x, y = points(s)[1]

@@ -78,7 +78,7 @@ def test_no_adaptive_second_release_beats_one_merged_event(m_1: float, m_2: floa
     assert best > 1.02 * alone
 
 
-def test_the_ledger_merges_what_has_one_index_and_nothing_else() -> None:
+def test_the_ledger_merges_releases_of_one_index() -> None:
     def line(name: str, mu: float, index: list[int]) -> ChannelLedger:
         one = np.ones((len(index), 1))
         return ChannelLedger(
@@ -131,7 +131,7 @@ def normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
     return np.asarray(norm.pdf(x, mean, deviation))
 
 
-def test_a_sample_whose_size_is_told_or_divided_by_costs_several_times_as_much() -> None:
+def test_a_public_sample_size_costs_several_times_as_much() -> None:
     """q = 0.01 of 10 000, z = 1, 1000 releases, δ = 1e-5. All others are −C, the exchanged records C and −C.
 
     With |B| known the sum of the data set of −C is known. Divided by |B| that data set's mean is −C for every |B|.
@@ -180,7 +180,7 @@ def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, 
 HONEST = MinimaxClientBlock.answer
 
 
-def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_noticed(
+def test_answers_are_divided_by_a_public_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = made(SGDA)
@@ -190,7 +190,7 @@ def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_n
         agree(job, Loop(job, with_noise))
 
 
-def test_an_empty_sample_is_released_like_any_other() -> None:
+def test_an_empty_sample_is_released_with_noise() -> None:
     """One record on average, and every third sample is empty: the sums are zero, and only noise is visible."""
     n = made(SGDA).context.n  # type: ignore[union-attr]  # a coordinator's job
     job = made(SGDA | {"rate": 1.001 / n}, privacy={"epsilon": 1.0, "delta": 1e-3})

@@ -82,7 +82,7 @@ def test_epsilon_distance_and_table(job: Job, view: NetworkView) -> None:
     assert frame["epsilon"].nunique() > job.n_agents
 
 
-def test_nobody_inside_learns_more_than_is_certified(job: Job, view: NetworkView) -> None:
+def test_pairs_are_certified_below_all_messages(job: Job, view: NetworkView) -> None:
     """The ledger includes rounding, and the first record; both are within a percent of exact."""
     assert (view.epsilon_total <= job.budget.epsilon).all()
     np.testing.assert_allclose(view.epsilon_total, job.budget.epsilon, rtol=0.01)
@@ -104,7 +104,7 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
 @pytest.mark.parametrize("stream", ["all", "{ batch = 2, warm_start = 1 }"])
-def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> None:
+def test_the_engine_runs_the_linear_system(kind: str, stream: str) -> None:
     """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
     one = job_of(f"algorithm.kind={kind}", f"problem.stream={stream}", "privacy.y.scale=1e-6")
     victim, record = 3, 4
@@ -166,7 +166,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("key", "changes"), REFUSED.items())
-def test_what_cannot_be_priced_exactly_is_refused(key: str, changes: dict[str, Any]) -> None:
+def test_unsupported_jobs_are_refused(key: str, changes: dict[str, Any]) -> None:
     match = re.escape(key) if "topology." not in key else "static network"
     with pytest.raises(InputError, match=match):
         decentral_dp.network_view("network_view", set=changes)
@@ -181,7 +181,7 @@ def figure_of(draw: Callable[[Any], None]) -> Any:
     return figure
 
 
-def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
+def test_the_figures_have_the_numbers_of_the_view(view: NetworkView) -> None:
     figure = figure_of(lambda f: heat_map(f, view))
     np.testing.assert_array_equal(np.ma.filled(figure.axes[0].images[0].get_array(), np.nan), view.certified)
     largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()

@@ -106,7 +106,7 @@ def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -
     assert largest > 0.5
 
 
-def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
+def test_training_is_between_linear_gossip_and_all_messages() -> None:
     view = prepare(job_of()).view()
     frame = view.to_frame()
     assert {"mu_linear", "epsilon_linear", "mu_certified", "mu_everything"} <= set(frame.columns)
@@ -136,7 +136,7 @@ def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
 
 
-def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
+def test_a_secret_batch_counts_in_every_round() -> None:
     job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
     steps = compute_steps(job, job.algorithm, job.problem)
     np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
@@ -144,7 +144,7 @@ def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
     assert (frame["certified"] <= frame["certified_total"]).all()
 
 
-def test_pairs_that_look_alike_have_one_price() -> None:
+def test_symmetric_pairs_have_one_mu() -> None:
     """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
     job: Any = job_of("squared", **{"topology.kind": "ring"})
     steps = compute_steps(job, job.algorithm, job.problem)
@@ -177,7 +177,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
+def test_time_varying_networks_count_arriving_and_visible_messages(change: str) -> None:
     job: Any = job_of("logistic", **CHANGES[change])
     steps, rng = compute_steps(job, job.algorithm, job.problem), np.random.default_rng(2)
     held = 0
@@ -211,7 +211,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     assert (few < 0.99 * many).any()
 
 
-def test_graphs_in_turn_have_a_price_and_so_has_a_function_that_gives_them() -> None:
+def test_cyclic_graphs_and_functions_have_a_view() -> None:
     graphs = [nx.cycle_graph(6), nx.path_graph(6)]
     one, other = (decentral_dp.network_view(scenario(), topology=given) for given in (graphs, graphs[::-1]))
     assert one.certified.shape == (6, 6)
@@ -231,14 +231,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
+def test_jobs_without_factors_are_refused(key: str) -> None:
     value, sentence = REFUSED[key]
     with pytest.raises(InputError) as caught:
         prepare(job_of(**{key: value}))
     assert str(caught.value).startswith(sentence)
 
 
-def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
+def test_all_unsupported_settings_are_named() -> None:
     with pytest.raises(InputError, match=r"^algorithm\.heavy_ball, algorithm\.centring: "):
         decentral_dp.network_view("classification")
     settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}

@@ -57,7 +57,7 @@ def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, nu
         assert 0.99 * above - 2e-3 <= below <= above
 
 
-def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() -> None:
+def test_a_prescribed_minibatch_has_its_distribution() -> None:
     """At the sampling rate, batches have the distribution of `draw_batch` with b − 1 common records."""
 
     class Node:
@@ -92,7 +92,7 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
     assert np.array_equal(other, draw_batch(n, batch, np.random.default_rng(3)).index)
 
 
-def test_the_mixture_is_what_bayes_says() -> None:
+def test_the_mixture_follows_bayes() -> None:
     """One release, by the densities with and without the record."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
@@ -124,9 +124,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
         ("exponential_mechanism", ["algorithm.candidates=17"], "exact"),
     ],
 )
-def test_samples_and_choices_show_something_and_no_more_than_certified(
-    name: str, overrides: list[str], method: str
-) -> None:
+def test_samples_and_choices_have_lower_bounds(name: str, overrides: list[str], method: str) -> None:
     found = audit(name, overrides=overrides, runs=20)
     assert found.method == method
     assert 0.0 < found.shown <= found.certified
@@ -136,7 +134,7 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
 # Planted errors -------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_always_drawn_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = MinimaxClientBlock._sums
 
     def all_of_them(self: Any, row: int, number: int, rate: float, query: Any) -> Any:
@@ -148,7 +146,7 @@ def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) ->
     assert any("was in" in s for s in found.sentences)
 
 
-def test_a_choice_at_half_the_scale_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_at_a_smaller_scale_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=17"])
     roots = [seeded_root(k, b"laws") for k in range(200)]
     assert refute_stated_laws(neighbours, roots) == ""
@@ -169,7 +167,7 @@ def test_choices_by_brute_force() -> None:
             assert less > delta
 
 
-def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
+def test_choices_have_the_distribution_of_the_sampler() -> None:
     neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=9"])
     transcript = observe(neighbours.first, neighbours.victim)
     ((key, scale),) = transcript.choices.items()

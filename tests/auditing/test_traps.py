@@ -73,7 +73,7 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
 # The printed protocol -----------------------------------------------------------------------------------------------
 
 
-def test_boxing_z_alone_does_not_bound_the_printed_protocol() -> None:
+def test_boxing_only_z_does_not_bound_the_published_protocol() -> None:
     """The regulariser e^x y is not Lipschitz without a cap on x and a box on y."""
     problem = LogisticHyperparameter(1)
     for missing in "xyz":
@@ -105,7 +105,7 @@ def test_deterministic_rounding_costs_the_dimension_and_stochastic_rounding_does
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 64])
-def test_the_exact_law_of_a_release_never_passes_its_price(dimension: int) -> None:
+def test_no_exact_log_ratio_exceeds_the_cost(dimension: int) -> None:
     """sup over outputs of the log-ratio, coordinate by coordinate, for shifts far below and above a cell."""
     rng = np.random.default_rng(dimension)
     best = 0.0
@@ -280,7 +280,7 @@ def test_a_start_from_data_is_not_free() -> None:
 
 
 @pytest.mark.parametrize("public_at", [1, 2])
-def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
+def test_public_values_hide_no_charge(public_at: int) -> None:
     """A channel that now and then carries an array keeps every charge, at its own index."""
     recorder, charged_at = Recorder(1), 3 - public_at
     for index in (1, 2):
@@ -293,7 +293,7 @@ def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
     assert y.rounds.tolist() == [charged_at]
 
 
-def test_a_kind_of_record_that_joins_later_is_charged_from_then_on() -> None:
+def test_a_split_is_charged_from_its_first_release() -> None:
     recorder, value = Recorder(1), query(2)
     recorder.charge(1, "y", "laplace", np.ones(1), value)
     both = Bounded(
@@ -319,7 +319,7 @@ def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
         recorder.charge(1, "y", "laplace", np.ones(1), fresh[1])
 
 
-def test_numpy_spreads_no_bounded_value_over_columns() -> None:
+def test_numpy_broadcasts_no_bounded_value() -> None:
     """Each would exceed the sensitivity of the value; numpy broadcasts agents and columns equally."""
     spread = {"train": Sensitivity(np.ones(2), np.ones(2), None)}
     wide, narrow = (Bounded(np.zeros((2, d)), np.ones((2, d)), spread, "l1") for d in (2, 1))
@@ -345,7 +345,7 @@ def test_a_plan_that_forgets_a_channel_stops_the_run(scenario: Make, monkeypatch
         decentral_dp.run(scenario())
 
 
-def test_certified_runs_refuse_what_is_fitted_on_the_records(scenario: Make) -> None:
+def test_certified_runs_refuse_fitted_scaling(scenario: Make) -> None:
     for change in ({"problem": {"scale": "standard"}}, {"privacy": {"clip": {}}}):
         base = scenario(**change)
         if "privacy" in change:

@@ -257,7 +257,7 @@ def _by_hand() -> Callable[[], object]:
     return once
 
 
-def test_losses_of_ones_own(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_losses(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "losses.py"
     path.write_text(LOSSES)
     monkeypatch.chdir(tmp_path)
