@@ -47,9 +47,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
@@ -65,9 +65,9 @@ from decentral_dp.simulation.result import (
     seal,
     text_of,
 )
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.simulation.summary import claim_of, statement_of
+from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]
@@ -156,7 +156,7 @@ def _unplayed_unit(plan: AuditPlan) -> str:
         return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
-    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         return "an agent whose records all contribute nothing is not audited"
     return ""
 

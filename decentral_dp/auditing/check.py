@@ -41,7 +41,7 @@ from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -359,7 +359,7 @@ def find_target(what: Any) -> tuple[Target, Components]:
     Raises:
         InputError: `what` is none of these, or its scenario cannot be loaded.
     """
-    if isinstance(what, str) and (in_module(what) is not None or what.lower().endswith(".py")):
+    if isinstance(what, str) and in_module(what) is not None:
         target = _target_of_component(what, component(what, [Path.cwd()], "check"), is_object=False)
     elif isinstance(what, Scenario | Mapping | Path | str):
         loaded = load_scenario(what)

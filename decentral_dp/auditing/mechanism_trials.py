@@ -31,8 +31,8 @@ from itertools import product
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.mechanisms.protocol import Unnoised
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
+from decentral_dp.privacy.mechanisms import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.simulation.statistics import bound_by_counts
 

@@ -27,15 +27,14 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load_scenario
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.unit import RECORD
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
@@ -45,9 +44,9 @@ from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, plain, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.simulation.summary import claim_of, statement_of
+from decentral_dp.tasks import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"
 
@@ -215,7 +214,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         lambda job: (
             job.solves != "minimax"
             and (
-                isinstance(job.problem, Placed)
+                hasattr(job.problem, "place_records")
                 or job.problem.accuracy(np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q)), job.test) is None
             )
         ),

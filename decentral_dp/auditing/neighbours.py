@@ -28,7 +28,6 @@ import numpy as np
 from decentral_dp.auditing.losses import compute_movement, find_loss_distribution
 from decentral_dp.auditing.transcripts import Membership, Neighbours, Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.job import PlannedJob
 
@@ -108,7 +107,7 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
         candidates = list(_synthetic_records(job, rows, labels, ends))
     for row, label in candidates[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
-        if isinstance(job.problem, Placed) and split == "train":
+        if hasattr(job.problem, "place_records") and split == "train":
             # It has the group of the record it replaces.
             first = take(job.records[split][victim], slice(0, 1))
             fields = zip(first._fields, first, record, strict=True)

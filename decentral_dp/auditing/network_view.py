@@ -3,10 +3,10 @@
 For `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
 
 - Exact if all received messages are a linear image of that noise: a problem whose per-record gradient does not depend
-  on the state (`mean_estimation`), averaged over all records so far. `privacy.accounting.network` has the formulas, and
-  the bound for float64. - Bounded for linear models in training (`classification`, `regression`), whose hidden states
-  pass records on: `privacy.accounting.neighbour_price`. The ε of linear gossip is reported for comparison. It is no
-  bound for training.
+  on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas, and
+  the bound for float64.
+- Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
+  `auditing.network_training`. The ε of linear gossip is reported for comparison. It is no bound for training.
 
 Training needs a bound on how far a step moves two hidden states apart: a linear model of features clipped to declared
 bounds, with per-example clipping. With ω = I + W, η a step, L the largest curvature of a record's loss, m the ridge,
@@ -39,18 +39,17 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.auditing import network_gossip as network
+from decentral_dp.auditing.network_training import Coupled, neighbour_mu, step_factor
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names
@@ -561,7 +560,6 @@ def _underived(job: Any) -> tuple[str, str] | None:
         for key, is_set, name in (
             ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum"),
             ("algorithm.centring", job.algorithm.centring_rounds, "centred features"),
-            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive learning rates"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "delayed messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import cut_name, delta_text, epsilon_text, power_text, topology_name
-from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.plots.style import BLUE, GREY
+from decentral_dp.reporting import style
+from decentral_dp.reporting.style import BLUE, GREY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,14 +19,12 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.reporting.progress import ProgressBar
-from decentral_dp.reporting.terminal import console
+from decentral_dp.reporting.terminal import ProgressBar, console
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.summary import title_of, topology_summary
+from decentral_dp.simulation.summary import statement_of, title_of, topology_summary
 
 
 def _table(
@@ -98,7 +96,7 @@ def audit_command(
     if membership:
         if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
             raise InputError("--membership: wrong arguments. Fix: give a run folder, --runs and --out only.")
-        with ProgressBar("runs", estimate=True) as progress:
+        with ProgressBar("runs") as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         print_inference(inference)
         if out is not None:
@@ -112,7 +110,7 @@ def audit_command(
         with refuse_damaged(run, "audit"):
             read_result(run)
     print_plan(plan)
-    with ProgressBar("runs", estimate=True) as progress:
+    with ProgressBar("runs") as progress:
         result = play_game(plan, file, progress)
     print_audit(result)
     if file is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots import style
+from decentral_dp.reporting import style
 from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL, select
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD

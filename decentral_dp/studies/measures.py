@@ -15,9 +15,9 @@ import pandas as pd
 
 from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.measures import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
+from decentral_dp.simulation.metrics import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
 from decentral_dp.studies.schema import Label, Side, Study
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks import number
 
 CellKind = Literal["run", "plan"]
 

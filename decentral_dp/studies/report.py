@@ -10,8 +10,8 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.reporting.render import render
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.page import render
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
 from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
 from decentral_dp.studies.measures import GUARANTEES, LINEAR

@@ -29,12 +29,10 @@ from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
-from decentral_dp.simulation.statements.statement import UNVERIFIED, Horizon, PrivacyStatement
-from decentral_dp.simulation.summary import method_name
+from decentral_dp.simulation.statement import UNVERIFIED, Horizon, PrivacyStatement
+from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
-from decentral_dp.tasks.outcomes import write
-from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
+from decentral_dp.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]

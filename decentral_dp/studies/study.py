@@ -19,10 +19,10 @@ import pandas as pd
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, Stopped, quoted
 from decentral_dp.files.durable import salt_in, write_whole
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
-from decentral_dp.files.spreadsheets import escape_formulas
-from decentral_dp.reporting.plots.style import write_figure
-from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.reporting.style import write_figure
+from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
@@ -47,8 +47,7 @@ from decentral_dp.studies.schema import (
     to_toml,
 )
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.tasks.outcomes import CELLS, hold_folder, read_outcome
-from decentral_dp.tasks.parallel import Workers, cores
+from decentral_dp.tasks import CELLS, Workers, cores, hold_folder, read_outcome
 
 
 def conduct(

@@ -17,12 +17,12 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, list_cuts
 from decentral_dp.studies.schema import Axis, Cell, Study
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks import number
 
 
 def results(

@@ -16,7 +16,7 @@ from decentral_dp.auditing.audit import LowerBound, describe_audit, plan_audit, 
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 from tests.support.commands import Command
@@ -151,7 +151,7 @@ def test_a_result_is_read_back(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
     assert json.loads(out.read_text()) == found.to_dict()
-    with pytest.raises(InputError, match="nothing is written over"):
+    with pytest.raises(InputError, match="no file is overwritten"):
         audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
 
 

@@ -23,10 +23,10 @@ from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.models.linear_terms import forward
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.problems.protocol import TERMS
 from tests.support.replay import Script
 

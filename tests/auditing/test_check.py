@@ -267,7 +267,7 @@ UNCLIPPED = """
 from dataclasses import dataclass
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 
 
 class Whole(LogisticHyperparameter):
@@ -359,7 +359,6 @@ class Logistic:
         ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
-        ("heavy_ball.py", 'expected "module:Name"'),
         ("missing.toml", "is no file"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),

@@ -29,13 +29,13 @@ from decentral_dp.auditing.component_runs import (
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Shards
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.plan import Plan, print_privacy_plan
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,8 @@ class CountsSome(LogisticHyperparameter):
     ) -> Any:
         found = super().terms(x, y, z, train, validation, clip, wanted)
         share = max(1, train.signed.any(axis=1).sum()) / len(train.signed)
-        return found._replace(lower_grad_y=found.lower_grad_y / share)
+        gradient = found.lower_grad_y
+        return found if gradient is None else found._replace(lower_grad_y=gradient / share)
 
 
 def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> None:
@@ -273,7 +274,7 @@ def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> N
     run = decentral_dp.run(scenario, out=tmp_path / "out")
     assert "with unverified components (see the notes)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    closed = "what Python code closes over, or reads from a disk, holds no records"
+    closed = "Python code has no access to records by closures or files"
     assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
     for text in ("Unverified:", closed):
         assert text in terminal.getvalue()

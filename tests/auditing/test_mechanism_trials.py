@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.auditing.mechanism_trials import find_fault
-from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
+from decentral_dp.privacy.custom_mechanism import register_outside
 from decentral_dp.user_code import run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_mechanism.md"

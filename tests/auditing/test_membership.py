@@ -38,7 +38,7 @@ from decentral_dp.auditing.membership import (
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.membership import shifted

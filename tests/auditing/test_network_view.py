@@ -23,7 +23,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.reporting.style import package_style
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
@@ -156,7 +156,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "privacy.delta": {"privacy.delta": 0.0},
     "problem.stream": {"problem.stream": {"kind": "minibatch", "batch": 3}},
     "algorithm.heavy_ball": {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
-    "algorithm.adaptive": {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},

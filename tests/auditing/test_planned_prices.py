@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from decentral_dp.algorithms import vocabulary
 from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
-from decentral_dp.algorithms.protocol import Public
-from decentral_dp.algorithms.sensitivity_rules import (
+from decentral_dp.algorithms.plans import (
     Use,
     fading,
     lag,
     plan_release,
     use_sensitivity,
 )
+from decentral_dp.algorithms.protocol import Public
 from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build_job as build
 

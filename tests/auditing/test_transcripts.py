@@ -28,7 +28,7 @@ from decentral_dp.auditing.transcripts import (
     prescribed_agent,
     replay,
 )
-from decentral_dp.central import exponential_samplers
+from decentral_dp.central import selection
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.selection import FiniteExponential
 from decentral_dp.config.loading import load_scenario as load
@@ -175,7 +175,7 @@ def test_choices_have_the_distribution_of_the_sampler() -> None:
     assert isinstance(law, ChoiceDistribution)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
-    whole = exponential_samplers.law_at
+    whole = selection.law_at
     job: Any = neighbours.first
 
     def kept(scores: Any, unit: float, rate: Any) -> Any:

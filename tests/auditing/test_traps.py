@@ -17,17 +17,15 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.plans import fading
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import Bounded, Sensitivity, memory_slack, summation_slack
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.recorder import Recorder, assemble
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.lipschitz import LipschitzConstants, lipschitz_constants
 from papers.published.private_state import private_state

@@ -40,7 +40,7 @@ from decentral_dp.studies.runs import Task, make_task
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
-from decentral_dp.tasks.parallel import in_processes
+from decentral_dp.tasks import in_processes
 from tests.support.commands import Command
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
@@ -620,7 +620,7 @@ def workers_in(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:  # It has ended meanwhile.
                 continue
-            if b"tasks.parallel" in command and str(folder).encode() in command:
+            if b"decentral_dp.tasks" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found
 
