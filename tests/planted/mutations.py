@@ -1186,8 +1186,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",
         "auditing/network_training.py",
-        "best = min(best, _price_at(coupled, victim, shift, np.maximum(apart, 0.0)))",
-        "best = min(best, _price_at(coupled, victim, shift, apart))",
+        "best = min(best, _mu_at_distances(coupled, victim, shift, np.maximum(apart, 0.0)))",
+        "best = min(best, _mu_at_distances(coupled, victim, shift, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
