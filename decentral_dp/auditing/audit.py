@@ -145,7 +145,7 @@ def plan_audit(
     return plan
 
 
-def _unplayed_unit(plan: AuditPlan) -> str:
+def _explain_unit(plan: AuditPlan) -> str:
     """Return why the unit of the job is not supported, or ""."""
     job, unit = plan.job, plan.job.unit
     if unit == RECORD:
@@ -161,7 +161,7 @@ def _unplayed_unit(plan: AuditPlan) -> str:
     return ""
 
 
-def _vantages(plan: AuditPlan) -> str:
+def _list_vantages(plan: AuditPlan) -> str:
     """Return the vantage points of the job if the plan has another one, or ""."""
     kind, _, number = plan.vantage.partition(":")
     # A coordinator sends no messages to single agents.
@@ -193,12 +193,12 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         'set problem.stream = "all", whose releases are the same at a larger privacy cost',
     ),
     Refusal(
-        _unplayed_unit,
+        _explain_unit,
         "audit",
         "this ε is for {of.job.unit.noun}, and {it}",
         "leave privacy.unit and privacy.neighbours out",
     ),
-    Refusal(_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
+    Refusal(_list_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
     Refusal(
         lambda plan: (
             plan.canaries is None
@@ -247,10 +247,12 @@ def choose_score(
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
-    return _projection(vantage, neighbours, roots), False
+    return _learn_projection(vantage, neighbours, roots), False
 
 
-def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]) -> Callable[[Transcript], float]:
+def _learn_projection(
+    vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
+) -> Callable[[Transcript], float]:
     """Learn the inner product with the mean difference divided by variances, from runs with common noise."""
     first: list[Array] = []
     second: list[Array] = []
@@ -458,7 +460,7 @@ def describe_audit(
         if bound.epsilon
         else "No noise hides the record, but the visible values do not depend on it.",
     }[bound.method]
-    out.append(f"In two data sets {_difference_text(plan, neighbours)}. {method}")
+    out.append(f"In two data sets {_describe_difference(plan, neighbours)}. {method}")
     if bound.method in ("exact", "likelihood") and is_amplified(plan.job):
         out.append("The adversary knows which other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
@@ -466,7 +468,7 @@ def describe_audit(
     return [*out, *filter(None, [bound.contradiction]), *closing]
 
 
-def _difference_text(plan: AuditPlan, neighbours: Neighbours) -> str:
+def _describe_difference(plan: AuditPlan, neighbours: Neighbours) -> str:
     """Describe the difference of the two data sets, as the end of a sentence."""
     unit = plan.job.unit
     whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
@@ -520,7 +522,7 @@ def play_game(
     else:
         neighbours = find_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
-        bound = _lower_bound(plan, neighbours, same, Reporter(progress, "runs"))
+        bound = _bound_epsilon(plan, neighbours, same, Reporter(progress, "runs"))
     claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
     claimed = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
@@ -567,22 +569,22 @@ def add_to_run(audit: AuditResult, folder: Path) -> Path:
         return write_report(folder)
 
 
-def _lower_bound(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
+def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
     """Compute the lower bound by the best method for the job."""
     charged = plan.job.ledger.charged_channels
     has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
     if plan.job.mechanism.adds_noise is False or not has_noise:
-        return _differing(plan, neighbours)
+        return _bound_by_difference(plan, neighbours)
     contradicted = ""
     if plan.vantage == "everybody":
         contradicted = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
-        exact = None if contradicted else _exact(plan, neighbours, same)
+        exact = None if contradicted else _bound_exactly(plan, neighbours, same)
         if exact is not None:
             return exact
-    return replace(_sampled(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
+    return replace(_bound_by_runs(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
 
 
-def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
+def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     """Compare runs with the same randomness, if no noise hides a record."""
     differs = [False, False]
     # A sampled record appears in few runs.
@@ -598,7 +600,7 @@ def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
 
-def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
+def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
     """Bound ε by the distribution of the likelihood ratio, if it is the same on all transcripts; else None."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
@@ -621,7 +623,9 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
-def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter) -> LowerBound:
+def _bound_by_runs(
+    plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter
+) -> LowerBound:
     """Bound ε by counting, and by likelihood ratios if they are known; each has half of the risk.
 
     lawful: whether random choices have their stated distribution.

@@ -70,17 +70,17 @@ def try_component(
 ) -> CheckResult:
     """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
     target, c = find_target(what)
-    conformance, transcript, repeats = _conformance(target, rounds or MOST_ROUNDS)
+    conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     compared = ("neighbours", "search", *_NETWORKS)
     if transcript is None:
-        rows = [_untried(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
+        rows = [_skip_row(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
     else:
-        rows = [_row_locality(transcript.job)]
+        rows = [_check_row_locality(transcript.job)]
         if repeats:
-            rows += _neighbours(transcript, pairs, seed, progress) + _networks(target, pairs, seed, rounds)
+            rows += _check_neighbours(transcript, pairs, seed, progress) + _check_networks(target, pairs, seed, rounds)
         else:
-            rows += [_untried(name, "", _RANDOM) for name in compared]
-        rows += _parts(transcript.job, c)
+            rows += [_skip_row(name, "", _RANDOM) for name in compared]
+        rows += _check_parts(transcript.job, c)
     ran = 0 if transcript is None else transcript.job.rounds
     return CheckResult(
         subject=target.name,
@@ -92,7 +92,7 @@ def try_component(
     )
 
 
-def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | None, bool]:
+def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | None, bool]:
     """Run the first rounds twice.
 
     Returns:
@@ -100,20 +100,20 @@ def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | No
     """
     requirement = "builds, runs, releases what it plans, and the same again on the same records"
     try:
-        job = _job_of_rounds(target, rounds)
+        job = _build_rounds(target, rounds)
         requirement = (
             f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         )
         transcript = WatchedRun(job)
         recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
-        return _tried("conformance", requirement, _fault(error, "build")), None, True
-    chance = _refusal(transcript.repeat)
+        return _make_row("conformance", requirement, _describe_fault(error, "build")), None, True
+    chance = _catch_refusal(transcript.repeat)
     why = chance or compare_to_plan(transcript, recorded)
-    return _tried("conformance", f"{requirement}, twice", why), transcript, not chance
+    return _make_row("conformance", f"{requirement}, twice", why), transcript, not chance
 
 
-def _refusal(attempt: Callable[[], None]) -> str:
+def _catch_refusal(attempt: Callable[[], None]) -> str:
     try:
         attempt()
     except InputError as error:
@@ -121,21 +121,21 @@ def _refusal(attempt: Callable[[], None]) -> str:
     return ""
 
 
-def _tried(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
+def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
     """Return the row of a check. why: its failure, or ""."""
     return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
-def _untried(name: str, requirement: str, why: str) -> CheckRow:
+def _skip_row(name: str, requirement: str, why: str) -> CheckRow:
     return CheckRow(name, requirement, 0, "not tried", why=why)
 
 
-def _fault(error: BaseException, verb: str) -> str:
+def _describe_fault(error: BaseException, verb: str) -> str:
     """Describe the failure of a component. verb: "build" or "run"."""
     return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}."
 
 
-def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
+def _build_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
     """Build a job of the first rounds; of all rounds if the algorithm has no shorter schedule."""
     try:
         return plan_job(resolve(target.with_rounds(rounds, **tables)))
@@ -145,19 +145,19 @@ def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Plann
         return plan_job(resolve(target.with_tables()))
 
 
-def _row_locality(job: PlannedJob) -> CheckRow:
+def _check_row_locality(job: PlannedJob) -> CheckRow:
     requirement = "another record in a batch moves no row but its own"
     try:
         parts = check_rows(job)
     except InputError as error:
-        return _tried("row locality", requirement, str(error))
+        return _make_row("row locality", requirement, str(error))
     if not parts:
         why = "The problem has no custom rows. The search covers the change by one record."
-        return _untried("row locality", requirement, why)
-    return _tried("row locality", requirement)
+        return _skip_row("row locality", requirement, why)
+    return _make_row("row locality", requirement)
 
 
-def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
+def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
     """Return the rows "neighbours" and "search"."""
     leak, excess = "", None
     compared, searched, worst, is_bounded = 0, 0, 0.0, False
@@ -174,7 +174,7 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
             is_bounded = is_bounded or 0.0 < change.sensitivity < np.inf
             if not change.is_within and (excess is None or excess[1].ratio < change.ratio < np.inf):
                 excess = comparison, change
-    neighbours = _tried("neighbours", "noiseless values are identical for the same releases", leak, compared)
+    neighbours = _make_row("neighbours", "noiseless values are identical for the same releases", leak, compared)
     guarantee = transcript.job.scenario.privacy.guarantee
     search = CheckRow("search", "moved / sensitivity is at most 1 + 1e-9", searched, "checked", worst)
     if guarantee != "certified":
@@ -188,17 +188,17 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
     return [neighbours, search]
 
 
-def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
+def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
     """Compare neighbouring data sets on other networks, with a quarter of the pairs."""
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     rows = []
     for name, keys in _NETWORKS.items():
         requirement, compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
         try:
-            job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
+            job = _build_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
             # A network that the component does not support is no failure.
-            rows.append(_untried(name, requirement, str(error)))
+            rows.append(_skip_row(name, requirement, str(error)))
             continue
         certified = job.scenario.privacy.guarantee == "certified"
         try:
@@ -208,26 +208,26 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
                 compared += 1
                 why = why or (comparison.problem if certified else comparison.leak)
         except USER_ERRORS as error:
-            why = _fault(error, "run")
-        rows.append(_tried(name, requirement, why, compared))
+            why = _describe_fault(error, "run")
+        rows.append(_make_row(name, requirement, why, compared))
     return rows
 
 
-def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
+def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
     """Yield the rows of a custom mechanism and a custom partition."""
     if isinstance(c.mechanism, OutsideMechanism):
         try:
             why = find_fault(c.mechanism)
         except (InputError, UserCodeError) as error:
             why = str(error)
-        yield _tried("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
+        yield _make_row("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
     if c.partition.is_outside:
         repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
         why = "" if repeats else "It gives other agents for the same labels. Draw from a generator made of its seed."
         reads = (
             "It reads labels: ε does not cover what it leaks of them." if reads_labels else "No label moved a record."
         )
-        yield replace(_tried("partition", "the same agents for the same labels", why), why=why or reads)
+        yield replace(_make_row("partition", "the same agents for the same labels", why), why=why or reads)
 
 
 @dataclass(frozen=True)
@@ -398,7 +398,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
         graph, problems = entry.rules.graph, _PROBLEMS[entry.solves]
         algorithm = _ALGORITHMS[graph] if is_object else tomllib.loads(algorithm_tables(entry))["algorithm"]
     else:
-        solves = _problem_type(code, name)
+        solves = _find_problem_type(code, name)
         graph, problems = "star" if solves == "minimax" else "ring", ({"kind": name},)
         problems = _PROBLEMS[solves][:1] if is_object else problems
         algorithm = _ALGORITHMS[graph]
@@ -426,7 +426,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     return first
 
 
-def _problem_type(code: Any, name: str) -> outside.ProblemType:
+def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
     """Return what a custom problem solves. Raises InputError for what `check` does not take by itself."""
     kind, why = None, ""
     try:

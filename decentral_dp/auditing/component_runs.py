@@ -107,29 +107,29 @@ def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """Yield a pair with other records throughout, then one with one train and one with one validation record."""
     base = synthetic_shards(shards, 0)
     yield ShardsPair(base, synthetic_shards(shards, 1), 0, None)
-    yield from _replacements(base)
+    yield from _replace_first_records(base)
 
 
 def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """Yield a pair with one train and one with one validation record replaced, all others being 0."""
     if shards.trajectory is None:
-        yield from _replacements(constant_shards(shards, 0.0))
+        yield from _replace_first_records(constant_shards(shards, 0.0))
 
 
-def _replacements(base: Shards) -> Iterator[ShardsPair]:
+def _replace_first_records(base: Shards) -> Iterator[ShardsPair]:
     """Replace one record of the first agent that has one, of each split."""
-    for split, indices in _splits(base):
+    for split, indices in _list_splits(base):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
-            yield ShardsPair(base, _with_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
+            yield ShardsPair(base, _replace_by_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
 
 
-def _splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
+def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
     """Return each split with the record numbers of every agent."""
     return ("train", shards.train), ("validation", shards.validation)
 
 
-def _with_far_record(shards: Shards, record: int) -> Shards:
+def _replace_by_far_record(shards: Shards, record: int) -> Shards:
     """Replace one record by one at the bounds on records."""
     features, labels = shards.features.copy(), shards.labels.copy()
     if shards.trajectory is not None:
@@ -146,7 +146,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
     """Yield pairs in which one record with extreme floats is replaced by its negation or another record."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     holders = [
-        (split, agent) for split, indices in _splits(shards) for agent, index in enumerate(indices) if index.size
+        (split, agent) for split, indices in _list_splits(shards) for agent, index in enumerate(indices) if index.size
     ]
     for k in range(number if holders else 0):
         # Both splits, with every size and every other record.
@@ -159,11 +159,15 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         base = synthetic_shards(shards, k + 1)
         if k % 4 > 1:
             base = constant_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
-        first, second = (_with_record(shards, base, record, *r) for r in _extremes(shards, base, record, k, rng))
+        first, second = (
+            _replace_record(shards, base, record, *r) for r in _draw_extremes(shards, base, record, k, rng)
+        )
         yield ShardsPair(first, second, k, Replacement(agent, split), record)
 
 
-def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> list[tuple[Array, float]]:
+def _draw_extremes(
+    shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator
+) -> list[tuple[Array, float]]:
     """Return features (d,) and label of both records of a pair."""
     d, size = shards.features.shape[1], SIZES[k % len(SIZES)]
     direction: Array = np.asarray(rng.normal(size=d))
@@ -187,7 +191,7 @@ def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.
     return [(features, labels[0]), (others[(k + k // len(SIZES)) % len(others)], labels[1])]
 
 
-def _with_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
+def _replace_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
     """Replace one record, scaled into the bounds that loading sets on every record."""
     largest, factor = float(np.abs(features).max(initial=0.0)), 1.0
     if largest > 0.0:
@@ -611,7 +615,7 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
     """
     job = run.job
     for pair in first_pairs(job.shards):
-        yield _compare_second(run, pair)
+        yield _compare_second_run(run, pair)
     for pair in chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed)):
         first = WatchedRun(job, pair.key)
         try:
@@ -619,10 +623,10 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
         except InputError as error:
             yield PairComparison(pair, first, str(error), ())
         else:
-            yield _compare_second(first, pair)
+            yield _compare_second_run(first, pair)
 
 
-def _compare_second(run: WatchedRun, pair: ShardsPair) -> PairComparison:
+def _compare_second_run(run: WatchedRun, pair: ShardsPair) -> PairComparison:
     leak = ""
     try:
         run.compare(pair.second, pair.replacement)

@@ -461,7 +461,7 @@ def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool
         (neighbours.first, neighbours.second), replay_both(neighbours, transcript), strict=True
     ):
         by_draw = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
-        for keys in _by_index(transcript).values():
+        for keys in _group_by_index(transcript).values():
             if not any(
                 all(_are_equal_queries(transcript, k, by_draw, other) for k in keys) for other in (included, left_out)
             ):
@@ -482,7 +482,7 @@ def find_memberships(neighbours: Neighbours, transcript: Transcript) -> dict[int
     """
     (included, left_out), (other, _) = replay_both(neighbours, transcript)
     membership = {}
-    for index, keys in _by_index(transcript).items():
+    for index, keys in _group_by_index(transcript).items():
         is_replayed = all(key in transcript.queries for key in keys)
         if is_replayed and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
             included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
@@ -505,7 +505,7 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
         ±inf if a data set cannot give the transcript.
     """
     first, second = replay_both(neighbours, transcript)
-    rated = [(keys, rates.get(index, 1.0)) for index, keys in _by_index(transcript).items()]
+    rated = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
     return sum_of_ratios(
         (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
         for keys, rate in rated
@@ -561,7 +561,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
     (first, first_without), (second, second_without) = replay_both(neighbours, transcript)
     moves, drawn, laplace = [], [], []
     others = (first_without, second, second_without)
-    for index, all_keys in _by_index(transcript).items():
+    for index, all_keys in _group_by_index(transcript).items():
         # A release that the record never shifts is public.
         keys = [
             key for key in all_keys if not all(_are_equal_queries(transcript, key, first, other) for other in others)
@@ -622,7 +622,7 @@ def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: f
     return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
 
 
-def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
+def _group_by_index(transcript: Transcript) -> dict[int, list[Key]]:
     keys_of: dict[int, list[Key]] = {}
     for key in transcript.releases:
         keys_of.setdefault(key[0], []).append(key)
@@ -718,7 +718,7 @@ def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
         A sentence about the contradiction, or "".
     """
     if is_amplified(neighbours.first):
-        return _frequency(neighbours, roots[:_SAMPLED_RUNS])
+        return _test_sampling(neighbours, roots[:_SAMPLED_RUNS])
     places, replayed = [], None
     for k, root in enumerate(roots):
         transcript = neighbours.observe(neighbours.first, root)
@@ -738,7 +738,7 @@ def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     return "Random choices do not have the stated distribution, so likelihoods are not used."
 
 
-def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+def _test_sampling(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """Test the number of samples with the record, by the normal approximation."""
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:

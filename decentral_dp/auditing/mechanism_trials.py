@@ -62,7 +62,7 @@ def find_fault(m: OutsideMechanism) -> str:
     for scale, width in zip(SCALES, WIDTHS, strict=True):
         if fault := _check_deviation(m, scale, width):
             return fault
-    shifts = {pair: list(_shifts(m, *pair)) for pair in product(SCALES, WIDTHS)}
+    shifts = {pair: list(_list_shifts(m, *pair)) for pair in product(SCALES, WIDTHS)}
     risk = _RISK / sum(map(len, shifts.values()))
     for (scale, width), some in shifts.items():
         base = _release(m, _draws(f"cost, query 0 {width}", _DRAWS), np.zeros((_DRAWS, width)), scale)
@@ -121,7 +121,7 @@ def _check_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     )
 
 
-def _shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tuple[Array, float, str]]:
+def _list_shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tuple[Array, float, str]]:
     """Yield differences (width,) of two queries, their lengths in the norm of the mechanism, and their names."""
     directions = {"one coordinate": np.eye(width)[0]}
     if width > 1:
@@ -147,7 +147,7 @@ def _check_cost(
     shifted = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
     cost = float(m.cost(length, scale, width))
     slack = float(m.float_slack(np.array([cost]), width)[1][0])
-    scores = zip(_scores(shifted, direction, length), _scores(base, direction, length), strict=True)
+    scores = zip(_compute_scores(shifted, direction, length), _compute_scores(base, direction, length), strict=True)
     bound = max(bound_by_counts(*pair, slack, 0.5 * risk, _SHARES, m.unit) for pair in scores)
     if bound <= cost:
         return ""
@@ -158,7 +158,7 @@ def _check_cost(
     )
 
 
-def _scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
+def _compute_scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
     """Return two (n,) scores, larger for the shifted query: along the shift, and the coordinates beyond its middle."""
     moving = direction != 0.0
     beyond = ((noised - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]

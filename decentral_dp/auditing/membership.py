@@ -163,7 +163,7 @@ def require_attackable(job: PlannedJob) -> None:
     refuse(job, _REFUSALS)
 
 
-def _dealt_at_random(job: PlannedJob) -> bool:
+def _is_partitioned_at_random(job: PlannedJob) -> bool:
     """Return whether records were assigned to agents at random, and not by a column of a file."""
     table = job.scenario.problem
     if job.components.partition.is_outside:
@@ -174,7 +174,7 @@ def _dealt_at_random(job: PlannedJob) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _differing_groups(job: PlannedJob) -> str:
+def _explain_groups(job: PlannedJob) -> str:
     """Return why members and others are not exchangeable, with the AUC of their classes, or ""."""
     shards = job.shards
     if shards.exchangeable:
@@ -199,7 +199,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "set problem.test, for example to 0.3",
     ),
     Refusal(
-        _differing_groups,
+        _explain_groups,
         "audit",
         "train and test records are not exchangeable, so an attack would not measure membership. {it}",
         "hold out a random share of the data (problem.test)",
@@ -223,7 +223,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "audit a run of a minimax problem, or of a bilevel one that classifies",
     ),
     Refusal(
-        lambda job: not job.plans_ahead and not _dealt_at_random(job),
+        lambda job: not job.plans_ahead and not _is_partitioned_at_random(job),
         "audit",
         "the partition depends on the records, and each agent has its own ε, so train and test records are not "
         "exchangeable",

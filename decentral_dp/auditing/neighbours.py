@@ -66,16 +66,16 @@ def find_farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
     best: tuple[float, Neighbours] = (-1.0, Neighbours(keyed, keyed, victim, "train"))
     for split in SPLITS:
         if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
-            best = max(best, _farthest_of(keyed, victim, split, transcript), key=lambda pair: pair[0])
+            best = max(best, _search_split(keyed, victim, split, transcript), key=lambda pair: pair[0])
     return best[1]
 
 
-def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Neighbours]:
+def _search_split(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Neighbours]:
     numbers = sum(v.size for v in transcript.releases.values())
     most = int(np.clip(_MOST_QUERY_NUMBERS // max(numbers, 1), 4, _MOST))
     unit, n = job.unit, len(job.records[split][victim][0])
     times = n if unit.records is None else min(unit.records, n)
-    records = list(_records(job, victim, split, most))
+    records = list(_draw_candidates(job, victim, split, most))
     candidates = [job, *(job.with_record(split, victim, record, times) for record in records)]
     if unit.zeroed:
         # One data set of every pair.
@@ -92,7 +92,7 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     return float(sizes[best]), Neighbours(candidates[i], candidates[k], victim, split)
 
 
-def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
+def _draw_candidates(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     shards = job.shards
     indices = np.concatenate([np.asarray(part[victim]) for part in (shards.train, shards.validation) if len(part)])
     rows, labels = shards.features[indices], np.asarray(shards.labels, dtype=np.float64)[indices]
@@ -104,7 +104,7 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     if structured or rows.ndim > 2:
         candidates = list(zip(rows[:12], labels[:12].tolist(), strict=True))
     else:
-        candidates = list(_synthetic_records(job, rows, labels, ends))
+        candidates = list(_draw_synthetic_candidates(job, rows, labels, ends))
     for row, label in candidates[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
         if hasattr(job.problem, "place_records") and split == "train":
@@ -115,17 +115,19 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
         yield record
 
 
-def _synthetic_records(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
+def _draw_synthetic_candidates(
+    job: Any, rows: Array, labels: Array, ends: list[float]
+) -> Iterator[tuple[Array, float]]:
     size = float(np.linalg.norm(rows, axis=1).max()) or 1.0
     sizes = [size] if job.needs_norms else [4.0 * size, size]
     d = rows.shape[1]
     # The direction of a model that fits the data: a record against it has a large gradient.
     sides = np.where(labels == ends[-1], 1.0, -1.0)
-    model = _unit((sides[:, None] * rows).mean(axis=0))
+    model = _normalise_vector((sides[:, None] * rows).mean(axis=0))
     axis = np.zeros(d)
     axis[int(np.argmin(np.abs(model)))] = 1.0
     random = np.random.default_rng(0).normal(size=d)
-    across = _unit(random - model * float(random @ model)) if d > 1 else np.ones(1)
+    across = _normalise_vector(random - model * float(random @ model)) if d > 1 else np.ones(1)
     for sign in (1.0, -1.0):
         for label in dict.fromkeys(ends):
             # Laplace noise hides a single coordinate least.
@@ -135,14 +137,14 @@ def _synthetic_records(job: Any, rows: Array, labels: Array, ends: list[float]) 
             for sign in (1.0, -1.0):
                 for label, side in zip(dict.fromkeys(ends), (-1.0, 1.0), strict=False):
                     # Against the model of its label.
-                    yield length * _unit(sign * direction - 0.25 * side * model), label
+                    yield length * _normalise_vector(sign * direction - 0.25 * side * model), label
     for row, label in zip(rows[:2], labels[:2].tolist(), strict=True):
         yield row, label
         yield -row, label
         yield row, ends[0] if label != ends[0] else ends[1]
 
 
-def _unit(v: Array) -> Array:
+def _normalise_vector(v: Array) -> Array:
     return np.asarray(v / max(float(np.linalg.norm(v)), 1e-300))
 
 

@@ -107,7 +107,7 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
     averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixing, visible = _weights(job)
+    mixing, visible = _compute_weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
     identity = np.eye(job.n_agents)
     sends = sent_messages(job)
@@ -126,7 +126,9 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _training_rounding(mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
+    rounding = _bound_training_rounding(
+        mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start
+    )
     return Steps(mixing, visible, tuple(factors), movement, noise, rounding)
 
 
@@ -138,7 +140,7 @@ def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
     return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
 
 
-def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
+def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
     """Return ω of every round, and the agents that may receive its messages."""
     changes, identity = job.topology.over_time, np.eye(job.n_agents)
     if changes is None:
@@ -152,7 +154,7 @@ def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_]
     )
 
 
-def _training_rounding(
+def _bound_training_rounding(
     mixed: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
     length: float, clip: float, start: float,
 ) -> Array:  # fmt: skip
@@ -522,7 +524,11 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
-    nu = _rounding(job, problem, system, observers) if isinstance(problem, MeanEstimation) else np.zeros(len(observers))
+    nu = (
+        _bound_rounding(job, problem, system, observers)
+        if isinstance(problem, MeanEstimation)
+        else np.zeros(len(observers))
+    )
     first = None if steps is None else first_of_equal_pairs(steps, observers)
     size = len(observers), job.n_agents, job.rounds
     seconds = network.duration(*size)
@@ -534,7 +540,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
     return Unpriced(job, observers, system, nu, draws, steps, first)
 
 
-def _rounding(
+def _bound_rounding(
     job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
 ) -> Array:
     """Return ν of every observer."""
@@ -552,7 +558,7 @@ def _rounding(
     return network.rounding(sent, observers)
 
 
-def _underived(job: Any) -> tuple[str, str] | None:
+def _find_unsupported(job: Any) -> tuple[str, str] | None:
     """Return the keys of a job that network DP does not support, and their names; None without any."""
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     unsupported = [
@@ -590,7 +596,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         'use "ldp_single_level" or "dp_dsgd"',
     ),
     Refusal(
-        _underived,
+        _find_unsupported,
         "{it[0]}",
         "network DP is not derived for {it[1]}",
         "leave it out, or set 0 or false",

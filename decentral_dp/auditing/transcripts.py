@@ -61,7 +61,7 @@ class Membership:
         return self.inclusion == "in" if self.inclusion != "by coin" else bool(generator.random() < 0.5)
 
 
-def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
+def prescribe_agent(node: AgentNode, membership: Membership) -> AgentNode:
     """Prescribe whether the minibatches of one agent have its first record.
 
     Args:
@@ -87,7 +87,7 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
     return node._replace(dataset=node.dataset.with_sampler(draw))
 
 
-def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membership) -> CoordinatorNode:
+def prescribe_coordinator(node: CoordinatorNode, victim: int, membership: Membership) -> CoordinatorNode:
     """Prescribe whether a coordinator's Poisson samples have the first record of one agent.
 
     Args:
@@ -101,12 +101,12 @@ def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membe
     blocks = []
     for block in node.client_blocks:
         places = np.flatnonzero(block.agents == victim)
-        coins = _prescribed_coins(block.coins, int(places[0]), membership) if places.size else block.coins
+        coins = _prescribe_coins(block.coins, int(places[0]), membership) if places.size else block.coins
         blocks.append(replace(block, coins=coins))
     return node._replace(client_blocks=tuple(blocks))
 
 
-def _prescribed_coins(real: Streams, victim_row: int, membership: Membership) -> Any:
+def _prescribe_coins(real: Streams, victim_row: int, membership: Membership) -> Any:
     """Return streams of draws in which that of one record is prescribed."""
 
     def generator(row: int, index: int, name: int) -> Any:
@@ -278,12 +278,12 @@ class _Listening:
             key = (index, channel)
             # The victim is the only agent of its block.
             self.releases[key], self.noise[key] = np.array(bundle[channel][0]), None
-            query = _query(value)
+            query = _make_query(value)
             if query is not None:
                 self.queries[key] = query
             elif isinstance(out, Released):
                 self.choices[key] = float(out.scale.get(channel, 0.0))
-            law = _law(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
+            law = _find_noise(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
             if law is not None:
                 mechanism, scales = law
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
@@ -293,7 +293,7 @@ class _Listening:
         return out
 
 
-def _law(releaser: Any, index: int, channel: str, value: Bounded, out: Any) -> tuple[Mechanism, Array] | None:
+def _find_noise(releaser: Any, index: int, channel: str, value: Bounded, out: Any) -> tuple[Mechanism, Array] | None:
     """Return the mechanism and the scales of a value's noise; None without noise."""
     if not isinstance(out, Released):
         if not releaser.mechanism.adds_noise:
@@ -316,7 +316,7 @@ class _Scripted:
 
     def release(self, index: int, values: Mapping[str, Any], *sends: NDArray[np.bool_]) -> Any:
         for channel, value in values.items() if all(senders.any() for senders in sends) else ():
-            query = _query(value) or compute_choice(value, self._transcript.choices.get((index, channel), 0.0))
+            query = _make_query(value) or compute_choice(value, self._transcript.choices.get((index, channel), 0.0))
             if query is not None:
                 self.queries[index, channel] = query
         return self._transcript.replies[index]
@@ -331,7 +331,7 @@ def observe(job: Any, victim: int) -> Transcript:
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser())
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
-    return _transcript(job, releaser, [releaser], (), [last.published])
+    return _make_transcript(job, releaser, [releaser], (), [last.published])
 
 
 def replay(job: Any, victim: int, transcript: Transcript, membership: Membership | None = None) -> Mapping[Key, Made]:
@@ -370,7 +370,7 @@ def _(job: GossipJob, victim: int) -> Transcript:
         last = messages[-1]
         messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
     views = [h.view().published for h in hosts]
-    transcript = _transcript(job, listening[block], listening, messages, views)
+    transcript = _make_transcript(job, listening[block], listening, messages, views)
     if job.pairs is None:
         return transcript
     return _condition_on_shared_noise(job, job.pairs, victim, listening, transcript)
@@ -443,7 +443,7 @@ def _replay(job: Any, victim: int, transcript: Transcript, membership: Membershi
     releaser = _Scripted(transcript)
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     if membership is not None:
-        node = prescribed_coordinator(node, victim, membership)
+        node = prescribe_coordinator(node, victim, membership)
     LocalEngine().coordinate(node, job.rounds)
     return releaser.queries
 
@@ -453,17 +453,17 @@ def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membershi
     nodes, block = _isolate_victim(job, victim)
     node, script = nodes[block], _Scripted(transcript)
     if membership is not None:
-        node = prescribed_agent(node, membership)
+        node = prescribe_agent(node, membership)
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()
     for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
     return (
-        script.queries if job.factor is None else _with_past_noise(job, job.factor, victim, transcript, script.queries)
+        script.queries if job.factor is None else _add_past_noise(job, job.factor, victim, transcript, script.queries)
     )
 
 
-def _with_past_noise(
+def _add_past_noise(
     job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
 ) -> Mapping[Key, Made]:
     """Add the noise of earlier rounds to the queries, which is known given the data set."""
@@ -482,7 +482,7 @@ def _with_past_noise(
     return shifted
 
 
-def _transcript(
+def _make_transcript(
     job: Any,
     own: _Listening,
     all_of_them: Sequence[_Listening],
@@ -500,7 +500,7 @@ def _transcript(
     )
 
 
-def _query(value: Any) -> Query | None:
+def _make_query(value: Any) -> Query | None:
     """Return a value before noise; None for a random choice."""
     if isinstance(value, Bounded):
         return Query(np.array(value.public[0]), np.array(value.private[0]))

@@ -77,7 +77,7 @@ def make_task(
         scenario = load_scenario(cell.content, folder=cell.folder)
         key = make_key(scenario, priced, network, salt, of_classes)
     except InputError as error:
-        return _record("refused", str(error))
+        return _make_record("refused", str(error))
     return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
 
 
@@ -97,26 +97,26 @@ def compute(task: Task) -> Record:
         scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
-        record = _record("refused", str(error))
+        record = _make_record("refused", str(error))
     except USER_ERRORS as error:
-        record = _record("failed", f"{type(error).__name__}: {error}")
+        record = _make_record("failed", f"{type(error).__name__}: {error}")
     return cast(Record, plain(record | {"seconds": time.perf_counter() - started}))
 
 
 def compute_and_keep(folder: Path, task: Task) -> Record:
     """Compute one cell, and save it before it is reported."""
     record = compute(task)
-    _keep(folder, task, record)
+    _save(folder, task, record)
     return record
 
 
-def _keep(folder: Path, task: Task, record: Record) -> None:
+def _save(folder: Path, task: Task, record: Record) -> None:
     """Save a cell, unless it failed: lack of memory, for example, may not repeat."""
     if record["status"] != "failed":
         write(folder, task.key, record)
 
 
-def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
+def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
     return {
         "status": status,
         "reason": reason,
@@ -135,7 +135,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     job = build_job(scenario)
     if scenario.run.measures is None:
         job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
-    pairs = _pairs(job) if task.network else {}
+    pairs = _measure_network(job) if task.network else {}
     done = run_job(job)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
@@ -151,9 +151,9 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    record = _record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    record = _make_record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
     rounds = sorted({*means["round"].tolist(), result.rounds})
-    return _with_facts(record, job, result.privacy, rounds, curves, finals | pairs)
+    return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
 
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
@@ -164,8 +164,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     claims_of_cuts = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
     claims = [None if claim is None else claim.epsilon_max for claim in claims_of_cuts]
     curves = {
-        "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
-        "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],
+        "epsilon_max": [cuts, _compute_spending(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
+        "epsilon_pure_max": [cuts, _compute_spending(job, cuts, budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
     finals = {
@@ -177,12 +177,12 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
+    record = _make_record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     record["method"] = method_name(job)
-    return _with_facts(record, job, privacy, cuts, curves, finals | (_pairs(job) if network else {}))
+    return _add_facts(record, job, privacy, cuts, curves, finals | (_measure_network(job) if network else {}))
 
 
-def _with_facts(
+def _add_facts(
     record: Record, job: PlannedJob, privacy: PrivacyStatement, rounds: list[int], curves: Record, finals: Record
 ) -> Record:
     """Add values, messages, network and threat model to a record."""
@@ -213,7 +213,7 @@ def list_cuts(rounds: Literal["last", "all"] | list[int], last: int) -> list[int
     return [r for r in steps if r <= last]
 
 
-def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+def _compute_spending(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
     """Return the ε over rounds of the agent with the largest ε at the end."""
     worst = np.array([int(np.argmax(budget))])
     spent = spending(job.ledger.select(worst), delta, cuts)
@@ -221,7 +221,7 @@ def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
 
 
-def _pairs(job: PlannedJob) -> dict[str, float]:
+def _measure_network(job: PlannedJob) -> dict[str, float]:
     """Return the measures of network DP. Raises InputError."""
     try:
         view = annex("prepare")(job).view()
@@ -248,10 +248,10 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
     Returns:
         Tasks with their records, in the order of completion.
     """
-    lost = partial(_record, "failed")
+    lost = partial(_make_record, "failed")
     if workers.address is None:
         yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
         return
     for task, record in in_parallel(compute, tasks, lost, workers):
-        _keep(folder, task, record)
+        _save(folder, task, record)
         yield task, record

@@ -76,7 +76,7 @@ def conduct(
     try:
         varied, listed = check_study(study)
         Workers(address=address).check()
-        with _folder_of_cells(out) as folder:
+        with _lock_folder(out) as folder:
             keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress)
             return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
@@ -87,7 +87,7 @@ def conduct(
 
 
 @contextmanager
-def _folder_of_cells(out: Path) -> Iterator[Path]:
+def _lock_folder(out: Path) -> Iterator[Path]:
     """Lock out/cells for this process, and make it if needed. Refuses a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
@@ -201,81 +201,81 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
         InputError: the first fault of the study, with the nearest name for an unknown one.
     """
     varied = axes(study)
-    _refuse(fault for part in study.where for fault in _faults_of_where(part, varied, "study"))
+    _raise_first(fault for part in study.where for fault in _check_where(part, varied, "study"))
     listed = cells(study)
-    _refuse(
+    _raise_first(
         itertools.chain(
-            _faults_of_claims(study, varied),
-            (fault for plot in study.plots for fault in _faults_of_plot(study, plot, varied)),
-            (fault for gain in study.gains for fault in _faults_of_gain(study, gain, varied, listed)),
+            _check_claims(study, varied),
+            (fault for plot in study.plots for fault in _check_plot(study, plot, varied)),
+            (fault for gain in study.gains for fault in _check_gain(study, gain, varied, listed)),
             (
                 fault
                 for name in study.measure
                 if not is_measured(name, study.kind, over_rounds=True)
-                for fault in _unknown_measure("measure", name, study, over_rounds=False)
+                for fault in _check_measure("measure", name, study, over_rounds=False)
             ),
         )
     )
     return varied, listed
 
 
-def _refuse(faults: Iterator[str]) -> None:
+def _raise_first(faults: Iterator[str]) -> None:
     """Raise the first fault. Later checks rely on earlier ones."""
     fault = next(faults, None)
     if fault is not None:
         raise InputError(fault)
 
 
-def _missing_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
+def _check_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
     if name not in known:
         yield f"{key}: {quoted(name)} is no axis{nearest_of(name, sorted(known))}."
 
 
-def _unknown_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
+def _check_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
     if not is_measured(name, study.kind, over_rounds):
         when = f"over the rounds of a {study.kind}" if over_rounds else f"at the end of a {study.kind}"
         near = nearest_of(name, list_measures(study.kind, over_rounds))
         yield f"{place}: {quoted(name)} is not measured {when}{near}."
 
 
-def _faults_of_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
+def _check_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
     axes_by_name = {axis.name: axis for axis in varied}
     for name, wanted in where.items():
-        yield from _missing_axis(f"{place}.where", name, axes_by_name)
+        yield from _check_axis(f"{place}.where", name, axes_by_name)
         for label in wanted if isinstance(wanted, list) else [wanted]:
             if label not in axes_by_name[name].labels:
                 near = nearest_of(str(label), [str(v) for v in axes_by_name[name].labels])
                 yield f"{place}.where.{name}: {quoted(label)} is no value{near}."
 
 
-def _faults_of_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
+def _check_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
     rounds = [] if isinstance(study.rounds, str) else study.rounds
     for claim in study.claims:
         place = f"claims ({claim.statement})"
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
-                yield from _faults_of_where(side.where, varied, place)
+                yield from _check_where(side.where, varied, place)
                 free = [axis.name for axis in varied if axis.name not in side.where]
-                yield from _missing_axis(f"{place}.best", side.best, free) if side.best is not None else ()
-                yield from _unknown_measure(f"{place}.measure", side.measure, study, side.round is not None)
+                yield from _check_axis(f"{place}.best", side.best, free) if side.best is not None else ()
+                yield from _check_measure(f"{place}.measure", side.measure, study, side.round is not None)
                 if side.round is not None and not (study.rounds == "all" or side.round in rounds):
                     yield f'{place}.round: {side.round} is not kept. Fix: set rounds = "all", or list it.'
 
 
-def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
+def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
     """Yield unknown axes and measures, and axes without a role in the plot."""
     place, over_rounds, names = f"plots ({plot.name})", plot.x == "round", [axis.name for axis in varied]
-    yield from _faults_of_where(plot.where, varied, place)
+    yield from _check_where(plot.where, varied, place)
     for role in ("lines", "panels"):
         if (name := getattr(plot, role)) is not None:
-            yield from _missing_axis(f"{place}.{role}", name, names)
+            yield from _check_axis(f"{place}.{role}", name, names)
     if over_rounds and study.rounds in ("last", []):
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
         hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])
         yield f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}."
     for name in plot.measures:
-        yield from _unknown_measure(f"{place}.y", name, study, over_rounds)
+        yield from _check_measure(f"{place}.y", name, study, over_rounds)
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
     used = {plot.x, plot.lines, plot.panels} | settled
     unused = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
@@ -286,17 +286,17 @@ def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterato
         )
 
 
-def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
+def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
     """Yield unknown variants, axes and measures, and sides that differ in other keys."""
     axes_by_name, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
     variants = axes_by_name[VARIANT].labels if VARIANT in axes_by_name else ()
-    yield from _unknown_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
+    yield from _check_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
     for key, name in (("x", gain.x), ("y", gain.y)):
         if name is not None and (name == VARIANT or name not in axes_by_name):
             yield f"{place}.{key}: {quoted(name)} is no axis of the grid. Fix: name a key of the grid."
         if name is not None and gain.y is not None and not axes_by_name[name].is_numeric:
             yield f"{place}.{key}: {quoted(name)} is no axis of numbers. Fix: leave out y, and make it x."
-    yield from _faults_of_where(gain.where, varied, place)
+    yield from _check_where(gain.where, varied, place)
     for axis in varied:
         if axis.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(axis.values) > 1:
             yield f"{place}: {axis.name} varies too. Fix: make it x or y, or fix it in where."
@@ -306,10 +306,10 @@ def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Se
             if name not in variants:
                 near = nearest_of(name, [str(v) for v in variants])
                 yield f"{place}.pairs: {quoted(name)} is no variant{near}."
-        yield from _differences(f"{place}.pairs ({pair.name})", pair, run)
+        yield from _find_differences(f"{place}.pairs ({pair.name})", pair, run)
 
 
-def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
+def _find_differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
     """Yield differences of the two sides in the problem, the privacy target, or both graph and algorithm."""
 
     def shared(cell: Cell) -> dict[str, Any]:

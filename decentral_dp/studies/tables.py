@@ -130,7 +130,7 @@ def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...
         >>> count_cells(cells, ["graph"])
         {('ring',): (2, 1), ('star',): (1, 1)}
     """
-    parts = _combinations(cells, axes).items()
+    parts = _group_cells(cells, axes).items()
     return {labels: (len(part), int((~part["status"].isin(GOOD)).sum())) for labels, part in parts}
 
 
@@ -156,7 +156,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
             "cell": key,
             "seed": cell.seed,
             **cell.labels,
-            **_privacy(cell),
+            **_read_privacy(cell),
             **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
             **{name: record[name] for name in ("method", "status", "reason", "round", "seconds")},
         }
@@ -165,7 +165,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
     return pd.DataFrame(rows)
 
 
-def _privacy(cell: Cell) -> dict[str, Any]:
+def _read_privacy(cell: Cell) -> dict[str, Any]:
     """Return guarantee, mechanism and δ of a cell's scenario."""
     table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
     named = table if isinstance(table, Mapping) else {}
@@ -211,8 +211,8 @@ def study_table(measured: Measured) -> TextTable:
     ]
     below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
     heads = list(zip([*heads_of_axes, *columns], below, strict=True))
-    parts = _combinations(cells, names)
-    privacy_columns = _guarantee_columns(cells, parts, columns)
+    parts = _group_cells(cells, names)
+    privacy_columns = _make_guarantee_columns(cells, parts, columns)
     lost = bool(_count_failures(cells))
     between = [*((name, "") for name in privacy_columns), *([("ended ok", "")] if lost else [])]
     heads = [*heads[: len(names)], *between, *heads[len(names) :]]
@@ -221,7 +221,7 @@ def study_table(measured: Measured) -> TextTable:
         values = [row_of.get((*labels, column)) for column in columns]
         texts = [*map(str, labels), *(privacy_columns[name][labels] for name in privacy_columns)]
         texts += [success_text(part)] if lost else []
-        rows.append([*texts, *(_mean(row, c, part) for row, c in zip(values, columns, strict=True))])
+        rows.append([*texts, *(_format_mean(row, c, part) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in values]
@@ -309,12 +309,12 @@ def _list_statuses(lost: Counter[str]) -> str:
     return ", ".join(f"{n} {status}" for status, n in lost.most_common())
 
 
-def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
+def _group_cells(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the cells of every combination, in the order of the study."""
     return dict(iter(cells.groupby(list(names), sort=False))) if names else {(): cells}
 
 
-def _guarantee_columns(
+def _make_guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """Return the columns of guarantee, adjacency, adversary and δ that differ: name → combination → text."""
@@ -335,7 +335,7 @@ def _guarantee_columns(
     return columns_of_privacy
 
 
-def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
+def _format_mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED

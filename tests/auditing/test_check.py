@@ -15,7 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.auditing.check import CheckResult, _networks, find_target
+from decentral_dp.auditing.check import CheckResult, _check_networks, find_target
 from decentral_dp.auditing.check import try_component as check
 from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.cli.main import app
@@ -378,7 +378,7 @@ RUN = {"absent agents": {"push_sum", "dp_dsgd"}, "compressed messages": {"choco"
 
 @pytest.mark.parametrize("kind", GOSSIP)
 def test_no_algorithm_fails(kind: str) -> None:
-    for row in _networks(find_target(kind)[0], pairs=4, seed=0, rounds=4):
+    for row in _check_networks(find_target(kind)[0], pairs=4, seed=0, rounds=4):
         assert row.verdict == "checked" or (row.verdict == "not tried" and kind not in RUN[row.name]), row
 
 

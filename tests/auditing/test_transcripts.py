@@ -25,7 +25,7 @@ from decentral_dp.auditing.transcripts import (
     Neighbours,
     compute_choice,
     observe,
-    prescribed_agent,
+    prescribe_agent,
     replay,
 )
 from decentral_dp.central import selection
@@ -71,7 +71,7 @@ def test_a_prescribed_minibatch_has_its_distribution() -> None:
         def _replace(self, dataset: Any) -> Any:
             return dataset
 
-    nodes = {w: prescribed_agent(Node(), Membership("train", w)) for w in ("in", "out")}  # type: ignore[arg-type]
+    nodes = {w: prescribe_agent(Node(), Membership("train", w)) for w in ("in", "out")}  # type: ignore[arg-type]
     n, batch, tries = 5, 2, 20_000
     found: Counter[tuple[int, ...]] = Counter()
     for k in range(tries):

@@ -602,7 +602,7 @@ def test_a_killed_worker_fails_one_unsaved_cell(make: Make, tmp_path: Path, monk
         in_processes(
             partial(cell_files.compute_and_keep, tmp_path),
             planned,
-            partial(cell_files._record, "failed"),
+            partial(cell_files._make_record, "failed"),
             1,
         )
     )
