@@ -144,9 +144,9 @@ def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[n
     """Return ω of every round, and the agents that may receive its messages."""
     changes, identity = job.topology.over_time, np.eye(job.n_agents)
     if changes is None:
-        mixed = own + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (own > 0.0),) * job.rounds
-    heard = [changes.received_weights(t).toarray() for t in range(job.rounds)]
+        mixed = identity + job.topology.mixing.toarray()
+        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
+    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
     sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
     return (
         tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),

@@ -177,7 +177,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _record("ok", None, job.rounds)
+    record = _make_record("ok", None, job.rounds)
     record["method"] = method_name(job)
     return _add_facts(record, job, privacy, cuts, curves, finals | (_measure_network(job) if network else {}))
 
