@@ -172,7 +172,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
         """Messages of round t by round of arrival, and their sum per sender."""
         arcs = several[t % len(several)]
         # Without losses, all arcs deliver.
-        weights = None if over_time is None else over_time.heard_weights(arrival).toarray()
+        weights = None if over_time is None else over_time.received_weights(arrival).toarray()
         to_u, to_w, of_u, of_w = np.zeros_like(u), np.zeros(m), np.zeros_like(u), np.zeros(m)
         for j, i in arcs.edges:
             if weights is None or weights[i, j] > 0:
