@@ -90,14 +90,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a custom mechanism without noise that build accepts",
         "privacy/custom_mechanism.py",
-        "(_price_faults, _noise_faults)",
-        "(_price_faults,)",
+        "(_cost_faults, _noise_faults)",
+        "(_cost_faults,)",
         ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
     Mutation(
         "equal noise under two keys that build accepts",
         "privacy/custom_mechanism.py",
-        "if len(np.unique(noised, axis=0)) < len(noised):",
+        "if len(np.unique(samples, axis=0)) < len(samples):",
         "if False:",
         ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
@@ -628,8 +628,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no noise that costs nothing",
         "privacy/mechanisms.py",
-        "np.where(unbounded, np.inf, price)",
-        "np.where(unbounded, 0.0, price)",
+        "np.where(unbounded, np.inf, cost)",
+        "np.where(unbounded, 0.0, cost)",
         (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
     ),
     # Slack ----------------------------------------------------------------------------------------------------------
