@@ -28,8 +28,8 @@ from decentral_dp.privacy.mechanisms import (
     NoiseMechanism,
     Unnoised,
     broadcast,
-    power_of_two_grid,
     limit_cost,
+    power_of_two_grid,
 )
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame

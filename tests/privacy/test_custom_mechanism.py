@@ -242,7 +242,7 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
             flag.touch()
 
     given = content(scenario, "mine:Mine", run={"evaluate_every": 1})
-    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
+    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Fix"
     with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
         decentral_dp.run(given, out=folder / "out", callbacks=[reached])
     assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
