@@ -1691,8 +1691,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no noise where one kind of record moves nothing",
         "privacy/releasers.py",
-        "                still = not any(bounds.values())\n",
-        "                still = not all(bounds.values())\n",
+        "is_public = not any(bounds.values())",
+        "is_public = not all(bounds.values())",
         (f"{_GUARDS}::test_what_one_kind_of_record_moves_is_noised",),
     ),
     Mutation(
