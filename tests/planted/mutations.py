@@ -1038,8 +1038,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "runs that may release more than was planned",
         "privacy/ledger.py",
-        "if not (price <= allowed * (1.0 + rtol)).all() or",
-        "if not (price <= np.inf).all() or",
+        "if not (cost <= allowed * (1.0 + rtol)).all() or",
+        "if not (cost <= np.inf).all() or",
         (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
     ),
     Mutation(

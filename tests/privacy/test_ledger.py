@@ -111,35 +111,35 @@ def fresh(batch: int | None, rate: float = 0.25, split: Split = "train", samplin
 REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     "one batch at two indices": (
         [(1, "y", fresh(7)), (2, "y", fresh(7))],
-        "y at index 2 uses the train batch of round 7 a second time",
+        "y: release 2 uses the train batch of round 7 a second time",
     ),
     "one batch at two indices, on two channels": (
         [(1, "y", fresh(7)), (2, "z", fresh(7))],
-        "z at index 2 uses the train batch of round 7 a second time",
+        "z: release 2 uses the train batch of round 7 a second time",
     ),
     "one batch later, not even sampled": (
         [(1, "y", fresh(7)), (3, "y", fresh(8)), (4, "y", fresh(7, 1.0))],
-        "y at index 4 uses the train batch of round 7 a second time",
+        "y: release 4 uses the train batch of round 7 a second time",
     ),
     "two batches at one index": (
         [(1, "y", fresh(7)), (1, "z", fresh(8))],
-        "z at index 1 uses a second train batch of the same index",
+        "z: release 1 uses a second train batch of the same index",
     ),
     "kept after it was charged as forgotten": (
         [(1, "y", fresh(7)), (2, "z", fresh(MIXED, 1.0))],
-        r"z at index 2 still depends on train batches whose releases were charged as if forgotten; .*kept=True.*",
+        r"z: release 2 still depends on train batches that were charged as if forgotten; .*kept=True.*",
     ),
     "forgotten while others keep it": (
         [(1, "z", fresh(MIXED, 1.0)), (2, "y", fresh(7))],
-        "y at index 2 amplifies a train batch that other channels may remember",
+        "y: release 2 amplifies a train batch that other channels may remember",
     ),
     "two ways of sampling": (
         [(1, "y", fresh(7)), (2, "y", fresh(8, sampling="poisson"))],
-        "y at index 2 mixes batches drawn in several ways",
+        "y: release 2 mixes batches of several samplings",
     ),
     "a start that depends on records": (
         [(0, "y", fresh(None, 1.0))],
-        "y starts from data, but the release with index 0 is not charged",
+        "y: release 0 is not charged, but reads records",
     ),
 }
 
