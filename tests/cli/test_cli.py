@@ -136,7 +136,7 @@ def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, 
         return
     for one in said:
         assert one.code == 2
-        assert "smallest that any noise reaches" in one.err
+        assert "float64 sampling" in one.err
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusts_coordinator))

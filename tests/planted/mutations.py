@@ -892,8 +892,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "train records only",
         "privacy/accounting/accountants.py",
-        "    whole = _largest([nothing, *records.values()])\n",
-        '    whole = _largest([nothing, records.get("train", nothing)])\n',
+        "    whole = _largest([free, *records.values()])\n",
+        '    whole = _largest([free, records.get("train", free)])\n',
         (f"{_ACCOUNTANTS}::test_a_validation_record_may_be_the_dearer_one",),
     ),
     Mutation(

@@ -218,7 +218,7 @@ def test_what_no_rule_covers_is_refused() -> None:
         with pytest.raises(InputError, match=r"sampl"):
             price(Ledger(1, (wrong,)), 1e-5)
     fixed = replace(line("gaussian", 1.0, 2, 0.1), channel="w")
-    with pytest.raises(InputError, match="ways of sampling"):
+    with pytest.raises(InputError, match="two samplings"):
         price(Ledger(1, (line("gaussian", 1.0, 2, 0.1, sampling="poisson"), fixed)), 1e-5)
 
 
