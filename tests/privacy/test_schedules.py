@@ -111,7 +111,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
         (content(), {"algorithm.y.points": [[3, 1.0], [1, 0.5]]}, r"algorithm\.y\.points.*each above the one before"),
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
-        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: got"),
+        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
         (content(), {"privacy.correlation": {"in_time": "banded_square_root"}}, "changes with the rounds"),
         (
             "dp_bilevel",
