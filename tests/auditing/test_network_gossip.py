@@ -60,7 +60,7 @@ def test_agrees_with_the_covariance_written_out(name: str, seed: int) -> None:
 
 
 def test_a_later_record_can_be_the_worst() -> None:
-    """Where an agent's own weight is negative, what an early record adds may cancel: its μ would be too low."""
+    """With a negative own weight, an early record's contributions may cancel: its μ would be too low."""
     seeds = range(1, 9, 2)
     gaps = []
     for case in (draw("path", seed) for seed in seeds):
@@ -107,7 +107,7 @@ def test_a_larger_coalition_learns_at_least_as_much(seed: int, name: str) -> Non
 def simulated(case: Case, members: list[int], victim: int, runs: int, seed: int) -> tuple[float, float]:
     """μ and its standard error from runs of the protocol alone, half of them with a replaced record.
 
-    What is looked at is all that the observer has: its neighbours' messages and its own noise. μ̂² is the squared
+    The observer has its neighbours' messages and its own noise. μ̂² is the squared
     Mahalanobis distance of the two sample means in the pooled sample covariance, less its bias.
     """
     rng = np.random.default_rng(seed)
@@ -192,7 +192,7 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
 
 
 def test_noise_that_spans_more_than_float64_is_refused() -> None:
-    """On a path the observer hears of the far agent's noise through one neighbour only."""
+    """On a path the observer receives the far agent's noise through one neighbour only."""
     noise = np.ones((3, 3))
     noise[:2, 2] = 1e9
     path = topology.build_topology("path", 3).mixing

@@ -93,7 +93,7 @@ def test_module_object_and_package_are_one_mechanism(scenario: Make, made: type[
 def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(scenario: Make) -> None:
     @dataclass(frozen=True)
     class Dearer:
-        """Thrice the price of Gaussian noise, and no δ is left for its sampler: the planned rounds have no ε."""
+        """Three times the cost of Gaussian noise, and no δ is left for the sampler: the planned rounds have no ε."""
 
         name, norm, unit, deviation = "dearer", "l2", "μ", 1.0
 
@@ -181,7 +181,7 @@ CHANGES = {
         # One coordinate of many; and a mechanism whose noise is rounded away.
         f"generator = Last(generator); return {SAMPLE}": "one value in coordinate 63 under 60 keys",
         "return np.rint(query + generator.laplace(0.0, 1e-3, query.size))": NO_NOISE,
-        # Of no key, of the agent's without the index, of the index without the agent.
+        # No key, the agent's key without the index, and the index without the agent.
         f"generator = np.random.default_rng(0); return {SAMPLE}": NO_NOISE,
         f"generator = of(generator, 'key'); return {SAMPLE}": "equal noise under two keys",
         f"generator = of(generator, 'counter'); return {SAMPLE}": "equal noise under two keys",
@@ -210,7 +210,7 @@ def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, righ
     assert not (folder / "out").exists()
 
 
-# What stands at the end of the class → options of the scenario, and what is said.
+# The end of the class → options of the scenario, and a part of the error.
 ADDED = {
     "    def float_slack(self, loss, width): return -loss, 0.0 * loss": ("", "float_slack returns"),
     "    def float_slack(self, loss, width): return loss * np.nan, loss": ("", "float_slack returns"),

@@ -1,4 +1,4 @@
-"""The ledger: grouping does not matter, cutting and scaling do what they say, and the table says it all."""
+"""Ledgers: truncation, scaling, comparison, refusals, and the table."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> No
 @pytest.mark.parametrize("agents", [1, 3, 5000])
 @pytest.mark.parametrize("alike", [False, True])
 def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: int, alike: bool) -> None:
-    """Multiples that nobody asked for, with gaps, at which a second kind of record joins: as plain arrays would be."""
+    """Multiples that are evaluated late, with gaps, at which a second split joins, equal plain arrays."""
     still, rounds = np.full(agents, 0.1) if alike else np.linspace(0.1, 0.2, agents), 7
     of, zeros = {"train": Sensitivity(still, np.ones(agents), None)}, np.zeros((agents, 2))
     both = of | {"validation": Sensitivity(0.3 * still, np.ones(agents), None)}
@@ -84,7 +84,7 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
         recorder.charge(index, "y", mechanism_of("laplace"), np.full(agents, 1.0 + k), value)
         recorder.free(index, "x", 2, "touches no data")
         if k == 3:
-            # A run that goes on from what was written down.
+            # A resumed run.
             lines = recorder.lines()
             recorder = Recorder(agents)
             recorder.load(lines, [])
@@ -98,7 +98,7 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
         assert (y.rate[kind] == 1.0).all()
 
 
-# What a recorder refuses to list ------------------------------------------------------------------------------------
+# Refusals of a recorder ------------------------------------------------------------------------------------
 
 
 def fresh(batch: int | None, rate: float = 0.25, split: Split = "train", sampling: Any = "fixed") -> Bounded:
@@ -158,7 +158,7 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
 @pytest.mark.parametrize("rows", [7, 400])
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
 def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, rows: int, tmp_path: Path) -> None:
-    """Of one agent's releases, or of several agents' each."""
+    """One agent, or several agents."""
     ledger = build(name).ledger
     ledger.to_parquet(tmp_path / "parts.parquet", rows=rows)
     written = ParquetFile(tmp_path / "parts.parquet").metadata

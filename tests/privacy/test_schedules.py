@@ -1,4 +1,4 @@
-"""Public schedules of steps, clips and noise: priced round by round, planned as recorded, else refused."""
+"""Public schedules of learning rates, clips and noise: costs by round, planned = recorded, refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["dp_dsgd", "push_sum"])
 def test_rounds_that_differ_cost_what_their_composition_does(kind: str) -> None:
-    """By dp_accounting, of one Gaussian a round whose ratio is its own; the clip of no single round has this price."""
+    """By dp_accounting, one Gaussian per round with the round's ratio; no constant clip has this cost."""
     plan = decentral_dp.plan(content(kind))
     fewest = min(decentral_dp.build(content(kind)).simulation().counts["train"])
     step, clip, noise = numbers()
@@ -116,7 +116,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
         (
             "dp_bilevel",
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},
-            "dp_bilevel clips alike",
+            "dp_bilevel clips all rounds equally",
         ),
         (
             "paper_synthetic",
