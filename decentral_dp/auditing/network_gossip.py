@@ -1,25 +1,25 @@
-"""Prices against a few agents inside the network, and what float64 adds to them.
+"""Network DP in linear gossip: exact privacy cost against agents inside the network, and its float64 error.
 
-The price is an exact μ, for linear gossip with Gaussian noise. All agents run, coordinate by coordinate,
+All agents run with Gaussian noise, coordinate by coordinate,
 
     ṽ_{t+1} = A_t ṽ_t + (public terms) + λ_t u_t + n_{t+1},     n_{i,t+1} ~ N(0, s_{i,t+1}²),
     A_t = diag(k_t)(I + W) − diag(c_t)
 
 with W the mixing matrix, ṽ_0 public, and u_{i,t} the mean over agent i's first N_{i,t} records of bounded numbers that
-do not depend on ṽ. The observer, a set O of agents, follows the protocol and remembers everything: the messages
-ṽ_{j,t}, t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may
-even know all records but one. What it released itself adds nothing: given n_O, ṽ_O is a function of what it received.
+do not depend on ṽ. The observer, a set O of agents, is honest but curious and stores everything: the messages ṽ_{j,t},
+t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may even have
+all records except one. Its own releases add nothing: given n_O, ṽ_O is a function of received messages.
 
-Replacing one record of agent v, read from round τ on, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ: along one
-direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is alike in all coordinates and
-independent between them, so only that direction counts; along it the messages are Gaussian, with a covariance Σ that
-depends on no record and a mean that moves by L g_v. Such a pair of laws is exactly a Gaussian pair (Dong, Roth & Su,
+Replacing one record of agent v, read from round τ, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ: along one
+direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise has the same variance in all
+coordinates and is independent between them, so only that direction counts. Along it the messages are Gaussian, with a
+covariance Σ that depends on no record and a mean that moves by L g_v. This is a Gaussian pair (Dong, Roth & Su,
 "Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
 
     μ² = (L g_v)ᵀ Σ⁻¹ (L g_v),
 
-largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
-what came before can cancel.
+largest over the records, which differ in their arrival τ. An earlier arrival is not always worse, since contributions
+of several rounds can cancel.
 
 Σ has T·|N| rows; it is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
 covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, ṽ_0 being public. The Kalman filter gives independent
@@ -29,28 +29,29 @@ innovations of covariance S. Its error moves by d, with a recursion that is line
     r = B d + g_N         d' = F d + g_H − K g_N                     μ² = Σ_t rᵀ S⁻¹ r,   d_τ = 0
 
 D = diag(s²). S ≥ D_N and Π' ≥ D_H, so nothing is singular while all agents add noise, and every term of Π' is positive
-semi-definite (Joseph's form). Read backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is what the rounds from t on reveal, and c is
-μ² for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
+semi-definite (Joseph's form). Backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is the cost of the rounds from t, and c is μ² for a
+record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
 
-All this is in real arithmetic. What float64 adds is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) +
-rint(N s/g)), on the grid g of `mechanisms`. With z the same but for the last rounding,
+This holds in real arithmetic. The float64 error is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) +
+rint(N s/g)), on the grid g of `mechanisms`. With z the same except for the last rounding,
 z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rounded to the grid, and what an observer O sees is a function of
 the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs from what real
 arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
 
     D_{i,t+1} = o·g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,   r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
 
-(its own two roundings, o = 1, or 3/2 if the private one is tossed; those of what it received, what float64 adds to the
-public part; E is what summing and clipping add, `summation_slack`). Both laws of the path are chains of Gaussian
-kernels of the same variance, hence (adaptive composition) a pair with at most
+(its own two roundings, o = 1, or 3/2 if the private one is stochastic; those of received messages; the float64 error of
+the public part; E is the error of sums and clips, `summation_slack`). Both distributions of the path are chains of
+Gaussian kernels of the same variance, hence (adaptive composition) a pair with at most
 
     ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
 
 and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
 float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
 
-All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
-data sets lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
+All noise counts here, not only the victim's, and float64 variates are not exactly normal. With n draws the
+distributions for both data sets are within e^{±σ/2} of the ideal ones except for δ_n (`float_slack.noise_alone`), so
+that
 
     δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
 """
@@ -70,24 +71,23 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.float_slack import noise_alone
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 
-# On one core, an observer's round takes as long as this many products of two numbers, besides agents³ of them.
+# Overhead of an observer's round on one core, in products of two numbers, in addition to agents³ of them.
 _PER_ROUND = 7e4
 _PER_SECOND = 5e8
 MOST_SECONDS = 120.0
-# Of the covariance of an observer's messages, in units of their noise: beyond it an inverse has few correct digits.
+# Largest trace of the covariance of an observer's messages, in units of their noise, for a sufficiently exact inverse.
 _LARGEST_TRACE = 1e12
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkBudget:
-    """What each observer learns of each victim.
+    """Privacy cost of each victim against each observer.
 
-    Args:
+    Attributes:
         observers: sets of agents, ascending.
-        mu: (o, m), one row for each observer, one column for each victim; NaN where the victim is a member of the
-            observer.
-        arrival: (o, m) first round that reads the worst record; −1 beside NaN.
-        total: (m,) the same for somebody who sees every message: no entry of mu is larger.
+        mu: (o, m), one row per observer, one column per victim; NaN if the victim is in the observer.
+        arrival: (o, m) first round that reads the worst record; −1 for NaN.
+        total: (m,) μ against an adversary that observes all messages, which no entry of mu exceeds.
     """
 
     observers: tuple[tuple[int, ...], ...]
@@ -97,7 +97,16 @@ class NetworkBudget:
 
 
 class _Gossip(NamedTuple):
-    """The rounds, as seen by one observer. mixing: I + W. share: k. shrink: c. noise: s. observed, hidden: N and H."""
+    """The rounds, for one observer.
+
+    Attributes:
+        mixing: I + W.
+        share: k.
+        shrink: c.
+        noise: s.
+        observed: N.
+        hidden: H.
+    """
 
     mixing: Array
     share: Array
@@ -107,7 +116,7 @@ class _Gossip(NamedTuple):
     hidden: NDArray[np.int64]
 
     def blocks(self, t: int) -> tuple[Array, Array]:
-        """B in units of the messages' own noise, (n, h), and A_HH, (h, h), of round t."""
+        """Return B in units of the messages' own noise, (n, h), and A_HH, (h, h), of round t."""
         n, h = self.observed, self.hidden
         own = self.share[t, h][:, None] * self.mixing[np.ix_(h, h)] - np.diag(self.shrink[t, h])
         return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixing[np.ix_(n, h)], own
@@ -123,23 +132,23 @@ def pairwise(
     share: Array | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkBudget:
-    """Compute μ of every pair (observer, victim); formulas at the top of this module.
+    """Compute μ of every pair (observer, victim); formulas in the module docstring.
 
     Args:
         mixing: W, (m, m), dense or sparse.
         contraction: c, (T,) or (T, m).
-        injected: g, (T, m), how far one replaced record moves λ_t u_t.
+        injected: g, (T, m), sensitivity of λ_t u_t to one replaced record.
         noise: s, (T, m), standard deviation of the release with index t + 1.
-        observers: sets of agents; default every agent alone.
+        observers: sets of agents; default every single agent.
         arrivals: (T, m), whether a record of an agent is first read at round t; default all at round 0.
         share: k, (T,) or (T, m); default 1.
-        progress: called with how many observers are done, and of how many.
+        progress: called with the numbers of finished and of all observers; default None.
 
     Returns:
         μ of every pair, with the arrival of the worst record.
 
     Raises:
-        InputError: noise that is not positive, or what would take more than MOST_SECONDS.
+        InputError: noise is not positive, or the computation would take more than MOST_SECONDS.
 
     References:
         Proof in docs/proofs/25.
@@ -173,7 +182,7 @@ def pairwise(
 
 
 def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
-    """Compute μ of each victim against somebody who sees every message, (m,); arguments as in `pairwise`.
+    """Compute (m,) μ of each victim against an adversary that observes all messages; arguments as in `pairwise`.
 
     Example:
         >>> first = np.array([[True], [False]])
@@ -190,7 +199,7 @@ def duration(observers: int, agents: int, rounds: int) -> float:
 
 
 def require_time(observers: int, agents: int, rounds: int, seconds: float) -> None:
-    """Refuse what would take longer than MOST_SECONDS on one core.
+    """Refuse a computation of more than MOST_SECONDS on one core.
 
     Raises:
         InputError: it would.
@@ -198,8 +207,8 @@ def require_time(observers: int, agents: int, rounds: int, seconds: float) -> No
     if seconds > MOST_SECONDS:
         raise InputError(
             f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
-            f"{seconds / 60.0:.0f} minutes to price, and {MOST_SECONDS / 60.0:.0f} are the most; name fewer observers "
-            "(--coalition), or take fewer agents or rounds."
+            f"{seconds / 60.0:.0f} minutes (expected at most {MOST_SECONDS / 60.0:.0f}). Fix: give fewer observers "
+            "(--coalition), agents or rounds."
         )
 
 
@@ -209,10 +218,10 @@ def _per_agent(values: Array, m: int) -> Array:
 
 
 def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
-    """Return the observers as ascending sets; by default every agent alone.
+    """Return the observers as ascending sets; by default every single agent.
 
     Raises:
-        InputError: an empty set, or an agent that does not exist.
+        InputError: a set is empty, or an agent does not exist.
 
     Example:
         >>> observer_sets(None, 3), observer_sets([[2, 0]], 3)
@@ -223,7 +232,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
     for members in observers:
         if not members or not all(0 <= a < m for a in members):
             raise InputError(
-                f"network: got the observer {list(members)}; wanted one or more of the agents 0 to {m - 1}."
+                f"network: got the observer {list(members)}, expected one or more of the agents 0 to {m - 1}."
             )
     return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
 
@@ -231,7 +240,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
 def _worst_arrivals(
     gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
 ) -> tuple[Array, NDArray[np.int64]]:
-    """μ and the worst arrival of all agents outside one observer."""
+    """Compute μ and the worst arrival of all agents outside one observer."""
     observed, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
     left = np.zeros((hidden.size, hidden.size))
     slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
@@ -239,7 +248,7 @@ def _worst_arrivals(
     for t, (gain, inverse) in reversed(list(enumerate(_filter(gossip)))):
         reach, own = gossip.blocks(t)
         error = own - gain @ reach
-        # What one record of each agent adds to the messages (in units of their noise), and to the error of the filter.
+        # Contributions of one record of each agent to the messages (in units of noise), and to the filter's error.
         direct, lasting = np.zeros((observed.size, outside.size)), np.zeros((hidden.size, outside.size))
         direct[np.arange(observed.size), observed] = (g[t] / gossip.noise[t])[gossip.observed]
         lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
@@ -254,7 +263,7 @@ def _worst_arrivals(
 
 
 def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
-    """K and S⁻¹ of every round, with every message divided by the standard deviation of its own noise: S ≥ I."""
+    """Yield K and S⁻¹ of every round, with every message divided by the deviation of its noise, so that S ≥ I."""
     spread = np.zeros((gossip.hidden.size, gossip.hidden.size))
     for t in range(len(gossip.noise)):
         reach, own = gossip.blocks(t)
@@ -274,16 +283,22 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
         spread = error @ spread @ error.T + np.diag(gossip.noise[t, gossip.hidden] ** 2) + gain @ gain.T
 
 
-# No normal variate of float64 is larger, and of real ones one in 10^440.
+# Float64 normal variates are not larger, and one in 10^440 real ones is.
 LARGEST_VARIATE = 45.0
 
 
 class Messages(NamedTuple):
-    """What the messages are computed from.
+    """Public numbers from which messages are computed.
 
-    mixing: W, (m, m). share, contraction: k and c, (T,), of A_t = k_t (I + W) − c_t I. noise: s, (T, m). dimension: d.
-    sum_error: E, (T, m). start: sup |ṽ_0|. largest_addition: (T,) the most that a round adds to a coordinate, noise
-    aside.
+    Attributes:
+        mixing: W, (m, m).
+        share: k, (T,), of A_t = k_t (I + W) − c_t I.
+        contraction: c, (T,).
+        noise: s, (T, m).
+        dimension: d.
+        sum_error: E, (T, m).
+        start: sup |ṽ_0|.
+        largest_addition: (T,) the most that a round adds to a coordinate, without noise.
     """
 
     mixing: Array
@@ -297,7 +312,7 @@ class Messages(NamedTuple):
 
 
 def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
-    """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
+    """Compute (o,) ν of each observer; +inf if messages may become too large for the noise's grid."""
     rounds, m = sent.noise.shape
     cells, identity = GAUSSIAN.grid(sent.noise, sent.dimension), np.eye(m)
     own = 1.5 if GAUSSIAN.rounds_at_random(sent.dimension) else 1.0
@@ -308,7 +323,7 @@ def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
     reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), sent.start
     for t in range(rounds):
         step = np.abs(sent.share[t] * (identity + sent.mixing) - sent.contraction[t] * identity)
-        # Before anything cancels: the terms of k_t (I + W) and of c_t I one by one.
+        # Absolute terms of k_t (I + W) and of c_t I, before they cancel.
         passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
         computed = 2.0**-53 * terms * (passed + float(sent.largest_addition[t]))
         off = own * cells[t] + reach @ step.T + computed
@@ -329,15 +344,15 @@ def certified_epsilon(
     """Compute the ε that holds for float64 messages.
 
     Args:
-        mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer.
+        mu: (o, m) exact μ; NaN, as in the result, if the victim is in the observer.
         nu: (o,) the bound of `rounding`.
-        draws: (o,) how many normal variates were drawn outside the observer.
+        draws: (o,) number of normal variates outside the observer.
         dimension: of a message.
         delta: δ.
-        every: (m,) ε against an observer of every message.
+        every: (m,) ε against an adversary that observes all messages.
 
     Returns:
-        (o, m) ε, never more than `every`.
+        (o, m) ε, at most `every`.
     """
     half, lost = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
     sigma = 2.0 * half

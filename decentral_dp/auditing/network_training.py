@@ -1,25 +1,25 @@
-"""Prices against curious neighbours in training, where gradients depend on hidden states.
+"""Network DP in training: privacy cost against honest-but-curious agents, whose gradients depend on hidden states.
 
 Round t maps the messages m_{t−1} of all agents to m_{i,t} = Φ_{i,t}(m_{t−1}) + z_{i,t}, z ~ N(0, s²_{i,t} I)
-independent. For the unchanged data sets
+independent. For unchanged data sets
 
     ‖Φ_{i,t}(m) − Φ_{i,t}(m')‖ ≤ Σ_j R_{t,ij} ‖m_j − m'_j‖,
 
-and the replaced record of agent v moves v's own noiseless message of round t by at most D_t. An observer O that sees
-the messages of the agents S_t ⊇ O of round t learns no more than a Gaussian pair with
+and the replaced record of agent v moves v's own noiseless message of round t by at most D_t. For an observer O that
+receives the messages of the agents S_t ⊇ O in round t, the views are dominated by a Gaussian pair with
 
     μ² = min over d ≥ 0, d_{i,t} = 0 on S_t:   Σ_{t,i} (R_t d_{t−1} + D_t e_v − d_t)²_{i,+} / s²_{i,t},     d_{−1} = 0.
 
-d_{i,t} is how far the messages of agent i may be apart in two coupled runs; what exceeds it is taken away by a shift
-of that agent's noise. Every d ≥ 0 that is 0 on S_t gives a valid price: what is printed is evaluated at the d that was
-found, with every rounding upwards, so that no solver is trusted. d = 0 is the price against who sees every message.
+d_{i,t} is a bound on the distance of agent i's messages in two coupled runs; a shift of that agent's noise removes the
+excess. Every d ≥ 0 that is 0 on S_t gives a valid cost. The result is evaluated at the d of the solver, with every
+rounding upwards, so that no solver is trusted. d = 0 is the cost against an adversary that observes all messages.
 
-Noise of 0 cannot be shifted: where s_{i,t} = 0, d_{i,t} is all of (R_t d_{t−1} + D_t e_v)_i. An agent that
-does not send in a round holds the message that it sent last: row i of R_t is e_i, and s_{i,t} = D_{t,i} = 0.
+Noise of 0 cannot be shifted: if s_{i,t} = 0, d_{i,t} is all of (R_t d_{t−1} + D_t e_v)_i. An agent that does not send
+in a round keeps its last message: row i of R_t is e_i, and s_{i,t} = D_{t,i} = 0.
 
-With d of any sign and R the mixing weights this is the price of linear gossip, which is no bound for training.
+With d of any sign and R the mixing weights this is the cost of linear gossip, which is no bound for training.
 
-Proofs in docs/proofs/37 and 38. The Lipschitz factors of the steps of this package are there, too: see `step_factor`.
+Proofs in docs/proofs/37 and 38, with the Lipschitz factors of this package's steps (`step_factor`).
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from scipy.linalg import LinAlgError, solveh_banded
 
 from decentral_dp.bounded import Array
 
-# Where d may be above 0, and the right side → d, and the slope of the sum.
+# (positions at which d may be positive, right side) → d, and the gradient of the sum.
 _Solver = Callable[[NDArray[np.bool_], Array], tuple[Array, Array]]
-# Exchanges of variables between zero and positive; then the best price so far is taken.
+# Exchanges of variables between zero and positive, after which the best cost so far is returned.
 _PIVOTS = 40
-# Of the least noise, what the solver takes in place of none; prices are evaluated without it.
+# Noise that the solver assumes for noiseless messages, relative to the least noise. Costs are evaluated without it.
 _SOLVER_NOISE = 2.0**-10
-# Of float64, the largest relative error of one operation.
+# The largest relative error of one float64 operation.
 _UNIT = 2.0**-53
 
 
 class Coupled(NamedTuple):
-    """What is public of T rounds among m agents.
+    """Public facts of T rounds among m agents.
 
     Args:
-        factors: R, T arrays (m, m): by how much at most the l2 distance of two messages of j grows in that of i.
-        noise: s, (T, m) standard deviations; 0 where a message is made without noise; +inf at members of the observer,
-            whose noise hides nothing from it.
-        observed: S, (T, m) whether the observer sees the message.
-        rounding: (T, m) what float64 adds to the l2 distance of two noiseless messages.
+        factors: R, T arrays (m, m), Lipschitz factors in l2 from the message of j to that of i.
+        noise: s, (T, m) standard deviations; 0 for noiseless messages; +inf for members of the observer, since their
+            noise does not protect against it.
+        observed: S, (T, m) whether the observer receives the message.
+        rounding: (T, m) float64 error in the l2 distance of two noiseless messages.
 
     References:
         docs/proofs/37.
@@ -106,14 +106,14 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], s
 
     Args:
         coupled: the rounds.
-        victims: agents v, no members of the observer.
-        shift: D, (T, m), how far a record moves its agent's noiseless message.
+        victims: agents v outside the observer.
+        shift: D, (T, m), sensitivity of each agent's noiseless message to one record.
 
     Returns:
-        (len(victims),) prices that hold in float64; +inf where a message that is seen has no noise, and may differ.
+        (len(victims),) μ that holds in float64; +inf if an observed message has no noise, and may differ.
 
     Raises:
-        ValueError: an observer that goes on from a message that it does not see.
+        ValueError: a victim is in the observer, or the observer uses a message that it does not receive.
 
     Example:
         >>> pull = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3.0
@@ -127,13 +127,13 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], s
     if inside[:, victims].any() or any(
         factors[np.ix_(inside[t + 1], hidden[t])].any() for t, factors in enumerate(coupled.factors[1:])
     ):
-        raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
+        raise ValueError("a victim is outside of the observer, which receives every message that it uses")
     system = _system(coupled._replace(noise=_solver_noise(coupled.noise)))
     return np.array([_least_price(coupled, system, int(victim), shift[:, victim]) for victim in victims])
 
 
 def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -> float:
-    """The least price that was found; the price at every d that was tried is one."""
+    """Return the least cost of all evaluated d, each of which gives a valid one."""
     hidden = ~coupled.observed
     best = _price_at(coupled, victim, shift, np.zeros(hidden.shape))
     paid = shift / np.square(_solver_noise(coupled.noise)[:, victim])
@@ -165,32 +165,32 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -
 
 
 def _solver_noise(noise: Array) -> Array:
-    """s with little noise where there is none."""
+    """Return s, with little noise for noiseless messages."""
     drawn = noise > 0.0
     return noise if drawn.all() else np.where(drawn, noise, _SOLVER_NOISE * noise.min(where=drawn, initial=np.inf))
 
 
 def _price_at(coupled: Coupled, victim: int, shift: Array, apart: Array) -> float:
-    """√ of the sum at d, every rounding upwards."""
+    """Compute μ at d, with every rounding upwards."""
     terms = apart.shape[1] + 8.0
     before, total = np.zeros(apart.shape[1]), 0.0
     for t, factors in enumerate(coupled.factors):
         arrives = factors @ before + coupled.rounding[t]
         arrives[victim] += shift[t]
-        # A sum of m products that are at least 0 is off by at most m + 1 roundings of itself.
+        # A sum of m non-negative products has at most m + 1 relative rounding errors.
         arrives = arrives * (1.0 + 2.0 * terms * _UNIT)
         noiseless = coupled.noise[t] == 0.0
         if (arrives[noiseless & coupled.observed[t]] > 0.0).any() or np.isinf(arrives[noiseless]).any():
             return np.inf
         before = np.where(noiseless, arrives, apart[t])
-        # An observer's inputs are equal in both data sets, and so is what it computes.
+        # The observer's inputs are equal in both data sets, and so are its results.
         paid = ~noiseless & np.isfinite(coupled.noise[t])
         total += float(np.square(np.maximum(arrives - before, 0.0)[paid] / coupled.noise[t][paid]).sum())
     return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))
 
 
 def _system(coupled: Coupled) -> _Solver:
-    """Least squares in d_{i,t} of i outside the observer, one block for each round, as a banded normal matrix."""
+    """Return a solver of the least squares in d, with a banded normal matrix of one block per round."""
     rounds, m = coupled.noise.shape
     weight = 1.0 / np.square(coupled.noise)
     width = 2 * m
@@ -225,7 +225,7 @@ def _system(coupled: Coupled) -> _Solver:
 
 
 def _times(bands: Array, values: Array) -> Array:
-    """The symmetric banded matrix times a vector."""
+    """Multiply the symmetric banded matrix by a vector."""
     out: Array = bands[0] * values
     for below in range(1, min(len(bands), values.size)):
         line = bands[below, : values.size - below]

@@ -177,7 +177,7 @@ def test_planted_bugs_are_seen_by_the_comparison() -> None:
         ({"noise": np.full((2, 3), np.inf)}, "positive finite noise"),
         ({"injected": np.full((2, 3), np.nan)}, "finite steps and clips"),
         ({"observers": [[]]}, r"the observer \[\]"),
-        ({"observers": [[0, 3]]}, r"the observer \[0, 3\]; wanted one or more of the agents 0 to 2"),
+        ({"observers": [[0, 3]]}, r"the observer \[0, 3\], expected one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),
     ],
 )

@@ -261,7 +261,7 @@ def test_a_view_without_a_neighbour_would_show() -> None:
     shown = system_mu(coupled.factors, coupled, 0, always(6))
     assert shown <= neighbour_mu(coupled, 0, always(6))
     # Nothing is seen then but the observer's own messages, and no input of it may be hidden.
-    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+    with pytest.raises(ValueError, match="receives every message that it uses"):
         neighbour_mu(coupled._replace(observed=blind), 0, always(6))
 
 
@@ -289,7 +289,7 @@ def test_noise_of_the_observer_hides_nothing() -> None:
     assert system_mu(coupled.factors, coupled, 0, moved) <= right * (1.0 + 1e-9)
     blind = coupled._replace(observed=np.array([[False, False, True]] * 3))
     assert neighbour_mu(blind._replace(noise=np.ones((3, 3))), 0, moved) == pytest.approx(0.209657, abs=6e-7)
-    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+    with pytest.raises(ValueError, match="receives every message that it uses"):
         neighbour_mu(blind, 0, moved)
 
 
