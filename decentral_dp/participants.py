@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -33,23 +32,16 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import (
     CHANGE,
     CLIP_OF_TERM,
     MATRICES,
     TERMS,
-    Changed,
-    Constrained,
     Problem,
-    Started,
-    Steepening,
     as_stacked,
-    in_closed_form,
     public_part,
     split_read,
     term_shapes,
@@ -151,7 +143,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
     def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
         """Yield the contribution of each record, to the bit as in a batch of one."""
-        at_once, n = in_closed_form(self.problem), len(batch[0])
+        at_once, n = as_stacked(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
             yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return
@@ -171,8 +163,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         if query.term in MATRICES:
             return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
         if query.term == CHANGE:
-            changed, earlier = cast(Changed, problem), cast(Array, query.along)
-            return n * changed.change(query.x, query.y, earlier, batch, clip)
+            total: Array = n * cast(Any, problem).change(query.x, query.y, query.along, batch, clip)
+            return total
         z = np.zeros(problem.q) if query.along is None else query.along
         none = take(batch, slice(0))
         lower = query.term.startswith("lower_")
@@ -300,9 +292,8 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
-        noise: Mapping[str, NoiseSchedule] | None = MappingProxyType({}),
     ) -> None:
-        self.agents, self._noise = agents, noise
+        self.agents = agents
         # Without a network agents have no neighbours.
         self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
@@ -318,7 +309,7 @@ class LocalDataset:
         self._draw: DrawBatch | None = None
         # Looked up once, since a protocol check takes as long as a small round.
         self._stackable = as_stacked(problem)
-        self._steepening = problem if isinstance(problem, Steepening) else None
+        self._steepening = problem if hasattr(problem, "largest_x") else None
         self._reads = dict(problem.reads_records)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # Caches that are valid as long as the numbers of averaged records stay the same.
@@ -356,27 +347,8 @@ class LocalDataset:
             (b, p) of x, else (b, q).
         """
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
-        weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
+        weights: Array | None = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
         return start if weights is None else start + weights
-
-    def noise_variance(self, channel: str, t: int) -> Array:
-        """Return (m,) the public variance of the noise on every coordinate of each agent's release; 0 without noise.
-
-        Args:
-            channel: of the releases.
-            t: their round.
-
-        Raises:
-            InputError: noise is correlated.
-        """
-        if self._noise is None:
-            raise InputError(
-                "privacy.correlation: noise_variance needs independent noise. Fix: leave correlation out, or use an "
-                "algorithm that does not ask for the variance."
-            )
-        schedule = self._noise.get(channel)
-        deviations = 0.0 if schedule is None else schedule.deviations(t)
-        return np.broadcast_to(np.square(deviations), (self.network.n_agents,))
 
     def within_steps(self, x: Value, step: float) -> Value:
         """Clip a public x to the range with step·‖∇²_yy R‖ ≤ 1, in which such steps are stable.
@@ -385,7 +357,8 @@ class LocalDataset:
         """
         if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
             return x
-        return np.minimum(x, self._steepening.largest_x(1.0 / step))
+        largest: float = self._steepening.largest_x(1.0 / step)
+        return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Project onto the problem's sets, row by row; without sets x and y stay unchanged.
@@ -394,7 +367,7 @@ class LocalDataset:
             x: (b, p), public.
             y: (b, q), public.
         """
-        return self._problem.project(x, y) if isinstance(self._problem, Constrained) else (x, y)
+        return self._problem.project(x, y) if hasattr(self._problem, "project") else (x, y)
 
     def reads_records(self, channel: str) -> bool:
         """Return whether any term of this channel reads records."""

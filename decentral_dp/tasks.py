@@ -25,8 +25,7 @@ from queue import Empty, SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from decentral_dp.errors import InputError, needing
-from decentral_dp.files.durable import digest, write_whole
-from decentral_dp.files.locks import HAS_LOCKS, lock_file
+from decentral_dp.files.durable import HAS_LOCKS, digest, lock_file, write_whole
 from decentral_dp.files.regular import regular
 from decentral_dp.files.trust import trusting
 from decentral_dp.simulation.result import plain

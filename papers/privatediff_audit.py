@@ -28,7 +28,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.programs import Coordinated
+from decentral_dp.central.vocabulary import Coordinated
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms

@@ -13,7 +13,7 @@ from decentral_dp.data import Stream
 from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import Problem
 from tests.support.replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
 

@@ -14,11 +14,13 @@ from decentral_dp.participants import ClientBlock, LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Placed, Stacked, as_stacked
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
+    biased_regularisation,
+)
+from decentral_dp.problems.protocol import TERMS, Stacked, as_stacked
 from decentral_dp.problems.records import take
 
 WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
@@ -49,7 +51,7 @@ def shards(problem: Any, sizes: list[int], seed: int, train: bool) -> list[Any]:
         if agent == 1:
             features[0] = 1e200
         found = problem.prepare(features, labels(problem, draw, n), "l2")
-        out.append(problem.place_records(found, agent) if train and isinstance(problem, Placed) else found)
+        out.append(problem.place_records(found, agent) if train and hasattr(problem, "place_records") else found)
     return out
 
 

@@ -28,14 +28,12 @@ _NOISE = "tests/simulation/test_common_noise.py"
 _MACHINES = "tests/simulation/folder/test_journal_machines.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
 _LOSSES = "tests/engines/test_ray_losses.py"
-_TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
+_TRAINING = "tests/problems/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _APART = (
-    "tests/problems/training/test_problem.py::"
-    "test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
+    "tests/problems/test_training.py::test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
 )
-_CENTRED = "tests/problems/training/test_problem.py::test_one_replaced_record_moves"
-_ADAPTIVELY = "tests/algorithms/gossip/test_single_level.py::TestDpDsgdAdaptively"
+_CENTRED = "tests/problems/test_training.py::test_one_replaced_record_moves"
 _CENTRING = "tests/algorithms/gossip/test_centring.py"
 
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
@@ -60,7 +58,7 @@ _CONVOLUTIONS = "tests/models/test_networks.py"
 _MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
+_NETWORK_ROWS = "tests/auditing/test_check.py::test_no_algorithm_fails"
 _CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
@@ -69,23 +67,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism that check does not try",
         "auditing/check.py",
-        "        why = complaint(c.mechanism)\n",
+        "        why = find_fault(c.mechanism)\n",
         '        why = ""\n',
         (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
     Mutation(
         "a check that stops after two rounds",
         "auditing/check.py",
-        "_fitting(target, pairs) if rounds is None else rounds",
-        "ROUNDS",
+        "rounds or MOST_ROUNDS)",
+        "ROUNDS)",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
-        "simulation/probing/mechanism.py",
-        "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
-        "            _of_price(m, here, shift, risk)\n",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        "auditing/mechanism_trials.py",
+        "if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
+        "_check_cost(m, base, direction, length, scale, words, risk)\n",
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
         "a custom mechanism without noise that build accepts",
@@ -117,15 +115,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noises of one key that are taken for several",
-        "simulation/probing/mechanism.py",
-        "if (before := draws.setdefault(row.tobytes(), where)) != where:",
+        "auditing/mechanism_trials.py",
+        "if (before := noises.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
-        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     # Attributes, files and texts --------------------------------------------------------------------------------------
     Mutation(
         "class shares among the attributes of a classifier",
-        "estimators/decentralised.py",
+        "estimators.py",
         '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n',
         '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n'
         "        self.class_prior_ = np.bincount(codes) / len(codes)\n",
@@ -143,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/run.py",
         "    out.print(_PRIVATE)\n",
         "",
-        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+        ("tests/cli/test_run.py::test_scores_are_labelled_as_not_covered",),
     ),
     # Networks that change or compress ---------------------------------------------------------------------------------
     Mutation(
@@ -156,33 +154,33 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "messages that are compressed before noise",
         "engines/host.py",
-        "else self._update_replicas(own, compression)",
+        "else self._update_replicas(released, compression)",
         "else self._update_replicas(\n"
-        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in own}), compression\n"
+        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in released}), compression\n"
         "            )",
         (_NETWORK_ROWS,),
     ),
     Mutation(
         "choco that continues from its noiseless value",
-        "algorithms/gossip/choco.py",
+        "algorithms/gossip/single_level.py",
         "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
         "combined = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
         (_NETWORK_ROWS,),
     ),
     Mutation(
         "components that are tried on dense records only",
-        "simulation/probing/probe.py",
-        "    for pair in sparse_pairs(job.shards):\n        yield compare_pair(job, pair)\n",
-        "",
-        ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
+        "auditing/component_runs.py",
+        "chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed))",
+        "searched_pairs(job.shards, pairs, seed)",
+        ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_some_records_only_is_refused",),
     ),
     Mutation(
         "a mean of features over the records that are not 0",
-        "problems/training/problem.py",
+        "problems/training.py",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
-        ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
+        ("tests/auditing/test_check.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
@@ -305,14 +303,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "pages that take names from files for markup",
-        "reporting/render.py",
+        "reporting/page.py",
         "        autoescape=True,\n",
         "        autoescape=False,\n",
         ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
     ),
     Mutation(
         "control characters of names on pages",
-        "reporting/render.py",
+        "reporting/page.py",
         "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
         "value",
         ("tests/files/test_printable.py",),
@@ -482,16 +480,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a custom component whose ε is printed as verified",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "        return self.is_noisy and bool(self.unverified)",
         "        return False",
-        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+        ("tests/simulation/test_job_statement_custom.py::test_objects_are_unverified",),
     ),
     Mutation(
         "a function of any installed package that a scenario may call",
         "user_code.py",
-        '    if installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
-        "    if False:\n",
+        'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
+        "elif False:\n",
         ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
     ),
     Mutation(
@@ -510,10 +508,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a run of another scenario that is taken for the one asked for",
-        "cli/commands.py",
+        "cli/main.py",
         "    if run_digest(build_job(there)) != run_digest(build_job(asked)):",
         "    if False:",
-        ("tests/cli/test_or_resume.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
+        ("tests/cli/test_run.py::test_a_folder_with_a_run_of_another_scenario_is_refused",),
     ),
     Mutation(
         "two runs of one job with one secret noise",
@@ -548,7 +546,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         "if self._leased and self._machines and tuple(machines) != self._machines:",
         "if False:",
-        (f"{_MACHINES}::test_blocks_in_processes_of_their_own_go_on_where_they_were",),
+        (f"{_MACHINES}::test_blocks_resume_on_their_machines",),
     ),
     Mutation(
         "lost actors that start again on other machines",
@@ -653,8 +651,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that forgets the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
-        "dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k]))",
-        "dp.fading(d, keep)",
+        "dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))",
+        "dp.fading(change, keep)",
         (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
     ),
     Mutation(
@@ -781,7 +779,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a plan that amplifies what is kept",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)",
         "rate[split] = np.broadcast_to(drawn, shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
@@ -869,14 +867,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the dearest use of a release for their sum",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "            bound += step\n",
         "            bound = np.maximum(bound, step)\n",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
         "a memory that fades too fast",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound",
         "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * now) + bound",
         (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
@@ -1010,8 +1008,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a release that is planned a round late",
         "simulation/jobs/gossip_plan.py",
-        "c.keep_sent(sent[c.rounds // per_round])",
-        "c.keep_sent(sent[c.rounds // per_round - 1])",
+        "c.keep_sent(sends[c.rounds // per_round])",
+        "c.keep_sent(sends[c.rounds // per_round - 1])",
         (f"{_SENDS}::test_the_price_is_as_derived_by_hand",),
     ),
     Mutation(
@@ -1047,7 +1045,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/run.py",
         '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
         "    elif not math.isfinite(",
-        ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
+        ("tests/config/test_coordinator_refusals.py::test_an_infinite_objective_ends_only_runs_without_a_guarantee",),
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
@@ -1075,7 +1073,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "groups whose weighed slopes differ by one bound, not two",
-        "constants/families.py",
+        "constants.py",
         "d_hxy=2.0 * slope * g",
         "d_hxy=slope * g",
         ("tests/constants/test_refute.py::test_no_constant_is_broken_and_many_are_reached[groups]",),
@@ -1247,9 +1245,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise of an average of agents told by the least of them",
         "simulation/jobs/settings.py",
-        "squares * repeated * own_square / averaged",
-        "squares * repeated / averaged",
-        (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
+        "squares * own_square / averaged",
+        "squares / averaged",
+        (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(
         "lost messages that nobody overhears",
@@ -1354,7 +1352,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/local.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
-        ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+        ("tests/simulation/folder/test_journal.py::test_other_programs_resume[dp_sgd_dual]",),
     ),
     Mutation(
         "a journal whose lines have no digest of the lines before",
@@ -1386,7 +1384,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
-        "cli/log.py",
+        "cli/run.py",
         "path.touch(OWNERS)",
         "path.touch()",
         ("tests/reporting/test_folder_links.py::test_logs_and_audits_outside_the_folder_are_their_owners",),
@@ -1400,7 +1398,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a statement of privacy that is read without its neighbours",
-        "simulation/statements/statement.py",
+        "simulation/statement.py",
         "missing = [f.name for f in fields(cls) if f.name not in content]",
         'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
@@ -1449,14 +1447,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
@@ -1471,8 +1469,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/auditing/test_bounds_of_guesses.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/auditing/test_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
@@ -1480,7 +1478,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/bounds.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
@@ -1604,7 +1602,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
         "nodes numbered as they were inserted",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "    if not are_whole_numbers(names):\n",
         "    if names:\n",
         (
@@ -1624,7 +1622,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "one of two weights of an edge",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "if a == b or weights.setdefault(pair, link.weight) != link.weight:",
         "if a == b or weights.setdefault(pair, link.weight) is ...:",
         (
@@ -1634,7 +1632,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "two nodes whose names print alike",
-        "topology/networkx_graphs.py",
+        "topology/graph_files.py",
         "        if not plain or plain in names:\n",
         "        if not plain or name in names:\n",
         (
@@ -1654,8 +1652,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "published from what agents keep",
         "engines/host.py",
         "            published = self._recent.mean((self._index - 1) // self._per_round)\n"
-        "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
-        "            parts = {c: getattr(self._state, c) for c in own}\n",
+        "            channels = () if self._node.read_dataset is not None else self._node.program.channels\n"
+        "            parts = {c: getattr(self._state, c) for c in channels}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
         '            published = {c: getattr(parts.get(c), "value", v) for c, v in released.items()}\n',
         (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),
@@ -1719,11 +1717,31 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
     ),
     Mutation(
+        "a penalty forgotten in what one record can move",
+        "central/context.py",
+        "round_up(query.times * known.d_hxy",
+        "round_up(known.d_hxy",
+        (
+            "tests/central/bilevel/test_dp_bilevel_neighbours.py"
+            "::test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less",
+        ),
+    ),
+    Mutation(
+        "the whole change of a moving average",
+        "central/minimax/recursive_spider.py",
+        "mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now",
+        "mean = beta * answer.now + answer.change if t else answer.now",
+        (
+            "tests/central/minimax/test_recursive_spider.py"
+            "::test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change",
+        ),
+    ),
+    Mutation(
         "states of a run that everybody may read",
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_journal.py::test_noiseless_files_are_readable_by_their_owner_only",),
     ),
     Mutation(
         "a digest of private files without its salt",
@@ -1791,10 +1809,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "probabilities that ignore the clip",
-        "problems/training/problem.py",
+        "problems/training.py",
         "np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))",
         "np.log(np.clip(share, 1.0, 1.0))",
-        ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
+        ("tests/problems/test_training.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
         "a norm of a network's gradient without its first parameters",
@@ -1812,31 +1830,31 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a module with running statistics",
-        "models/user_module.py",
+        "models/module.py",
         "if name not in before or not torch.equal(before[name], value):",
         "if False:",
         (f"{_MODULES}::test_layers_that_are_refused",),
     ),
     Mutation(
         "a module that mixes the records of a batch",
-        "models/user_module.py",
-        "if not np.allclose(one_by_one, to_numpy(together),",
-        "if False and not np.allclose(one_by_one, to_numpy(together),",
+        "models/module.py",
+        "if not np.allclose(one_by_one, to_numpy(model.module(inputs)),",
+        "if False and not np.allclose(one_by_one, to_numpy(model.module(inputs)),",
         (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
         "a mean of features that are not clipped",
-        "problems/training/problem.py",
+        "problems/training.py",
         "clipped_row_sums(records.features, clip.x, clip.norm)",
         "clipped_row_sums(records.features, np.inf, clip.norm)",
         (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
     ),
     Mutation(
         "a centre that is taken off gradients after they were clipped",
-        "problems/training/problem.py",
+        "problems/training.py",
         "0.0, x if self.p else None",
         "0.0, None",
-        ("tests/problems/training/test_problem.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
+        ("tests/problems/test_training.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
     ),
     Mutation(
         "half the price of a mean of features",
@@ -1855,8 +1873,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a centre before noise",
         "algorithms/gossip/single_level.py",
-        "            x = released.x\n",
-        "            x = s.x.value if t == 1 else released.x\n",
+        "own_weight, released.x, neighbour_sum.x)",
+        "own_weight, s.x.value if t == 1 else released.x, neighbour_sum.x)",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1867,48 +1885,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(
-        "adaptive steps by a step before noise",
-        "algorithms/gossip/single_level.py",
-        "self._correction(dataset, t, 0, s.ahead - released.y, second)",
-        "self._correction(dataset, t, 0, s.ahead - getattr(s.y, 'private', s.y), second)",
-        (f"{_ADAPTIVELY}::test_released_values_are_used_with_their_noise",),
-    ),
-    Mutation(
-        "a second moment with the noise in it",
-        "algorithms/gossip/single_level.py",
-        "(np.square(step) - variance)",
-        "np.square(step)",
-        ("tests/algorithms/gossip/test_single_level.py::test_where_noise_is_all_there_is_weights_have_equal_steps",),
-    ),
-    Mutation(
-        "the noise of one agent, where a server takes the mean of all",
-        "algorithms/gossip/federated.py",
-        "float(noise.sum()) / noise.size**2",
-        "float(noise.mean())",
-        (
-            "tests/algorithms/gossip/test_federated.py::TestFederatedAdaptively::"
-            "test_released_values_are_used_with_their_noise",
-        ),
-    ),
-    Mutation(
         "a server that goes on from one agent's answer",
         "algorithms/gossip/federated.py",
-        "Served(x, s.y + change, s.y, second)",
-        "Served(x, own, s.y, second)",
+        "Served(x, s.y + change, s.y)",
+        "Served(x, s.y + answer.released.u, s.y)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),
     Mutation(
         "mixtures of a value before noise",
-        "algorithms/gossip/choco.py",
-        "(1.0 - dataset.neighbour_weight) * released.y",
-        "(1.0 - dataset.neighbour_weight) * s.y",
+        "algorithms/gossip/single_level.py",
+        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y",
         (f"{_WHOLE}::test_no_neighbour_in_a_network_exceeds_the_plan_and_the_worst_reaches_it",),
     ),
     Mutation(
         "a token that goes to every neighbour as often",
         "algorithms/gossip/random_walk.py",
-        "at = neighbour if coins.random() * near[neighbour].size < near[at].size else at",
-        "at = neighbour",
+        "holder = neighbour if coins.random() * near[neighbour].size < near[holder].size else holder",
+        "holder = neighbour",
         (f"{_WALK}::test_the_walk_is_on_links_and_holds_every_agent_equally_often",),
     ),
     Mutation(
@@ -1927,7 +1921,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "every round planned with the clip of the first one",
-        "algorithms/sensitivity_rules.py",
+        "algorithms/plans.py",
         "public.clip.bounds(CLIP_OF_TERM[use.term], use.t)",
         "public.clip.bounds(CLIP_OF_TERM[use.term], 0 * use.t)",
         (
@@ -1994,8 +1988,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "arcs weighed by who hears",
         "topology/weights.py",
-        "sends = np.bincount(graph.edges[:, 0]",
-        "sends = np.bincount(graph.edges[:, 1]",
+        "(1.0 + np.bincount(graph.edges[:, 0]",
+        "(1.0 + np.bincount(graph.edges[:, 1]",
         ("tests/topology/test_directed.py::test_every_form_of_the_same_arcs_has_the_same_weights[pairs]",),
     ),
     Mutation(
@@ -2064,7 +2058,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "shards that overlap",
-        "data/partition.py",
+        "data/shards.py",
         "enumerate(np.split(members, np.clip(cuts, 0, members.size)))",
         "enumerate(np.append(part, members[:1]) for part in np.split(members, np.clip(cuts, 0, members.size)))",
         ("tests/data/test_partition.py::test_every_record_is_tested_or_held_exactly_once",),
@@ -2087,8 +2081,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "dates that are not cut where nothing is scaled",
         "data/scaling.py",
-        'if dataset.ranges and spec == "none":',
-        "if False:",
+        "        if not dataset.ranges:\n",
+        "        if True:\n",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
     ),
     Mutation(
@@ -2135,11 +2129,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data/tables.py",
         '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
         '    if False:\n        raise InputError(\n            f"{where}: the first record',
-        ("tests/data/test_csv_files.py::test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
+        ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
         "an error of scikit-learn with rows of X",
-        "estimators/shared.py",
+        "estimators.py",
         """    line = text.partition("\\n")[0]
 """,
         """    line = text
@@ -2263,31 +2257,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PairDraws(pairs, job.root, everybody, colluders)",
         "PairDraws(pairs, job.root, everybody, colluders[:0])",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
-    ),
-    Mutation(
-        "agents stacked though their rows round by place",
-        "problems/bilevel/losses.py",
-        "most if self._are_apart(names, n, most) else 1",
-        "most",
-        (
-            "tests/problems/bilevel/test_losses_stacks.py::test_a_function_that_rounds_by_place_or_neighbour_is_called_for_one_agent",
-        ),
-    ),
-    Mutation(
-        "as many agents in a call as are hosted",
-        "problems/bilevel/losses.py",
-        "some = np.minimum(np.arange(first, first + together), g - 1)",
-        "some = np.arange(first, min(first + together, g))",
-        ("tests/problems/bilevel/test_losses_stacks.py::test_an_agent_alone_has_the_bits_that_it_has_among_others",),
-    ),
-    Mutation(
-        "a record that raises in a stack counts as the one in its place",
-        "problems/bilevel/losses.py",
-        "np.where(raised[:, :, None], np.nan, to_numpy(rows))",
-        "to_numpy(rows)",
-        (
-            "tests/problems/bilevel/test_losses_stacks.py::test_records_that_raise_count_as_zero_and_change_no_bit_of_others",
-        ),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(

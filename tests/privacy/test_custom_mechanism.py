@@ -22,9 +22,9 @@ from decentral_dp.privacy.custom_mechanism import register_outside
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.job_statement import gossip_horizon
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.statements.job import gossip_horizon
-from decentral_dp.simulation.statements.statement import Horizon
+from decentral_dp.simulation.statement import Horizon
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 

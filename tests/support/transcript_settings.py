@@ -11,14 +11,13 @@ import scipy.sparse as sp
 from scipy.stats import beta
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
-from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded

@@ -12,7 +12,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.bilevel.linear import Ridge
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 

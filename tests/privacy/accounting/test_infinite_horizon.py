@@ -21,8 +21,8 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
     round_losses,
 )
 from decentral_dp.privacy.schedules import StepSize
+from decentral_dp.simulation.job_statement import gossip_horizon as limits
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.statements.job import gossip_horizon as limits
 from tests.support.schedules import STEPS, noise, stream
 
 
