@@ -457,12 +457,12 @@ class LocalDataset:
             return take(records, slice(0, n)), 1.0
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
-        drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
+        draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
-        client_block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
+        block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
         # Sensitivities stay the same from round to round, as long as the clip and the counts do.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
-        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, client_block, sensitivities)
+        return Batch(self._problem, clip, records_of, used, draw_number, groups, self._unit, block, sensitivities)
 
     def feature_mean(self) -> Bounded:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
@@ -512,8 +512,8 @@ class LocalDataset:
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """Return the records of this round, in groups of agents with equal numbers of records."""
         used = self.averaged_counts(t)[split]
-        known, groups = self._groups_of.get(split, (None, []))
-        if known is used and not self._picks:
+        cached, groups = self._groups_of.get(split, (None, []))
+        if cached is used and not self._picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
@@ -535,8 +535,8 @@ class LocalDataset:
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
             # Problems with one level have no validation records.
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
-            before = self._averaged
-            if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
+            cached = self._averaged
+            if not cached or not all(np.array_equal(cached[k], n) for k, n in counted.items()):
                 self._averaged, self._sensitivities = counted, {}
                 for counts in counted.values():
                     # Handed out more than once.
@@ -673,22 +673,22 @@ class Batch:
         problem: Any = self._problem
         means: dict[str, Array] = {}
         for split in SPLITS:
-            wanted = tuple(term for term in terms if problem.reads_records.get(term) == split)
-            if not wanted:
+            split_terms = tuple(term for term in terms if problem.reads_records.get(term) == split)
+            if not split_terms:
                 continue
             groups = [] if self._make_groups is None else self._groups(split)
             if len(groups) == 1 and isinstance(groups[0].rows, slice):
                 # For large models even zeros are slow.
-                every = problem.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
-                means |= {term: getattr(every, term) for term in wanted}
+                means_of_terms = problem.stacked_terms(x, y, z, groups[0].records, self._clip, split_terms)
+                means |= {term: getattr(means_of_terms, term) for term in split_terms}
                 continue
-            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in wanted}
+            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in split_terms}
             for rows, stack, _ in groups:
-                some = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
-                for term in wanted:
-                    means[term][rows] = getattr(some, term)
+                group_terms = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, split_terms)
+                for term in split_terms:
+                    means[term][rows] = getattr(group_terms, term)
             for row, (records, rate) in enumerate([] if groups else self._records(split)):
-                for term, mean in self._row_means(wanted, (x[row], y[row], z[row]), records, rate, row):
+                for term, mean in self._row_means(split_terms, (x[row], y[row], z[row]), records, rate, row):
                     means[term][row] = mean
         return means
 

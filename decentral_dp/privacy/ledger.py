@@ -165,17 +165,17 @@ class Ledger:
         factors = np.asarray(factor, dtype=np.float64)
         channels = []
         for c in self.channels:
-            each = factors
+            column_factors = factors
             if factors.ndim:
                 pairs, group = np.unique(np.stack([c.group.astype(np.float64), factors]), axis=1, return_inverse=True)
-                c, each = c.columns(pairs[0].astype(np.int64), group.reshape(-1)), pairs[1]
-            shared = {name: v if name == "variates" else v * each for name, v in c.shared.items()}
-            channels.append(replace(c, scale=c.scale * each, shared=shared))
+                c, column_factors = c.columns(pairs[0].astype(np.int64), group.reshape(-1)), pairs[1]
+            shared = {name: v if name == "variates" else v * column_factors for name, v in c.shared.items()}
+            channels.append(replace(c, scale=c.scale * column_factors, shared=shared))
         return replace(self, channels=tuple(channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Return whether both ledgers list the same releases at the same cost; columns may be grouped differently."""
-        return self._compare_channels(other, lambda mine, theirs: _are_same(mine, theirs, rtol))
+        return self._compare_channels(other, lambda a, b: _are_same(a, b, rtol))
 
     def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
         """Return whether this lists the releases of a plan, none at a higher cost.
@@ -190,11 +190,11 @@ class Ledger:
 
         A channel without releases may be missing, such as one that is sent at the end of an interrupted run.
         """
-        mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (self, other))
+        first, second = ({c.channel: c for c in ledger.channels} for ledger in (self, other))
         shape = (self.n_agents, self.releases_per_round) == (other.n_agents, other.releases_per_round)
-        unmatched = [c for c in (*self.channels, *other.channels) if (c.channel in mine) != (c.channel in theirs)]
-        both = mine.keys() & theirs.keys()
-        return shape and not any(c.rounds.size for c in unmatched) and all(is_equal(mine[n], theirs[n]) for n in both)
+        unmatched = [c for c in (*self.channels, *other.channels) if (c.channel in first) != (c.channel in second)]
+        both = first.keys() & second.keys()
+        return shape and not any(c.rounds.size for c in unmatched) and all(is_equal(first[n], second[n]) for n in both)
 
     def repeat(self, n_agents: int) -> Ledger:
         """Return the ledger of n agents, all with the releases of this ledger of one agent."""
@@ -293,8 +293,8 @@ def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         return True
     if not np.array_equal(a.rounds, b.rounds):
         return False
-    mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
-    pairs = [(a.scale, b.scale), *((drawn, b.shared[name]) for name, drawn in a.shared.items())]
+    columns_a, columns_b = np.unique(np.stack([a.group, b.group]), axis=1)
+    pairs = [(a.scale, b.scale), *((scales, b.shared[name]) for name, scales in a.shared.items())]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A split that is not listed has sensitivity 0.
         zeros = np.zeros_like(a.scale), np.zeros_like(b.scale)
@@ -304,10 +304,12 @@ def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
             mine_rate, their_rate = (np.where(c.sensitivity[split] > 0.0, c.rate[split], 1.0) for c in (a, b))
             pairs.append((mine_rate, their_rate))
     # In parts, which bounds the memory of intermediate arrays.
-    height = max(1, _COMPARED_AT_ONCE // mine.size)
+    height = max(1, _COMPARED_AT_ONCE // columns_a.size)
     parts = [slice(start, start + height) for start in range(0, a.rounds.size, height)]
     return all(
-        np.allclose(p[part][:, mine], q[part][:, theirs], rtol=rtol, atol=0.0) for p, q in pairs for part in parts
+        np.allclose(p[part][:, columns_a], q[part][:, columns_b], rtol=rtol, atol=0.0)
+        for p, q in pairs
+        for part in parts
     )
 
 

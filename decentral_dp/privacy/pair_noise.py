@@ -218,12 +218,12 @@ def _largest_resistances(network: _Network, colluders: int) -> Array:
     near = [v for v in agents.tolist() if len(network.incident[v]) > colluders]
     for v in near:
         out[v] = min(network.branch(v, (), agents != v).bound(colluders), out[v])
-    left = int(_WORK / (network.weights.size + agents.size))
+    work = int(_WORK / (network.weights.size + agents.size))
     for v in sorted(near, key=lambda v: -float(out[v])):
-        if left <= 0:
+        if work <= 0:
             break
-        out[v], spent = _largest_resistance(network, v, colluders, min(left, _BRANCHES))
-        left -= spent
+        out[v], spent = _largest_resistance(network, v, colluders, min(work, _BRANCHES))
+        work -= spent
     return out
 
 
@@ -386,15 +386,15 @@ class PairNoise:
             round) and "variates" (per coordinate in the releases of all agents).
         """
         # All rounds of a network that does not change equal round 0.
-        asked = [0] if self.network.over_time is None else rounds.tolist()
-        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in asked]))
-        number = np.array([self.network.n_agents + len(self.links(t)) for t in asked], dtype=np.float64)
-        drawn = {
+        distinct_rounds = [0] if self.network.over_time is None else rounds.tolist()
+        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in distinct_rounds]))
+        number = np.array([self.network.n_agents + len(self.links(t)) for t in distinct_rounds], dtype=np.float64)
+        draw_scales = {
             "own_scale": own * self.own_deviations(agents),
             "pair_scale": own * self._largest_ratios(agents),
             "variates": number[:, None],
         }
-        return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
+        return effective, {name: np.broadcast_to(v, effective.shape) for name, v in draw_scales.items()}
 
 
 class PairDraws:

@@ -93,7 +93,7 @@ class Series:
         equal = (rows == rows[:, :1]).all(axis=1)
         if equal.all():
             rows = rows[:, :1]
-        before = self._n_compared
+        n_before = self._n_compared
         ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), len(rows)]
         if len(ends) < len(rows):
             starts = [0, *ends[:-1]]
@@ -108,7 +108,7 @@ class Series:
         if self._ends is not None:
             if repeats:
                 self._ends.pop()
-            self._ends.extend(before + end for end in ends)
+            self._ends.extend(n_before + end for end in ends)
         self._values.extend(entries[repeats:])  # type: ignore[arg-type]  # a list by now where an entry is an array
 
     def repeat(self, entry: float, times: int) -> None:
@@ -156,10 +156,10 @@ class Series:
         return rows, np.diff(ends, prepend=0)
 
 
-def _are_same(one: Entry, other: Entry) -> bool:
-    if isinstance(one, float) or isinstance(other, float):
-        return isinstance(one, float) and isinstance(other, float) and one == other
-    return one is other or np.array_equal(one, other)
+def _are_same(a: Entry, b: Entry) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, float) and isinstance(b, float) and a == b
+    return a is b or np.array_equal(a, b)
 
 
 def _rows(entries: Sequence[Entry]) -> Array:

@@ -144,10 +144,10 @@ class ScheduledReleaser:
         if self.mechanism.adds_noise and bounded:
             widths = tuple([v.private.shape[1] for v in bounded.values()])
             noise = self._noise(index, tuple(bounded), widths)
-            released, whole = self._add_noise(index, bounded, widths, noise)
+            released, matrix = self._add_noise(index, bounded, widths, noise)
             scales = noise.scale
         else:
-            released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
+            released, matrix, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
             charged, shared = scale, dict[str, Array]()
             if self.pairs is not None:
@@ -172,10 +172,10 @@ class ScheduledReleaser:
             for channel, value in free.items():
                 self.recorder.free(index, channel, value.shape[1], FREE)
             each = list(out.values())
-            whole = np.concatenate(each, axis=1)
+            matrix = np.concatenate(each, axis=1)
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
-        return Bundle(out, whole)
+        return Bundle(out, matrix)
 
     def pair_noise_sum(self, index: int, widths: Mapping[str, int], pairs: PairDraws) -> Array:
         """Compute the pairwise noise in the release of these channels, (b, Σ widths).
@@ -265,11 +265,11 @@ class ScheduledReleaser:
         """Return the past noise that this release needs: kept from the release before, or drawn again."""
         if self._past is None or self._past[0] != index:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded.items()}
-            none = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
+            silent = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
+                self._add_noise(before, silent, widths, self._noise(before, tuple(silent), widths))
         return self._past[1]
 
 

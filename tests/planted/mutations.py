@@ -744,8 +744,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a batch that is kept, amplified as if forgotten",
         "participants.py",
-        "drawn = (MIXED if kept else t * _DRAWS + draw)",
-        "drawn = (t * _DRAWS + draw)",
+        "draw_number = (MIXED if kept else t * _DRAWS + draw)",
+        "draw_number = (t * _DRAWS + draw)",
         (f"{_BATCH}::test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified",),
     ),
     Mutation(

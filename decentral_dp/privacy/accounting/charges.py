@@ -112,37 +112,39 @@ def charges(ledger: Ledger) -> Charges:
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
     kinds = tuple(k for k in SPLITS if any(k in c.sensitivity for c in channels))
     lines: dict[Split, list[ChannelCharges]] = {split: [] for split in kinds}
-    drawn = [c for c in channels if sampled_unit(c.sampling) and any((rate < 1.0).any() for rate in c.rate.values())]
+    sampled_channels = [
+        c for c in channels if sampled_unit(c.sampling) and any((rate < 1.0).any() for rate in c.rate.values())
+    ]
     for c, column in zip(channels, pairs, strict=True):
-        for split, line in _lines(c, column, len(drawn) == 1).items():
+        for split, line in _lines(c, column, len(sampled_channels) == 1).items():
             lines[split].append(line)
     by_split = {split: tuple(charged) for split, charged in lines.items()}
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
-def _lines(c: ChannelLedger, column: IntArray, alone: bool) -> dict[Split, ChannelCharges]:
+def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
     """Return split → charges of a channel; splits with equal charges share one object."""
-    known: dict[Split, ChannelCharges] = {}
+    charged: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        for kind, line in known.items():
+        for kind, line in charged.items():
             pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
             if all(a is b or np.array_equal(a, b) for a, b in pairs):
-                known[split] = line
+                charged[split] = line
                 break
         else:
-            known[split] = _line(c, split, column, alone)
-    return known
+            charged[split] = _line(c, split, column, is_single)
+    return charged
 
 
-def _line(c: ChannelLedger, split: Split, column: IntArray, alone: bool) -> ChannelCharges:
-    """Compute the charges of a channel to one split. alone: whether a Poisson sample feeds no other channel."""
+def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
+    """Compute the charges of a channel to one split. is_single: whether a Poisson sample feeds no other channel."""
     # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
     sampled = sampled_unit(c.sampling)
     parts = 1.0 if sampled is None else float(sampled.steps)
     sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
     for rows in _blocks(loss):
         loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
-    variates = _variates(c, loss, column, c.rate[split] if alone and not c.shared else np.ones(1))
+    variates = _variates(c, loss, column, c.rate[split] if is_single and not c.shared else np.ones(1))
     return ChannelCharges(
         c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
     )
@@ -448,12 +450,12 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
     rounds = np.unique(np.concatenate([line.rounds for line in lines]))
     groups = lines[0].column.size
     total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
-    taken = np.zeros((rounds.size, groups), dtype=bool)
+    is_read = np.zeros((rounds.size, groups), dtype=bool)
     for line in lines:
         where = np.searchsorted(rounds, line.rounds)
         loss, share = line.loss[:, line.column], line.rate[:, line.column]
         fed = loss > 0.0
-        differs = fed & taken[where] & (rate[where] != share)
+        differs = fed & is_read[where] & (rate[where] != share)
         if differs.any():
             t = int(line.rounds[np.argmax(differs.any(axis=1))])
             raise InputError(
@@ -462,8 +464,8 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
             )
         total[where] += loss**power
         rate[where] = np.where(fed, share, rate[where])
-        taken[where] |= fed
-    return Fresh(rounds, total ** (1.0 / power), np.where(taken, rate, 0.0))
+        is_read[where] |= fed
+    return Fresh(rounds, total ** (1.0 / power), np.where(is_read, rate, 0.0))
 
 
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:

@@ -167,8 +167,8 @@ class _Blocks(NamedTuple):
         mass = filled.reshape(-1, width)
         place = (np.arange(filled.size).reshape(-1, width) - p.half) * step
         total = mass.sum(axis=1)
-        kept = total > 0.0
-        mass, place, total = mass[kept], place[kept], total[kept]
+        is_positive = total > 0.0
+        mass, place, total = mass[is_positive], place[is_positive], total[is_positive]
         mean = (mass * place).sum(axis=1) / total
         variance = (mass * (place - mean[:, None]) ** 2).sum(axis=1) / total
         return _Blocks(np.log(total), mean, variance, p.number)
