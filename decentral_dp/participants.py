@@ -109,6 +109,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return list(zip(self.records["train"], self.records["validation"], strict=True))
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        """Yield each question's name and clipped sum, with one Poisson sample per split and rate."""
         batches: dict[tuple[Split, float], Any] = {}
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
@@ -620,39 +621,39 @@ class Batch:
         return len(self._counts["train"])
 
     def lower_grad_y(self, x: Value, y: Value) -> Value:
-        """∇_y g, (b, q)."""
+        """Compute ∇_y g, (b, q)."""
         return self._term("lower_grad_y", x, y, None)
 
     def lower_hvp(self, x: Value, y: Value, along: Value) -> Value:
-        """∇²_yy g · along, (b, q)."""
+        """Compute ∇²_yy g · along, (b, q)."""
         return self._term("lower_hvp", x, y, along)
 
     def lower_jvp(self, x: Value, y: Value, along: Value) -> Value:
-        """∇²_xy g · along, (b, p)."""
+        """Compute ∇²_xy g · along, (b, p)."""
         return self._term("lower_jvp", x, y, along)
 
     def upper_grad_y(self, x: Value, y: Value) -> Value:
-        """∇_y f, (b, q)."""
+        """Compute ∇_y f, (b, q)."""
         return self._term("upper_grad_y", x, y, None)
 
     def upper_grad_x(self, x: Value, y: Value) -> Value:
-        """∇_x f, (b, p)."""
+        """Compute ∇_x f, (b, p)."""
         return self._term("upper_grad_x", x, y, None)
 
     def lower_hessian(self, x: Value, y: Value) -> Value:
-        """∇²_yy g, (b, q·q), row by row."""
+        """Compute ∇²_yy g, (b, q·q), row by row."""
         return self._matrix("lower_hessian", x, y, None)
 
     def lower_jacobian(self, x: Value, y: Value) -> Value:
-        """∇²_xy g, (b, p·q), row by row."""
+        """Compute ∇²_xy g, (b, p·q), row by row."""
         return self._matrix("lower_jacobian", x, y, None)
 
     def lower_hessian_product(self, x: Value, y: Value, matrix: Value) -> Value:
-        """∇²_yy g · Z for Z of shape (b, q·p), row by row."""
+        """Compute ∇²_yy g · Z, row by row, for Z of shape (b, q·p)."""
         return self._matrix("lower_hessian_product", x, y, matrix)
 
     def directions(self, x: Value, y: Value, z: Value) -> Directions:
-        """All five terms at (x, y, z)."""
+        """Compute all five terms at (x, y, z)."""
         private = any(isinstance(v, Bounded) for v in (x, y, z))
         points = [_plain_value(v) for v in (x, y, z)]
         public = (*self._problem.regulariser(*points), None, public_part(self._problem, "upper_grad_x", *points))
@@ -669,7 +670,7 @@ class Batch:
         return self._bounded(term, public, self._means((term,), *points).get(term), private, points)
 
     def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
-        """Clipped means over records: term → (b, ·), of those that read any."""
+        """Return term → (b, ·) clipped mean over records, of terms that read any."""
         problem: Any = self._problem
         means: dict[str, Array] = {}
         for split in SPLITS:

@@ -70,6 +70,7 @@ class OutsideMechanism(NoiseMechanism):
     amplified_by = ()
 
     def grid(self, scale: Array | float, width: int) -> Array:
+        """Return the user's grid, by default 2^(⌊log₂ scale⌋ − 20)."""
         if not hasattr(self.definition, "grid"):
             return power_of_two_grid(scale, _BITS)
         return _numbers(self.definition, "grid", np.asarray(scale, dtype=np.float64), width)
@@ -86,6 +87,7 @@ class OutsideMechanism(NoiseMechanism):
         return limit_cost(costs, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        """Return the user's bound on the (ε, δ) that float64 adds, by default 0."""
         if not hasattr(self.definition, "float_slack"):
             return np.zeros_like(loss), np.zeros_like(loss)
         slack = _numbers(self.definition, "float_slack", loss, width)

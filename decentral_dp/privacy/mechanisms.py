@@ -497,6 +497,7 @@ class NothingHidden(Mechanism):
         return np.where(np.asarray(sensitivity) > 0.0, np.inf, 0.0)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        """Return the slack of Laplace releases, which is 0 at cost 0."""
         return LAPLACE.float_slack(loss, width)
 
 

@@ -183,6 +183,7 @@ class _Network:
         return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, isolated))
 
     def branch(self, v: int, known: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
+        """Evaluate a branch of the search for the worst colluders of v."""
         cut = np.unique(np.concatenate([self.incident[w] for w in known])) if known else np.zeros(0, np.int64)
         i, j, weights, x = self.starts[cut], self.ends[cut], self.weights[cut], self.inverse[v]
         if cut.size:

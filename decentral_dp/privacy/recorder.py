@@ -204,6 +204,7 @@ class _ChannelColumn:
     late: list[tuple[int, Array, Mapping[Split, Sensitivity], float]] = field(default_factory=list)
 
     def add(self, index: int) -> None:
+        """Append the index of a release."""
         self.gaps.append(float(index - self.last_index))
         self.last_index = index
 

@@ -444,10 +444,12 @@ class CheckedReleaser:
 
     @property
     def recorder(self) -> Recorder:
+        """Recorder of the releases."""
         return self._inner.recorder
 
     @property
     def mechanism(self) -> Mechanism:
+        """Mechanism of the releases."""
         return self._inner.mechanism
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:

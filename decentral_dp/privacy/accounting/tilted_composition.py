@@ -77,6 +77,7 @@ class _Losses(NamedTuple):
 
     @property
     def half(self) -> int:
+        """n, the largest loss in grid steps."""
         return self.masses.size // 2
 
 
@@ -161,6 +162,7 @@ class _Blocks(NamedTuple):
 
     @staticmethod
     def from_losses(p: _Losses, step: float, most: int) -> _Blocks:
+        """Form at most `most` blocks of neighbouring losses."""
         width = -(-p.masses.size // most)
         filled = np.zeros(width * -(-p.masses.size // width))
         filled[: p.masses.size] = p.masses
@@ -185,6 +187,7 @@ class _Moments:
         self.values = self.evaluate(self.tilts)
 
     def evaluate(self, tilts: Array) -> Array:
+        """Approximate Λ at these θ."""
         total = np.zeros(tilts.size)
         for b in self._blocks:
             for k, t in enumerate(tilts):
