@@ -116,7 +116,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
         (
             "dp_bilevel",
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},
-            "dp_bilevel clips all rounds equally",
+            "same clipping norm in every round",
         ),
         (
             "paper_synthetic",
