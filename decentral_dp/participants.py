@@ -1,4 +1,4 @@
-"""Participants: agents with records, which only clipped and bounded queries read.
+"""Participants: agents with records, which only clipped, bounded queries read.
 
 A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
 public points every query returns a `Bounded` that carries its sensitivity: a mean over N records of contributions of
@@ -51,17 +51,21 @@ from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
-# About as many copies of numbers of a point as records are evaluated at once.
+# Numbers of copied points with which records are evaluated at once.
 _NUMBERS = 2**16
 
 
 class AnsweringBlock(Protocol[Question]):
-    """A block of agents that answer a coordinator's questions. agents: (b,) their numbers."""
+    """Base class of blocks of agents that answer a coordinator's questions.
+
+    Attributes:
+        agents: (b,) their numbers.
+    """
 
     agents: NDArray[np.int64]
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
-        """The sum (d,) of one agent's clipped contributions to each question, in any order."""
+        """Yield each question's name and the (d,) sum of one agent's clipped contributions, in any order."""
         ...
 
     def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
@@ -72,8 +76,7 @@ class AnsweringBlock(Protocol[Question]):
             questions: by name.
 
         Returns:
-            Question → (b, …), in the order of the agents. Overflow in a record's contribution is cut to zero by the
-            clip, and no warning.
+            Question → (b, …), in the order of the agents. A contribution that overflows is clipped to zero.
         """
         parts: dict[str, list[Array]] = {name: [] for name in questions}
         with np.errstate(all="ignore"):
@@ -85,14 +88,14 @@ class AnsweringBlock(Protocol[Question]):
 
 @dataclass(frozen=True, eq=False)
 class ClientBlock(AnsweringBlock[ClippedSum]):
-    """A block of agents.
+    """A block of agents that answer with clipped sums.
 
     Args:
         agents: (b,) their numbers.
-        problem: whose terms are asked for.
-        records: kind → those of each agent.
-        clip: bounds of one record's contribution.
-        coins: for Poisson samples, keyed by agent.
+        problem: evaluates the terms.
+        records: split → records of each agent.
+        clip: clipping norms.
+        coins: keyed Bernoulli draws of Poisson samples.
     """
 
     agents: NDArray[np.int64]
@@ -102,10 +105,11 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
     coins: Streams
 
     def hand_over(self) -> list[tuple[Any, Any]]:
-        """Every agent's (train, validation) records."""
+        """Return every agent's (train, validation) records."""
         return list(zip(self.records["train"], self.records["validation"], strict=True))
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        """Yield each question's name and clipped sum, with one Poisson sample per split and rate."""
         batches: dict[tuple[Split, float], Any] = {}
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
@@ -118,39 +122,39 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
             yield name, self.clipped_sum(query, batches[split, query.rate])
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
-        """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
+        """Sum the clipped contributions of these records, in a Poisson sample record by record.
 
         Args:
-            query: the question; a rate below 1 says that the records are a Poisson sample.
-            batch: the records, of which there may be none.
+            query: the question; a rate below 1 marks a Poisson sample.
+            batch: the records, possibly none.
 
         Returns:
-            (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
+            (d,) times · Σ_i clip(v_i, C/times).
         """
         # times · v, clipped to C, is times · (v clipped to C/times).
         clip = self.clip.divide(query.times)
         if query.rate == 1.0:
             return query.times * self._contributions(query, batch, clip)
-        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
-        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        # Record by record: matrix products round a record by its index in the batch. At a jump of a derivative such a
+        # bit changes a whole contribution, so that a drawn record would move the contributions of others.
         total = self._contributions(query, take(batch, slice(0)), clip)
         for row in self._record_contributions(query, batch, clip):
             total = total + row
         return query.times * total
 
     def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
-        """What each record adds, to the bit as if it were alone."""
+        """Yield the contribution of each record, to the bit as in a batch of one."""
         at_once, n = as_stacked(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
             yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return
-        # As many agents with one record each.
+        # Every record is the only one of an agent.
         z = np.zeros(self.problem.q) if query.along is None else query.along
         step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
         for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
-            alone = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
+            single = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
             x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
-            yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
+            yield from getattr(at_once.stacked_terms(x, y, along, single, clip, (query.term,)), query.term)
 
     def _contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
         problem, n = self.problem, len(batch[0])
@@ -171,20 +175,20 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return np.asarray(n * mean)
 
 
-# Most draws of one round that have keys of their own.
+# Largest number of draws in one round with separate keys.
 _DRAWS = 2**16
-# Kind, records of the pool, size, keyed generator → a minibatch.
+# Split, size of the pool, size of the batch, keyed generator → a minibatch.
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
 class Network(NamedTuple):
-    """What everybody knows of the network: who hears whom, with which weight, and public coins.
+    """Public facts of the network: mixing weights, and public randomness.
 
     Args:
-        mixing: W, (m, m), its rows sum to one, of a directed graph its columns; where it changes, with every link that
-            there may be.
-        seed: of public coins: the scenario's, 0 where noise is secret.
-        over_time: of what changes by round; default None.
+        mixing: W, (m, m). Its rows sum to one, or the columns of a directed graph. A changing network has every edge of
+            any round.
+        seed: of public randomness: the scenario's seed, 0 with secret noise.
+        over_time: changes by round; default None.
 
     Example:
         >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
@@ -203,20 +207,21 @@ class Network(NamedTuple):
 
     @property
     def n_agents(self) -> int:
+        """Number of agents, m."""
         return int(self.mixing.shape[0])
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (E, 2) the pairs i < j, ascending, between which a message is sent.
 
         Args:
-            t: in which round; default None, in any.
+            t: round; default None, any round.
         """
         weights = self.mixing if self.over_time is None or t is None else self.over_time.sent_weights(t)
         ends = np.sort(np.stack(weights.nonzero(), axis=1), axis=1).astype(np.int64)
         return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return (m,) who is there in round t; None where everybody always is."""
+        """Return (m,) which agents are online in round t; None if all always are."""
         return None if self.over_time is None else self.over_time.online(t)
 
     def neighbours(self, agent: int) -> NDArray[np.int64]:
@@ -228,7 +233,7 @@ class Network(NamedTuple):
         return self.neighbours_of(np.array([agent]))
 
     def neighbours_of(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the neighbours of the first agent, ascending, then those of the second, and so on, in one (k,).
+        """Return the neighbours of several agents as one array (k,), ascending for each agent.
 
         Args:
             agents: (n,) their numbers.
@@ -239,15 +244,14 @@ class Network(NamedTuple):
         return np.asarray(rows.col[real][order], dtype=np.int64)
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
-        """Return public coins of round t: the same at every agent, in every block and on every engine.
+        """Return public randomness of round t, the same at every agent, in every block and on every engine.
 
-        They follow from the scenario's seed, which is public (0 where noise is secret), and everybody knows them: they
-        may decide who acts, which coordinates move or how a value is rounded, and hide nothing.
+        It follows from the scenario's public seed (0 with secret noise) and protects nothing. It may select acting
+        agents or coordinates, or round values.
 
         Args:
             t: round.
-            agent: whose coins, where every agent throws its own, which everybody knows as well; by default all share
-                those of the round.
+            agent: number of an agent with its own public randomness; default shared by all.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -255,7 +259,7 @@ class Network(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Means over the records seen, row-wise: q, q, p, q and p columns. The lower terms include the regulariser's."""
+    """Means over records, row by row: q, q, p, q and p columns. Lower terms include the regulariser."""
 
     lower_grad_y: Value
     lower_hvp: Value
@@ -265,10 +269,16 @@ class Directions(NamedTuple):
 
 
 class LocalDataset:
-    """A block of b agents: their records, and what is public about them.
+    """A block of b agents: their records, and public facts of them.
 
-    agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. kept_weight: (b, 1)
-    share of what an agent has that it keeps, for no other hears it. counts: kind → (b,) public numbers of records.
+    Attributes:
+        agents: (b,) their numbers.
+        network: public facts of all agents.
+        neighbour_weight: (b, 1) |w_ii|.
+        kept_weight: (b, 1) share of an agent's value that it keeps.
+        counts: split → (b,) public numbers of records.
+        p: coordinates of x.
+        q: coordinates of y and z.
     """
 
     def __init__(
@@ -285,7 +295,7 @@ class LocalDataset:
         kept_weight: Array | None = None,
     ) -> None:
         self.agents = agents
-        # Of agents that stand alone: nobody is their neighbour.
+        # Without a network agents have no neighbours.
         self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
         self.neighbour_weight = neighbour_weight[:, None]
@@ -298,25 +308,25 @@ class LocalDataset:
         self._batches = batches
         self._unit = unit
         self._draw: DrawBatch | None = None
-        # Asked once: checking a protocol at run time costs as much as a small round.
+        # Looked up once, since a protocol check takes as long as a small round.
         self._stackable = as_stacked(problem)
         self._steepening = problem if hasattr(problem, "largest_x") else None
         self._reads = dict(problem.reads_records)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
-        # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
+        # Caches that are valid as long as the numbers of averaged records stay the same.
         self._averaged_at = -1
         self._averaged: dict[Split, NDArray[np.int64]] = {}
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
         self._sensitivities: dict[str, Sensitivity] = {}
-        # Of turns: agent and kind → the public order of its records.
+        # Cyclic batches: agent and split → public order of the records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
-        """Public coins of round t: the same at every agent, in every block and on every engine; see `Network`."""
+        """Return public randomness of round t; see `Network.public_rng`."""
         return self.network.public_rng(t, agent)
 
     def public(self, value: float, dimension: int) -> Array:
-        """A constant start.
+        """Return a constant start.
 
         Args:
             value: of every coordinate.
@@ -328,11 +338,11 @@ class LocalDataset:
         return np.full((self.agents.size, dimension), float(value))
 
     def start(self, channel: str, constants: Mapping[str, float]) -> Array:
-        """Where all agents start: a constant, plus the problem's own public start.
+        """Return the start of all agents: a constant plus the problem's public start.
 
         Args:
             channel: "x", "y" or "z".
-            constants: channel → number; 0 where it is absent.
+            constants: channel → number; default 0.
 
         Returns:
             (b, p) of x, else (b, q).
@@ -342,9 +352,9 @@ class LocalDataset:
         return start if weights is None else start + weights
 
     def within_steps(self, x: Value, step: float) -> Value:
-        """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.
+        """Clip a public x to the range with step·‖∇²_yy R‖ ≤ 1, in which such steps are stable.
 
-        The bound is public, and so is x: cutting it is post-processing. An x that reads records is left as it is.
+        This is post-processing. An x that reads records stays unchanged.
         """
         if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
             return x
@@ -352,7 +362,7 @@ class LocalDataset:
         return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The nearest points of the problem's own sets, row by row; as they are where it has none.
+        """Project onto the problem's sets, row by row; without sets x and y stay unchanged.
 
         Args:
             x: (b, p), public.
@@ -361,20 +371,20 @@ class LocalDataset:
         return self._problem.project(x, y) if hasattr(self._problem, "project") else (x, y)
 
     def reads_records(self, channel: str) -> bool:
-        """Whether any term that feeds this channel reads records."""
+        """Return whether any term of this channel reads records."""
         return any(CLIP_OF_TERM[term] == channel for term in self._reads)
 
     def constant_state(self, value: Array) -> Bounded:
-        """A private state (b, …) that has met no record yet: its sensitivity is 0."""
+        """Return a private state (b, …) of sensitivity 0, which has read no record yet."""
         zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
 
     def remembered_state(self, t: int, value: Value) -> Value:
-        """A state that a round keeps un-noised, with what float64 adds to its sensitivity each time.
+        """Return a noiseless state with the sensitivity that float64 rounding adds in each round.
 
         Args:
             t: round.
-            value: (b, ·); a plain array, which reads no record, comes back as it is.
+            value: (b, ·); a plain array is returned unchanged.
         """
         if not isinstance(value, Bounded):
             return value
@@ -385,33 +395,33 @@ class LocalDataset:
         return replace(value, sensitivities=sensitivities)
 
     def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
-        """Clip how far local steps without noise lead from a public point, as one vector for each agent.
+        """Compute the difference of local noiseless steps from a public point, clipped as one vector per agent.
 
-        y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j) over the records seen at round t, or over a fresh minibatch each;
-        what comes is y_number − y, clipped to clip.y. No record's part is clipped by itself.
+        y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j), over the records of round t or a fresh minibatch per step; returned
+        is y_number − y, clipped to clip.y. Gradients of single records are not clipped.
 
         Args:
             t: round.
             x: (b, p), public.
             y: (b, q), public.
             number: of steps.
-            step: their size.
+            step: learning rate.
 
         Sensitivity:
-            2Cκ to all that an agent holds, C(2κ − 1) if that contributes nothing, without amplification; infinite to a
-            record or a group (docs/proofs/36).
+            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification; infinite to a record or a
+            group (docs/proofs/36).
 
         Limits:
-            What is not finite counts as 0.
+            A difference that is not finite counts as 0.
         """
         if isinstance(x, Bounded) or isinstance(y, Bounded):
-            raise TypeError("local steps begin at a point that depends on records; release it first")
+            raise TypeError("local_steps: the start depends on records. Fix: release it first.")
         split, norm = self._reads.get("lower_grad_y"), self._clip.norm
-        at = y
+        point = y
         with np.errstate(all="ignore"):
             for k in range(number):
-                at = at - step * _plain_value(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
-            change = at - y
+                point = point - step * _plain_value(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, point))
+            change = point - y
             if split is None:
                 return change
             norms = row_norms(change, norm)
@@ -423,9 +433,12 @@ class LocalDataset:
         return Bounded(np.zeros_like(change), change, sensitivities, norm)
 
     def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
-        """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
+        """Return the records of round t, or a fresh minibatch for each draw.
 
-        kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
+        Args:
+            t: round.
+            draw: number of the draw in this round; default 0.
+            kept: whether a state keeps results beyond the first release, so that sampling amplifies nothing.
         """
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
@@ -438,22 +451,22 @@ class LocalDataset:
                 picked = self._minibatch(t, row, split, n, draw)
                 return take(records, picked.index), picked.rate
             if coins:
-                # Drawn by a key of its own, so that asking again gives the same.
+                # Keyed, so that a second query reads the same sample.
                 tosses = self._batches.generator(row, t, tag(f"{split}/poisson/{draw}")).random(n)
                 rate = float(self._stream.rate(t, n))
                 return take(records, np.flatnonzero(tosses < rate)), rate
             return take(records, slice(0, n)), 1.0
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
-        drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
+        draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
-        alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        # What a record moves stays the same from round to round, as long as the clip and the counts do.
+        block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
+        # Sensitivities stay the same from round to round, as long as the clip and the counts do.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
-        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone, sensitivities)
+        return Batch(self._problem, clip, records_of, used, draw_number, groups, self._unit, block, sensitivities)
 
     def feature_mean(self) -> Bounded:
-        """The mean of the features, (b, p), of a problem that has one: of all train records, not of a round's.
+        """Compute the mean of the features over all train records, (b, p), for problems that have one.
 
         Sensitivity:
             2Cκ/N, without amplification, with N the number of records.
@@ -498,10 +511,10 @@ class LocalDataset:
         return Directions(*out)
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
-        """The records of this round, agents with equally many of them together."""
+        """Return the records of this round, in groups of agents with equal numbers of records."""
         used = self.averaged_counts(t)[split]
-        known, groups = self._groups_of.get(split, (None, []))
-        if known is used and not self._picks:
+        cached, groups = self._groups_of.get(split, (None, []))
+        if cached is used and not self._picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
@@ -519,12 +532,12 @@ class LocalDataset:
         return groups
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
-        """Return kind → (b,) how many records each agent averages at round t; the same arrays where nothing changed."""
+        """Return split → (b,) how many records each agent averages at round t; unchanged arrays are reused."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
-            # Of a problem of one level nobody has validation records.
+            # Problems with one level have no validation records.
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
-            before = self._averaged
-            if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
+            cached = self._averaged
+            if not cached or not all(np.array_equal(cached[k], n) for k, n in counted.items()):
                 self._averaged, self._sensitivities = counted, {}
                 for counts in counted.values():
                     # Handed out more than once.
@@ -533,10 +546,10 @@ class LocalDataset:
         return self._averaged
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
-        """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
+        """Draw the records of a row at round t, with a key, so that a second query reads the same.
 
-        They are evaluated in the order in which they are drawn, for the price rests on it (docs/proofs/10). Turns go by
-        a public order: what is drawn is what everybody knows, whatever is drawn besides in the round.
+        They are evaluated in the order of the draw, which accounting assumes (docs/proofs/10). Cyclic batches follow a
+        public order.
         """
         if self._stream.kind == "turns":
             size, key = int(self.counts[split][row]), (int(self.agents[row]), split)
@@ -550,14 +563,20 @@ class LocalDataset:
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
-        """The same records, with minibatches drawn by this function: for those who try what a draw reveals."""
+        """Return the same records with another sampler of minibatches, as audits need."""
         other = copy(self)
         other._draw = draw
         return other
 
 
 class Group(NamedTuple):
-    """Agents with equally many records. rows: which of the block. records: arrays (g, n, …). rates: (g,), as drawn."""
+    """Agents with equal numbers of records.
+
+    Attributes:
+        rows: of the block.
+        records: arrays (g, n, …).
+        rates: (g,) sampling rates as the sampler states them.
+    """
 
     rows: NDArray[np.int64] | slice
     records: Any
@@ -566,7 +585,7 @@ class Group(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Records of each agent and split, which answer one clipped mean at a time.
+    """Records of each agent and split, with one query per clipped mean.
 
     Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which
     nothing is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
@@ -602,39 +621,39 @@ class Batch:
         return len(self._counts["train"])
 
     def lower_grad_y(self, x: Value, y: Value) -> Value:
-        """∇_y g, (b, q)."""
+        """Compute ∇_y g, (b, q)."""
         return self._term("lower_grad_y", x, y, None)
 
     def lower_hvp(self, x: Value, y: Value, along: Value) -> Value:
-        """∇²_yy g · along, (b, q)."""
+        """Compute ∇²_yy g · along, (b, q)."""
         return self._term("lower_hvp", x, y, along)
 
     def lower_jvp(self, x: Value, y: Value, along: Value) -> Value:
-        """∇²_xy g · along, (b, p)."""
+        """Compute ∇²_xy g · along, (b, p)."""
         return self._term("lower_jvp", x, y, along)
 
     def upper_grad_y(self, x: Value, y: Value) -> Value:
-        """∇_y f, (b, q)."""
+        """Compute ∇_y f, (b, q)."""
         return self._term("upper_grad_y", x, y, None)
 
     def upper_grad_x(self, x: Value, y: Value) -> Value:
-        """∇_x f, (b, p)."""
+        """Compute ∇_x f, (b, p)."""
         return self._term("upper_grad_x", x, y, None)
 
     def lower_hessian(self, x: Value, y: Value) -> Value:
-        """∇²_yy g, (b, q·q), row by row."""
+        """Compute ∇²_yy g, (b, q·q), row by row."""
         return self._matrix("lower_hessian", x, y, None)
 
     def lower_jacobian(self, x: Value, y: Value) -> Value:
-        """∇²_xy g, (b, p·q), row by row."""
+        """Compute ∇²_xy g, (b, p·q), row by row."""
         return self._matrix("lower_jacobian", x, y, None)
 
     def lower_hessian_product(self, x: Value, y: Value, matrix: Value) -> Value:
-        """∇²_yy g · Z for Z of shape (b, q·p), row by row."""
+        """Compute ∇²_yy g · Z, row by row, for Z of shape (b, q·p)."""
         return self._matrix("lower_hessian_product", x, y, matrix)
 
     def directions(self, x: Value, y: Value, z: Value) -> Directions:
-        """All five terms at (x, y, z)."""
+        """Compute all five terms at (x, y, z)."""
         private = any(isinstance(v, Bounded) for v in (x, y, z))
         points = [_plain_value(v) for v in (x, y, z)]
         public = (*self._problem.regulariser(*points), None, public_part(self._problem, "upper_grad_x", *points))
@@ -645,32 +664,32 @@ class Batch:
 
     def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
         private = any(isinstance(v, Bounded) for v in (x, y, along))
-        # Any vector will do where no product with one is wanted.
+        # Without a direction any vector will do.
         points = [_plain_value(v) for v in (x, y, y if along is None else along)]
         public = public_part(self._problem, term, *points)
         return self._bounded(term, public, self._means((term,), *points).get(term), private, points)
 
     def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
-        """Clipped means over records: term → (b, ·), of those that read any."""
+        """Return term → (b, ·) clipped mean over records, of terms that read any."""
         problem: Any = self._problem
         means: dict[str, Array] = {}
         for split in SPLITS:
-            wanted = tuple(term for term in terms if problem.reads_records.get(term) == split)
-            if not wanted:
+            split_terms = tuple(term for term in terms if problem.reads_records.get(term) == split)
+            if not split_terms:
                 continue
             groups = [] if self._make_groups is None else self._groups(split)
             if len(groups) == 1 and isinstance(groups[0].rows, slice):
-                # Of large weights even zeros take long.
-                every = problem.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
-                means |= {term: getattr(every, term) for term in wanted}
+                # For large models even zeros are slow.
+                means_of_terms = problem.stacked_terms(x, y, z, groups[0].records, self._clip, split_terms)
+                means |= {term: getattr(means_of_terms, term) for term in split_terms}
                 continue
-            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in wanted}
+            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in split_terms}
             for rows, stack, _ in groups:
-                some = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
-                for term in wanted:
-                    means[term][rows] = getattr(some, term)
+                group_terms = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, split_terms)
+                for term in split_terms:
+                    means[term][rows] = getattr(group_terms, term)
             for row, (records, rate) in enumerate([] if groups else self._records(split)):
-                for term, mean in self._row_means(wanted, (x[row], y[row], z[row]), records, rate, row):
+                for term, mean in self._row_means(split_terms, (x[row], y[row], z[row]), records, rate, row):
                     means[term][row] = mean
         return means
 
@@ -678,12 +697,12 @@ class Batch:
         self, terms: tuple[str, ...], point: tuple[Array, Array, Array], records: Any, rate: float, row: int
     ) -> Iterator[tuple[str, Array]]:
         if self._client_block is None:
-            # In the place of the other split, of which nothing is wanted, the same.
+            # No term of the other split is evaluated.
             every = self._problem.terms(*point, records, records, self._clip, terms)
             yield from ((term, getattr(every, term)) for term in terms)
             return
         for term in terms:
-            # What one record contributes must not depend on who else is drawn (docs/proofs/27).
+            # The contribution of a record must not depend on the other drawn records (docs/proofs/27).
             total = self._client_block.clipped_sum(ClippedSum(term, *point, rate), records)
             yield term, total / (rate * self._counts[self._problem.reads_records[term]][row])
 
@@ -709,7 +728,7 @@ class Batch:
     def _bounded(
         self, term: str, public: Array | None, mean: Array | None, private: bool, points: Sequence[Array]
     ) -> Value:
-        """A public part and a mean over records, with the sensitivity of the mean."""
+        """Return a public part plus a mean over records, with the sensitivity of the mean."""
         if public is None:
             public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
         if private:
@@ -727,7 +746,7 @@ class Batch:
         clip, counts = self._clip.bound(CLIP_OF_TERM[term]), self._counts[split]
         rates = np.ones(self._rows)
         if self._draw_number is not None and self._make_groups is not None:
-            # As the sampler of the records states them.
+            # Rates as the sampler states them.
             for group in self._groups(split):
                 rates[group.rows] = group.rates
         elif self._draw_number is not None:
@@ -739,13 +758,13 @@ class Batch:
         return mean_sensitivity(clip, counts, width, amplified, self._draw_number, self._unit)
 
     def _groups(self, split: Split) -> list[Group]:
-        """All rows, drawn once."""
+        """Return all rows in groups, drawn once."""
         if split not in self._stacks and self._make_groups is not None:
             self._stacks[split] = self._make_groups(split)
         return self._stacks[split]
 
     def _records(self, split: Split) -> list[tuple[Any, float]]:
-        """Per row, drawn once."""
+        """Return records and rate of each row, drawn once."""
         if split not in self._records_by_split:
             self._records_by_split[split] = [self._draw(split, row) for row in range(self._rows)]
         return self._records_by_split[split]
@@ -754,15 +773,15 @@ class Batch:
 def mean_sensitivity(
     bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None, unit: Unit = RECORD
 ) -> Sensitivity:
-    """Bound what a unit does to a mean of clipped contributions: 2Cκ/N of one replaced record.
+    """Bound the sensitivity of a mean of clipped contributions: 2Cκ/N for one replaced record.
 
     Args:
         bound: C, the clip of a contribution.
         used: (b,) N, records averaged.
         width: coordinates of the mean.
         rates: (b,) sampling rates.
-        drawn: number of the batch, or `MIXED`; None where no minibatch is drawn.
-        unit: what two data sets differ in.
+        drawn: number of the batch, or `MIXED`; None without sampling.
+        unit: of privacy; default one replaced record.
     """
     return Sensitivity(unit.sensitivity(bound, used, width), unit.rate(rates), drawn)
 

@@ -30,12 +30,12 @@ from decentral_dp.files.regular import regular
 from decentral_dp.files.trust import trusting
 from decentral_dp.simulation.result import plain
 
-# A folder that has it is of a study.
+# A folder with this entry belongs to a study.
 CELLS = "cells"
 
 
 def number(stored: Any) -> float:
-    """Return a number as `plain` wrote it: infinities are words, what is missing is NaN.
+    """Convert a number that `plain` wrote: infinities are words, and a missing number is NaN.
 
     Example:
         >>> number("inf"), number(None)
@@ -45,12 +45,18 @@ def number(stored: Any) -> float:
 
 
 def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None:
-    """Write JSON values in place whole. mode: of a new file, less the umask."""
+    """Write a JSON file atomically.
+
+    Args:
+        out: path of the file.
+        content: values, which `plain` converts.
+        mode: of a new file, less the umask.
+    """
     write_whole(out, (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode(), mode)
 
 
 def write(folder: Path, key: str, record: Any) -> None:
-    """Write the outcome of a task, with the digest of its text: what was damaged is computed again.
+    """Write the outcome of a task with a digest, by which damaged files are detected and computed again.
 
     Args:
         folder: of the outcomes.
@@ -66,7 +72,7 @@ def write(folder: Path, key: str, record: Any) -> None:
 
 
 def read_outcome(folder: Path, key: str) -> Any:
-    """Read the outcome that was kept under the key; None where there is none that is whole.
+    """Read the outcome of a task; None if there is no intact one.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -85,18 +91,18 @@ def read_outcome(folder: Path, key: str) -> Any:
 
 @contextmanager
 def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
-    """Hold a folder of outcomes inside this, and remove what others left unfinished.
+    """Lock a folder of outcomes in this context, and remove unfinished files.
 
     Args:
-        folder: that exists.
-        under_way: a sentence.
+        folder: an existing folder.
+        under_way: message of the error.
 
     Raises:
-        InputError: another process computes there; the sentence.
+        InputError: another process holds the lock.
     """
     place = os.open(folder, os.O_RDONLY) if HAS_LOCKS else None
     try:
-        # A file system without locks is taken at its word.
+        # Some file systems have no locks.
         with suppress(OSError):
             try:
                 if place is not None:
@@ -114,28 +120,33 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 Stream = Generator[tuple[Item, Outcome], None, None]
-"""Items with their outcomes, in the order in which they are done. Closed early, it stops what is under way."""
+"""Items with their outcomes, in order of completion. Closing it stops running tasks."""
 
 _PACKAGE = Path(__file__).parent
-# One piece's products are too small to share among threads, and every core has a piece of its own.
+# Every core has its own task, so libraries use one thread.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-# Tasks handed to Ray at a time: enough for any cluster's cores, few enough to be taken back at once.
+# Tasks submitted to Ray at a time: enough for all cores of a cluster, few enough to be cancelled quickly.
 _AHEAD = 256
-# Seconds between two looks at whether the process that hands out the work is still there.
+# Seconds between checks that the parent process is alive.
 _LOOK_EVERY = 0.5
 
 
 class Workers(NamedTuple):
-    """Who performs tasks. jobs: processes of this machine; 1 is this one. address: of a Ray cluster to use instead."""
+    """Resources for tasks.
+
+    Attributes:
+        jobs: processes of this machine; 1 is this process.
+        address: of a Ray cluster to use instead; default None.
+    """
 
     jobs: int = 1
     address: str | None = None
 
     def check(self) -> None:
-        """Check that what performs the work is installed, before anything is written.
+        """Check that ray is installed if it is needed.
 
         Raises:
-            InputError: a Ray cluster is asked for, and ray is not installed.
+            InputError: it is not.
         """
         if self.address is not None:
             with needing("address"):
@@ -164,12 +175,12 @@ def in_parallel(
     """Perform the same work on many items.
 
     Args:
-        work: a function of a module, or a partial one, item → outcome; both can be pickled. What it raises in another
-            process ends that process.
-        items: what to work on.
-        lost: sentence → outcome, where the process of an item ended.
-        workers: who performs it.
-        named: what the command line of the processes says besides.
+        work: item → outcome, a function of a module or a partial one, which can be pickled. An exception ends a worker
+            process.
+        items: inputs.
+        lost: error text → outcome of an item whose process ended.
+        workers: where the tasks run.
+        named: text in the command lines of the processes; default none.
 
     Returns:
         A `Stream`.
@@ -188,8 +199,8 @@ def in_ray(
 
     Args:
         work: item → outcome.
-        items: what to compute.
-        lost: sentence → outcome, where a task's process ended.
+        items: inputs.
+        lost: error text → outcome of an item whose process ended.
         address: "auto" or "host:port" of a running cluster.
 
     Returns:
@@ -201,7 +212,7 @@ def in_ray(
     from decentral_dp.engines.ray import cluster
 
     def run_work(item: Item) -> Outcome:
-        # Ray takes functions only, and what is worked on may be a partial one.
+        # Ray accepts no partial functions.
         with trusting():
             return work(item)
 
@@ -229,12 +240,16 @@ def in_ray(
 def in_processes(
     work: Callable[[Item], Outcome], items: Sequence[Item], lost: Callable[[str], Outcome], jobs: int, named: str = ""
 ) -> Stream[Item, Outcome]:
-    """Perform the work by `jobs` processes. An item whose process is killed is lost, and the next has a new one.
+    """Perform the work in `jobs` processes. If a process is killed its item is lost, and the next item has a new one.
 
     multiprocessing would import the user's main module again, and a pool loses all items with one process.
 
     Args:
-        work, items, lost, jobs, named: as of `in_parallel`.
+        work: as in `in_parallel`.
+        items: as in `in_parallel`.
+        lost: as in `in_parallel`.
+        jobs: number of processes.
+        named: as in `in_parallel`.
 
     Returns:
         A `Stream`.
@@ -303,23 +318,23 @@ def _end_text(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
 
 
 def _work_for(parent: int) -> None:
-    """Work on one item after the other, as a process of its own."""
+    """Serve items one after another, as a worker process."""
 
     def exit_after_parent() -> None:
-        # The parent may be killed in the middle of an hour's work. Files are written whole or not at all.
+        # The parent may be killed during a long task. Files are written atomically.
         while os.getppid() == parent:
             time.sleep(_LOOK_EVERY)
         os._exit(1)
 
     threading.Thread(target=exit_after_parent, daemon=True).start()
-    # An interrupt is for the process that hands out the work.
+    # An interrupt is handled by the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The replies go where nothing else is printed.
+    # Replies have their own stream, since work may print to stdout.
     with os.fdopen(os.dup(1), "wb") as replies, suppress(EOFError):
         os.dup2(2, 1)
         while True:
             work, item = pickle.load(sys.stdin.buffer)  # noqa: S301 # written by this package
-            # The process that hands out the work has asked for consent.
+            # The parent has asked for consent.
             with trusting():
                 outcome = work(item)
             pickle.dump(outcome, replies)

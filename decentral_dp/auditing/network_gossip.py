@@ -81,7 +81,7 @@ _LARGEST_TRACE = 1e12
 class NetworkBudget:
     """μ of each observer and victim.
 
-    Args:
+    Attributes:
         observers: sets of agents, ascending.
         mu: (o, m); NaN if the victim is a member of the observer.
         arrival: (o, m) first round that reads the worst record; −1 if mu is NaN.

@@ -1,7 +1,7 @@
 """Network DP of training, where gradients depend on hidden states.
 
 Round t maps the messages m_{t−1} of all agents to m_{i,t} = Φ_{i,t}(m_{t−1}) + z_{i,t}, z ~ N(0, s²_{i,t} I)
-independent. For the unchanged data sets
+independent. For unchanged data sets
 
     ‖Φ_{i,t}(m) − Φ_{i,t}(m')‖ ≤ Σ_j R_{t,ij} ‖m_j − m'_j‖,
 

@@ -1,12 +1,12 @@
-"""Exact samplers from random bits: only integers decide, so a law is what is written, with no float64 in between.
+"""Exact samplers from random bits, with integer arithmetic and no float64.
 
     Bernoulli(e^{−γ}), γ rational        Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy",
     geometric, discrete Gaussian         NeurIPS 2020, Algorithms 1 to 3
     P(i) ∝ size_i·e^{−c·gap_i}           rejection from integer weights above the true ones (`Weights`)
 
-A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more where those do not
-decide; the number is enclosed between integers at the precision needed. What is exact is the law given ideal random
-bits; how long a draw takes depends on its outcome.
+A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more if those do not decide.
+The number is enclosed between integers at the needed precision. The distribution is exact for ideal random bits. The
+time of a draw depends on its outcome.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Weights:
-    """The law P(i) ∝ 2^{size_i}·e^{−rate·gap_i}, by rejection from integer weights that are never below the true ones.
+    """The distribution P(i) ∝ 2^{size_i}·e^{−rate·gap_i}, by rejection from integer weights above the true ones.
 
-    Items of like size and like ⌊16·rate·gap⌋ = ℓ share the weight 2^{size}·⌈2^128·e^{−ℓ/16}⌉, and a proposal costs a
-    bisection. It is accepted with the exact ratio: e^{−1/16} or more but for items that hold 2⁻¹²⁸ of the mass.
-    Make one by `Weights.from_gaps`.
+    Items of equal size and ⌊16·rate·gap⌋ = ℓ share the weight 2^{size}·⌈2^128·e^{−ℓ/16}⌉, and a proposal takes a
+    bisection. It is accepted with the exact ratio: e^{−1/16} or more, except for items with 2⁻¹²⁸ of the mass. Create
+    one with `Weights.from_gaps`.
 
     Example:
         >>> law = Weights.from_gaps(np.array([0, 10**6]), rate=Fraction(1, 1000))
@@ -156,7 +156,7 @@ class Weights:
 
     @classmethod
     def from_gaps(cls, gaps: IntArray, rate: Fraction, sizes: IntArray | None = None) -> Weights:
-        """Make the law from gaps and sizes.
+        """Build the distribution from gaps and sizes.
 
         Args:
             gaps: (n,) integers ≥ 0, the least best 0.
@@ -177,14 +177,14 @@ class Weights:
         return cls(rate, gaps, order, tuple(first.tolist()), tuple(cumulative), tuple(weights), tuple(bounds))
 
     def propose(self, generator: np.random.Generator) -> tuple[int, int]:
-        """Draw an item by its integer weight, with the bound on 2^128·e^{−rate·gap} that the weight has used."""
+        """Draw an item by its integer weight; return it with the weight's bound on 2^128·e^{−rate·gap}."""
         drawn = uniform_integer(generator, self.cumulative[-1])
         group = bisect_right(self.cumulative, drawn)
         within = drawn - (self.cumulative[group - 1] if group else 0)
         return int(self.order[self.starts[group] + within // self.weights[group]]), self.bounds[group]
 
     def accept(self, generator: np.random.Generator, gap: int, bound: int) -> bool:
-        """Draw True with probability 2^128·e^{−rate·gap}/bound; a proposal's own gap, or a larger one."""
+        """Draw True with probability 2^128·e^{−rate·gap}/bound, for the gap of a proposal or a larger one."""
         gamma, drawn, bits = self.rate * gap, 0, 0
         while True:
             drawn, bits = drawn << 64 | _bits(generator, 64), bits + 64
@@ -204,18 +204,18 @@ class Weights:
 
 @cache
 def _weight_of_level(level: int) -> int:
-    """⌈2^128·e^{−ℓ/16}⌉ or a few more, of the levels of all laws: there are some thousand."""
+    """Compute ⌈2^128·e^{−ℓ/16}⌉ or a few units more."""
     return exp_bounds(Fraction(level, _STEPS), _WEIGHT_BITS)[1]
 
 
 def _coin(generator: np.random.Generator, num: int, den: int) -> bool:
-    """True with probability e^{−num/den}: one coin of e^{−1} for each whole unit, and one for the rest."""
+    """Draw True with probability e^{−num/den}: one draw of e^{−1} per whole unit, and one for the rest."""
     whole, rest = divmod(num, den)
     return all(_unit_coin(generator, 1, 1) for _ in range(whole)) and (not rest or _unit_coin(generator, rest, den))
 
 
 def _unit_coin(generator: np.random.Generator, num: int, den: int) -> bool:
-    """True with probability e^{−num/den}, num ≤ den: the alternating series, term by term."""
+    """Draw True with probability e^{−num/den}, num ≤ den, by the terms of the alternating series."""
     k = 1
     while uniform_integer(generator, den * k) < num:
         k += 1

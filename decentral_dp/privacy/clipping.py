@@ -1,9 +1,9 @@
-"""Clipping per record, and how far a unit of privacy moves a clipped sum.
+"""Clipping per record, and the sensitivity of clipped sums to a unit of privacy.
 
-A sum of contributions clipped to C is total and in float64. The unit of privacy is a record, a group of records, or all
-records of an agent. Each of these records is replaced by any other ("replace"), or contributes nothing instead
-("zero_out"); its place stays, and so do all public counts. A mean over N contributions clipped to C moves by at most
-min(k, N)·2Cκ/N, or by min(k, N)·C(2κ − 1)/N, κ the summation slack (docs/proofs/36).
+The unit of privacy is a record, a group of k records, or all records of an agent. Each of these records is replaced by
+any other ("replace"), or contributes nothing instead ("zero_out"); public counts stay the same. A mean over N
+contributions clipped to C moves by at most min(k, N)·2Cκ/N, or by min(k, N)·C(2κ − 1)/N, with the summation slack κ
+(docs/proofs/36).
 """
 
 from __future__ import annotations
@@ -23,20 +23,26 @@ from decentral_dp.privacy.schedules import StepSize
 # k·2⁻¹⁰⁷⁵·1e250 to the norm: less than 2⁻⁵³·C only for C above k·2.3e-58. This leaves room for a billion coefficients,
 # and for a clip that is divided by 10⁸ because its term is asked for several times.
 SMALLEST_CLIP = 1e-40
-# Sums of so large contributions of a billion records are finite.
+# Sums over a billion contributions of this size are finite.
 LARGEST_CLIP = 1e250
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Bounds on the norm of one record's contribution to each channel. `inf` means no clipping (and no certificate).
+    """Clipping norms of one record's contribution to each channel. `inf` means no clipping, and no certificate.
 
-    A record's ∇_y l and ∇_x terms are clipped at the channel they feed: `lower_grad_y` at y; `lower_hvp` and
-    `upper_grad_y`, separately, at z; `upper_grad_x` and `lower_jvp`, separately, at x.
+    Every term is clipped with the norm of its channel: `lower_grad_y` of y; `lower_hvp` and `upper_grad_y`, separately,
+    of z; `upper_grad_x` and `lower_jvp`, separately, of x.
 
-    shares: (channel, C_t/C by round) of bounds that change; those of a round are `at(t)`.
+    Args:
+        norm: "l1" or "l2".
+        x: C of channel x.
+        y: C of channel y.
+        z: C of channel z.
+        shares: (channel, C_t/C by round) of clipping norms with a schedule.
 
-    Raises InputError for a bound that is not 0 and below `SMALLEST_CLIP`, or no number.
+    Raises:
+        InputError: a clipping norm is NaN, or positive and below `SMALLEST_CLIP`.
     """
 
     norm: Norm = "l1"
@@ -50,36 +56,35 @@ class Clip:
             value = self.bound(channel)
             if value != 0.0 and not value >= SMALLEST_CLIP:
                 raise InputError(
-                    f"privacy.clip.{channel}: got {value:g}, wanted at least {SMALLEST_CLIP:g}: contributions "
-                    "clipped to less come near the smallest numbers of float64, where rounding takes them over their "
-                    "clip. Scale the records, or the loss, up."
+                    f"privacy.clip.{channel}: too small for float64, where rounding would exceed it (got {value:g}, "
+                    f"expected 0 or at least {SMALLEST_CLIP:g}). Fix: scale the records, or the loss, up."
                 )
 
     def bound(self, channel: str) -> float:
+        """Return C of a channel."""
         return float(getattr(self, channel))
 
     def bounds(self, channel: str, rounds: NDArray[np.int64]) -> Array:
-        """C_t of a channel at these rounds, (T,)."""
+        """Return (T,) C_t of a channel at T rounds."""
         share = dict(self.shares).get(channel)
         return self.bound(channel) * (np.ones(rounds.size) if share is None else share.at(rounds))
 
     def at(self, t: int) -> Clip:
-        """The bounds of round t."""
+        """Return the clipping norms of round t."""
         if not self.shares:
             return self
         shares = dict(self.shares)
         return Clip(self.norm, *(self.bound(c) * (shares[c](t) if c in shares else 1.0) for c in CHANNELS))
 
     def divide(self, times: float) -> Clip:
-        """Return the clip C/times: times · (v clipped to C/times) is times · v, clipped to C.
+        """Return clipping norms C/times: times · (v clipped to C/times) is times · v, clipped to C.
 
         Args:
             times: a public factor above 0.
 
         Raises:
-            ValueError: no finite number above 0, or one that makes a finite clip so large that sums of contributions
-                could overflow.
-            InputError: a clip below `SMALLEST_CLIP`.
+            ValueError: the factor is not finite and above 0, or a clipping norm exceeds `LARGEST_CLIP`.
+            InputError: a clipping norm is below `SMALLEST_CLIP`.
 
         Example:
             >>> Clip("l2", y=1.0).divide(4.0).y
@@ -88,34 +93,34 @@ class Clip:
         if times == 1.0:
             return self
         bounds = {c: self.bound(c) / times if 0.0 < times < np.inf else np.nan for c in CHANNELS}
-        # Written so that what is not a number fails, too.
+        # NaN fails this comparison, too.
         if not all(bounds[c] <= LARGEST_CLIP or self.bound(c) == np.inf for c in bounds):
-            raise ValueError(f"a clip of contributions that are multiplied by {times:g} first bounds nothing")
+            raise ValueError(f"times: no finite clipping norm is left (got {times:g})")
         return Clip(self.norm, *bounds.values())
 
 
 _LEAST_FACTOR = 1e-290
-# Squares of numbers a little smaller than this lose digits, and then vanish.
+# Squares of smaller numbers lose digits, or vanish.
 _LEAST_BOUND = 1e-140
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
-    """min(1, C/‖v‖) per record, and 0 where the norm is not finite: `min(1, C/nan)` would let the record through.
+    """Compute min(1, C/‖v‖) per record, and 0 for norms that are not finite.
 
-    norms: (N,) norms of the per-record contributions. A bound of 0, or one so small that squares below it vanish in
-    float64, lets nothing through.
+    Args:
+        norms: (N,) of the contributions.
+        bound: C. All factors are 0 for C = 0, or if squares below C vanish in float64.
     """
     if bound < _LEAST_BOUND:
         return np.zeros_like(norms)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = np.minimum(1.0, bound / norms)
-    # A quotient near the smallest floats has lost its digits, and rounded up it lets a record exceed the clip. Written
-    # so that NaN, which no norm but one that is not finite leads to, becomes 0.
+    # A quotient near the smallest floats has few digits, and rounded up it would exceed the clip. NaN becomes 0.
     return np.where(factor >= _LEAST_FACTOR, factor, 0.0)
 
 
 def row_norms(rows: Array, norm: Norm) -> Array:
-    """(N,) norms of the rows of an (N, d) array."""
+    """Compute (N,) norms of the rows of an (N, d) array."""
     if norm == "l1":
         return np.asarray(np.abs(rows).sum(axis=1))
     with np.errstate(over="ignore"):
@@ -123,26 +128,26 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
-    """Σ_k rows_k·min(1, C/‖rows_k‖), (d,); a row that is not finite counts as zero. rows: (N, d)."""
+    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d); a row that is not finite counts as zero."""
     return np.asarray(clipped_row_sums(rows[None], bound, norm)[0])
 
 
 def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
-    """`clipped_sum` of every agent, (g, d), one agent at a time. rows: (g, N, d)."""
+    """Compute `clipped_sum` of each agent, (g, d), of rows (g, N, d)."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
         factors = clip_factors(norms, bound)
-        # Zero times infinity is NaN: such rows have to go before the product.
+        # Zero times infinity is NaN.
         rows = rows if factors.all() else np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
         return np.asarray(np.matmul(factors[:, None, :], rows)[:, 0])
 
 
 class Unit(NamedTuple):
-    """The records that neighbouring data sets differ in, of one agent and of one kind.
+    """The unit of privacy: the records in which neighbouring data sets differ, of one agent and one split.
 
     Args:
-        records: k, how many at most; None for all that the agent holds.
-        zeroed: whether they contribute nothing in one of the data sets; else others stand in their places.
+        records: k, the number of records; None for all records of an agent.
+        zeroed: whether they contribute nothing in one of the data sets; otherwise they are replaced.
 
     Example:
         >>> bounds = [Unit(k, zeroed).sensitivity(1.0, 100, 10) for k in (1, 5, None) for zeroed in (False, True)]
@@ -154,7 +159,7 @@ class Unit(NamedTuple):
     zeroed: bool = False
 
     def clips(self, averaged: Array | NDArray[np.int64] | int) -> Array:
-        """Count by how many clips C a sum over so many records moves: 2·min(k, N), or half of that.
+        """Return the sensitivity of a sum over N records in units of C: 2·min(k, N), or half of that.
 
         Args:
             averaged: N, any shape.
@@ -164,7 +169,7 @@ class Unit(NamedTuple):
         return members if self.zeroed else 2.0 * members
 
     def sensitivity(self, clip: float | Array, averaged: Array | NDArray[np.int64] | int, width: int) -> Array:
-        """Bound how far the unit moves a mean of clipped contributions, float64 included.
+        """Bound the sensitivity of a mean of clipped contributions, float64 included.
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
@@ -172,26 +177,26 @@ class Unit(NamedTuple):
             width: coordinates of the mean.
 
         Returns:
-            In the clip's norm, of the shape that C and N have together.
+            In the clip's norm, of the shape that C and N broadcast to.
         """
         slack = summation_slack(averaged, width)
         if self.zeroed:
-            # Both sums are rounded, and only one of them has the record.
+            # Both sums are rounded, and one of them has the record.
             slack = 2.0 * slack - 1.0
         return np.asarray(self.clips(averaged) * clip / averaged * slack)
 
     @property
     def steps(self) -> int:
-        """By how many times the most that drawing one record adds the unit moves a sum over a Poisson sample."""
+        """Sensitivity of a sum over a Poisson sample, in units of what one drawn record adds."""
         return (self.records or 0) * (1 if self.zeroed else 2)
 
     def sampled_sensitivity(
         self, clip: float | Array, pool: Array | NDArray[np.int64], width: int, rate: Array
     ) -> Array:
-        """Bound how far a unit moves a sum over a Poisson sample, divided by qN; ∞ of an agent.
+        """Bound the sensitivity of a sum over a Poisson sample, divided by qN; ∞ for an agent.
 
-        It is `steps` times what drawing one record adds (docs/proofs/11), also where N is below k. Both sums are
-        rounded (docs/proofs/01).
+        It is `steps` times what one drawn record adds (docs/proofs/11), also for N below k. Both sums are rounded
+        (docs/proofs/01).
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
@@ -205,11 +210,11 @@ class Unit(NamedTuple):
 
     @property
     def sampling(self) -> str:
-        """Name how a Poisson sample draws the unit: "poisson" for one replaced record, else "poisson, 2 zeroed" …"""
+        """Name of Poisson sampling for this unit: "poisson" for one replaced record, else "poisson, 2 zeroed" …"""
         return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
-        """Bound how far the unit moves what an agent makes of all its records, clipped as one vector; ∞ of records.
+        """Bound the sensitivity of one clipped vector that an agent computes from all its records; ∞ for records.
 
         Args:
             clip: C.
@@ -218,10 +223,10 @@ class Unit(NamedTuple):
         return float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf
 
     def rate(self, rate: Array) -> Array:
-        """Bound the probability that a batch of fixed size holds any of the records.
+        """Bound the probability that a batch of fixed size has any of the records.
 
         Args:
-            rate: shares of the pool that are drawn afresh, 1 without sampling, in any shape; the bound has the same.
+            rate: sampling rates, 1 without sampling, any shape.
         """
         if self.records is None or self.zeroed:
             return np.ones_like(rate)
@@ -236,21 +241,21 @@ class Unit(NamedTuple):
 
     @property
     def neighbours(self) -> Literal["replace", "zero_out"]:
-        """How neighbouring data sets differ in the unit."""
+        """Adjacency of data sets."""
         return "zero_out" if self.zeroed else "replace"
 
     @property
     def noun(self) -> str:
-        """The unit alone, in words."""
-        many = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
-        return f"{many} zeroed out" if self.zeroed and self.records == 1 else many
+        """The unit in words."""
+        noun = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
+        return f"{noun} zeroed out" if self.zeroed and self.records == 1 else noun
 
 
 RECORD = Unit()
 
 
 def sampled_unit(sampling: str) -> Unit | None:
-    """Return the unit of a Poisson sample by its name, `Unit.sampling`; None of another sampling.
+    """Return the unit with this `Unit.sampling`; None for another sampling.
 
     Args:
         sampling: as in a ledger.
@@ -267,6 +272,6 @@ def sampled_unit(sampling: str) -> Unit | None:
 
 
 def unit_of(unit: Any, neighbours: str) -> Unit:
-    """The unit of the keys privacy.unit and privacy.neighbours of a scenario."""
+    """Return the unit of the keys privacy.unit and privacy.neighbours."""
     records = 1 if unit == "record" else None if unit == "agent" else int(unit)
     return Unit(records, neighbours == "zero_out")

@@ -1,11 +1,11 @@
-"""Mechanisms of a user's own: what such a class must have, and how it stands among the others.
+"""Custom mechanisms: the contract of a user-defined class, and its registration.
 
-Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
-`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
-default, for pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
+A class must have `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", the default, for
+pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
-Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. No
-ledger can verify that the sampler has this cost, so results list it as unverified.
+Releases compose as the worst case of their cost: randomised response for a pure ε, a Gaussian pair for a μ. The package
+cannot verify that the sampler has this cost, so results list the mechanism as unverified.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ from decentral_dp.privacy.mechanisms import (
     NoiseMechanism,
     Unnoised,
     broadcast,
+    limit_cost,
     power_of_two_grid,
-    price_limits,
 )
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-# The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
+# The scale is 2^bits to 2^(bits + 1) cells of the default grid.
 _BITS = 20
 _UNITS: Mapping[CostUnit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# Where a price is tried: sensitivities, scales and widths.
-_TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
-# Where noise is tried: agents, (index, channel) of their keys, and coordinates. A sound sampler has two equal rows or
-# columns with probability below 10⁻⁵, wherever no value of a coordinate has a probability above 0.7.
-_TRIED_AGENTS, _TRIED_KEYS, _TRIED_WIDTH = 20, ((1, 0), (2, 0), (1, 1)), 64
+# Sensitivities, scales and widths at which a cost is tested.
+_TESTED_COSTS = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
+# Agents, (index, channel) of their keys, and coordinates with which a sampler is tested. A sound sampler has two equal
+# rows or columns with probability below 10⁻⁵, if no value of a coordinate has a probability above 0.7.
+_TESTED_AGENTS, _TESTED_KEYS, _TESTED_WIDTH = 20, ((1, 0), (2, 0), (1, 1)), 64
 
 
 @dataclass(frozen=True)
 class OutsideMechanism(NoiseMechanism):
-    """A user's mechanism among the others. Make one by `register_outside`.
+    """A user-defined mechanism. Create one with `register_outside`.
 
-    definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
-    text of its class, as far as there is one.
+    Attributes:
+        options: fields of the user's object, by which two mechanisms with one name differ.
+        source: digest of the source of its class, "" if there is none.
+        definition: the user's object.
     """
 
     name: str
@@ -61,79 +63,79 @@ class OutsideMechanism(NoiseMechanism):
     deviation: float
     options: str
     source: str = field(default="", compare=False)
-    # Not compared: a class that came back from another process is another class.
+    # Not compared: a class that is unpickled in another process is another class.
     definition: Any = field(default=None, compare=False, repr=False)
 
     charged = proven = True
     amplified_by = ()
 
     def grid(self, scale: Array | float, width: int) -> Array:
+        """Return the user's grid, by default 2^(⌊log₂ scale⌋ − 20)."""
         if not hasattr(self.definition, "grid"):
             return power_of_two_grid(scale, _BITS)
         return _numbers(self.definition, "grid", np.asarray(scale, dtype=np.float64), width)
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """The author's price; the ends are the package's: 0 where nothing moves, +inf where nothing hides it.
-
-        Any shapes that broadcast, as of `Mechanism.cost`.
-        """
+        """Compute the user's cost, 0 where the sensitivity is 0 and +inf where a positive one has no noise."""
         delta, s = broadcast(sensitivity, scale)
-        priced = np.isfinite(delta) & (s > 0.0)
-        # Where there is no price the author's formula is not asked.
-        costs = _numbers(self.definition, "cost", np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width)
+        # The user's formula receives finite sensitivities and positive scales only.
+        is_regular = np.isfinite(delta) & (s > 0.0)
+        costs = _numbers(self.definition, "cost", np.where(is_regular, delta, 0.0), np.where(is_regular, s, 1.0), width)
         if costs.shape != delta.shape or not (costs >= 0.0).all():
-            wanted = "prices of at least 0, one for each sensitivity"
-            raise _refusal(self.definition, "cost", f"gave {_value_text(costs)}, wanted {wanted}")
-        return price_limits(costs, delta, s)
+            expected = "costs of at least 0, one for each sensitivity"
+            raise _refusal(self.definition, "cost", f"returns {_value_text(costs)}, expected {expected}")
+        return limit_cost(costs, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        """Return the user's bound on the (ε, δ) that float64 adds, by default 0."""
         if not hasattr(self.definition, "float_slack"):
             return np.zeros_like(loss), np.zeros_like(loss)
         slack = _numbers(self.definition, "float_slack", loss, width)
-        # Written so that what is not a number fails, too.
+        # NaN fails this comparison, too.
         if slack.shape != (2, *loss.shape) or not (slack >= 0.0).all():
-            wanted = "an ε and a δ of at least 0 for each price"
-            raise _refusal(self.definition, "float_slack", f"gave {_value_text(slack)}, wanted {wanted}")
+            expected = "an ε and a δ of at least 0 for each cost"
+            raise _refusal(self.definition, "float_slack", f"returns {_value_text(slack)}, expected {expected}")
         return slack[0], slack[1]
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw noised values in units of the grid, (b, d).
+        """Draw samples values in units of the grid, (b, d).
 
         Raises:
-            UserCodeError: the sampler is not as it was tried.
+            UserCodeError: the sampler breaks its contract, unlike in the tests of `register_outside`.
         """
         draws, query, grid, scale, widths = request[:5]
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
         each = zip(out, query, grids, ratios, draws.generators(), strict=True)
-        for row, one, g, ratio, generator in each:
+        for row, row_query, g, ratio, generator in each:
             for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 try:
                     # Exact: the grid is a power of two.
-                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step) / step
+                    row[part] = self._sample(generator, row_query[part], step, float(ratio[part][0]) * step) / step
                 except InputError as error:
-                    # Rounds before this one have been released: the run has failed.
+                    # Earlier rounds have been released, so this is a failed run and no refusal.
                     raise UserCodeError(str(error)) from error
         return out
 
     def _sample(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
         draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
         if draws.shape != query.shape or not np.isfinite(draws).all():
-            raise _refusal(self.definition, "sample", f"gave {_value_text(draws)}, wanted {query.size} finite numbers")
+            expected = f"{query.size} finite numbers"
+            raise _refusal(self.definition, "sample", f"returns {_value_text(draws)}, expected {expected}")
         if (np.rint(draws / grid) != draws / grid).any():
             raise _refusal(
                 self.definition,
                 "sample",
-                f"gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise is "
+                f"returns numbers off the grid {grid:g}, whose low bits may leak the query; round it before noise is "
                 "added, and return multiples of the grid",
             )
         return draws
 
 
-# Attribute of a class, whether a value of it is one (None if there is none), and what it is.
+# Attribute of a class, check of its value (None if it is missing), and description.
 _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "name",
@@ -155,14 +157,17 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def register_outside(author: Any) -> OutsideMechanism:
-    """Put an object of a user's class among the mechanisms.
+    """Register an object of a user-defined class as a mechanism.
 
-    Raises InputError: for what the class lacks, and for a price that cannot be one.
+    Raises:
+        InputError: a member is missing or wrong, or cost and sampler fail their tests.
     """
-    for attribute, is_one, what in _ATTRIBUTES:
-        if not is_one(getattr(author, attribute, None)):
+    for attribute, is_valid, description in _ATTRIBUTES:
+        if not is_valid(getattr(author, attribute, None)):
             got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
-            raise InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}. Add it to the class.")
+            raise InputError(
+                f"privacy.mechanism: {type(author).__name__} lacks {description}{got}. Fix: add it to the class."
+            )
     unit: CostUnit = getattr(author, "unit", None) or "ε"
     options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
     mechanism = OutsideMechanism(
@@ -177,69 +182,68 @@ def register_outside(author: Any) -> OutsideMechanism:
         digest_of(author),
         author,
     )
-    for faults in (_price_faults, _noise_faults):
+    for faults in (_cost_faults, _noise_faults):
         for method, fault in faults(mechanism):
             raise _refusal(author, method, fault)
     return mechanism
 
 
 def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
-    """The fields of the user's object that a scenario can hold."""
+    """Return the fields of the user's object that a scenario can contain."""
     author = mechanism.definition
     every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
     return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
 
 
-def _price_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
-    """Yield the fault of a price that falls with the sensitivity, grows with the noise, or is no number."""
-    deltas, scales, widths = _TRIED_PRICES
+def _cost_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
+    """Yield faults of a cost that falls with the sensitivity, grows with the noise, or is not finite."""
+    deltas, scales, widths = _TESTED_COSTS
     for width in widths:
-        price = mechanism.cost(deltas, scales, width)
-        if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
+        cost = mechanism.cost(deltas, scales, width)
+        if not np.isfinite(cost).all() or (np.diff(cost, axis=0) < 0.0).any() or (np.diff(cost, axis=1) > 0.0).any():
             yield (
                 "cost",
                 "must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
-                f"1, 2 at scale 1 it is {_value_text(price[:, 1])}",
+                f"1, 2 at scale 1 it is {_value_text(cost[:, 1])}",
             )
-        if not (price[1:] > 0.0).all():
-            yield "cost", "is 0 for a sensitivity above 0, as if noise hid everything"
+        if not (cost[1:] > 0.0).all():
+            yield "cost", "is 0 for a sensitivity above 0"
         grid = mechanism.grid(scales, width)
         if grid.shape != scales.shape or not (grid > 0.0).all() or (np.frexp(grid)[0] != 0.5).any():
-            yield "grid", f"gave {_value_text(grid)}, wanted powers of two, one for each scale"
+            yield "grid", f"returns {_value_text(grid)}, expected powers of two, one for each scale"
 
 
 def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
-    """Yield the fault of a sampler without noise, or with equal noise under two keys or in two coordinates.
+    """Yield faults of a sampler without noise, or with equal noise under two keys or in two coordinates.
 
     The query is equal in all rows and coordinates. Only the keys of the generators differ.
 
     Raises:
-        InputError: the sampler raises, or gives another number of values, or some off the grid.
+        InputError: the sampler fails, or returns another number of values, or values off the grid.
     """
-    for width in _TRIED_PRICES[2]:
+    for width in _TESTED_COSTS[2]:
         mechanism.float_slack(np.array([0.0, 1.0]), width)
-        # Made up: no key of a run, and no query of one.
-        generator, tried = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._sample(generator, tried, float(mechanism.grid(np.ones(1), width)[0]), 1.0)
-    grid = float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
-    # Public keys of no run.
-    streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TRIED_AGENTS))
+        # Neither key nor query of any run.
+        generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
+        mechanism._sample(generator, query, float(mechanism.grid(np.ones(1), width)[0]), 1.0)
+    grid = float(mechanism.grid(np.ones(1), _TESTED_WIDTH)[0])
+    # Public keys, which no run has.
+    streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TESTED_AGENTS))
 
     def draw(index: int, channel: int) -> list[Array]:
-        query, generators = np.full(_TRIED_WIDTH, 0.3), Draws(streams, index, channel).generators()
+        query, generators = np.full(_TESTED_WIDTH, 0.3), Draws(streams, index, channel).generators()
         return [mechanism._sample(generator, query, grid, 1.0) for generator in generators]
 
-    noised = np.array([row for key in _TRIED_KEYS for row in draw(*key)])
-    if (constant := (noised == noised[0]).all(axis=0)).any():
-        where = f"coordinate {np.argmax(constant)} one value under {len(noised)} keys"
-        yield "sample", f"gives {where}; it adds no noise there, or noise that depends on no key"
-    if len(np.unique(noised, axis=0)) < len(noised):
-        yield "sample", "gives equal noise under two keys; draw from the generator, and nothing else"
-    if len(np.unique(noised, axis=1).T) < _TRIED_WIDTH:
-        yield "sample", "gives two coordinates of a release the same noise; draw one for each"
-    if not np.array_equal(noised[:_TRIED_AGENTS], draw(*_TRIED_KEYS[0])):
-        wanted = "draw from the generator, and keep nothing"
-        yield "sample", f"gives two noises under one key, so that a resumed run differs; {wanted}"
+    samples = np.array([row for key in _TESTED_KEYS for row in draw(*key)])
+    if (constant := (samples == samples[0]).all(axis=0)).any():
+        place = f"coordinate {np.argmax(constant)}"
+        yield "sample", f"returns one value in {place} under {len(samples)} keys: there is no noise, or no keyed noise"
+    if len(np.unique(samples, axis=0)) < len(samples):
+        yield "sample", "adds equal noise under two keys; draw from the generator only"
+    if len(np.unique(samples, axis=1).T) < _TESTED_WIDTH:
+        yield "sample", "adds equal noise to two coordinates of a release; draw noise for each"
+    if not np.array_equal(samples[:_TESTED_AGENTS], draw(*_TESTED_KEYS[0])):
+        yield "sample", "adds different noise under one key; draw from the generator, and keep no state"
 
 
 def _numbers(author: Any, method: str, *args: Any) -> Array:
@@ -252,9 +256,8 @@ def _numbers(author: Any, method: str, *args: Any) -> Array:
         raise _refusal(author, method, f"fails with {blame(error)}") from error
 
 
-def _refusal(author: Any, method: str, what: str) -> InputError:
-    """A refusal of what a method of the class gives."""
-    return InputError(f"privacy.mechanism: {author.name}: {method} {what}. Mend the class.")
+def _refusal(author: Any, method: str, problem: str) -> InputError:
+    return InputError(f"privacy.mechanism: {author.name}: {method} {problem}. Fix: change the class.")
 
 
 def _value_text(values: Array) -> str:

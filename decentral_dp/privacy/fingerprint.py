@@ -1,10 +1,8 @@
 """Digests of a user's inputs: files with their imports, Python objects, arrays.
 
-By them an interrupted run is resumed on the same inputs only.
-
-A digest differs wherever what is computed may differ, and is the same in another process and on another processor: it
-is taken of sources, of values that functions close over or read as globals, of fields and of arrays as given; never of
-an address, and never of a number that this package derived.
+An interrupted run resumes only with inputs of the same digest, and changed code does not reuse noise. A digest covers
+sources, values that functions close over or read as globals, fields, and arrays. It contains no address and no derived
+number, so that it is the same in another process and on another processor.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ _PACKAGE = Path(__file__).parent.parent
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Installed packages whose versions a run folder records (`files.package.versions`).
 _VERSIONS_KEPT = ("numpy", "scipy", "sklearn", "torch", "ray", "pandas", "networkx", "pyarrow")
-# Globals of a module that say where it is: the same file may be named from two folders.
+# Globals with the location of a module: the same file may be named from two folders.
 _ADDRESSES = {"__file__", "__path__", "__spec__", "__loader__", "__cached__"}
-# Of a class: says where it was written, not what it does.
+# Attributes of a class with its location, not its behaviour.
 _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
 
 
 def digest_of(value: Any) -> str:
-    """A digest of a Python object: of its source, its fields, its arrays and what its functions close over.
+    """Compute a digest of a Python object: its source, fields, arrays and values that its functions close over.
 
     Args:
         value: a function, class, instance, array, tensor, graph, table, or a container of them.
@@ -45,7 +43,7 @@ def digest_of(value: Any) -> str:
         32 hexadecimal digits.
 
     Limits:
-        Values that only C code holds are seen as far as `repr` shows them. Installed packages are seen by name.
+        Values inside of C objects count as far as `repr` shows them. Installed packages count by name.
 
     Example:
         >>> def scaled(weight):
@@ -57,7 +55,7 @@ def digest_of(value: Any) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """A digest of a file's bytes; of a Python file together with the files of the user's own that it imports."""
+    """Compute a digest of a file's bytes, and of the user's files that a Python file imports."""
     return (
         _Files().with_imports(path)
         if path.suffix == ".py"
@@ -66,13 +64,13 @@ def digest_of_file(path: Path) -> str:
 
 
 def imports_of_folder(path: Path) -> list[Path]:
-    """The files of its folder that a Python file imports, or that those import, in the order of their names."""
+    """Return files of the same folder that a Python file imports, directly or not, sorted by name."""
     path = path.resolve()
     return sorted(other for other in _Files().imports(path) if other.parent == path.parent)
 
 
 class _Files:
-    """Sources of the user's own, each read once for a digest."""
+    """The user's sources, each read once per digest."""
 
     def __init__(self) -> None:
         self._read: dict[Path, tuple[bytes, list[Path]]] = {}
@@ -80,7 +78,7 @@ class _Files:
         self._packages: dict[str, tuple[list[Path], list[Path]]] = {}
 
     def with_imports(self, path: Path) -> bytes:
-        """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
+        """Compute a digest of a Python file and all its imports, except the standard library and installed modules."""
         path = path.resolve()
         if path not in self._whole:
             parts = [self._digest_and_imports(p)[0] for p in sorted(self.imports(path), key=str)]
@@ -88,7 +86,7 @@ class _Files:
         return self._whole[path]
 
     def imports(self, path: Path) -> set[Path]:
-        """The files of the user's own that a file imports, or that those import; not the file itself."""
+        """Return the user's files that a file imports, directly or not, without the file itself."""
         reached, ahead = {path}, [path]
         while ahead:
             for other in self._digest_and_imports(ahead.pop())[1]:
@@ -98,7 +96,7 @@ class _Files:
         return reached - {path}
 
     def _digest_and_imports(self, path: Path) -> tuple[bytes, list[Path]]:
-        """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
+        """Return a digest of a file's bytes, and the user's files in its import statements."""
         if path not in self._read:
             text = regular(path, "scenario").read_bytes()
             imports = [other.resolve() for name in _names_in(text) for other in self._files_of(name, path.parent)]
@@ -106,9 +104,11 @@ class _Files:
         return self._read[path]
 
     def _files_of(self, name: str, beside: Path) -> list[Path]:
-        """Sources of a module of the user's own and of the packages it is in; none of Python's or installed ones.
+        """Return sources of a user's module and of its packages; none of the standard library or installed ones.
 
-        beside: the folder of the file that imports it, where modules are found that are nowhere else.
+        Args:
+            name: of the module, with leading dots if relative.
+            beside: folder of the importing file, which is searched last.
         """
         first, *inside = name.split(".")
         if first:
@@ -119,7 +119,7 @@ class _Files:
             if not sources and not places and first not in sys.stdlib_module_names and sibling.is_file():
                 return [sibling]
         else:
-            # One dot is the folder itself, every further one the folder above.
+            # One dot is the folder itself, every further one a parent.
             package = (beside, *beside.parents)[inside.count("")]
             sources, places = [package / "__init__.py"], [package]
         out = [path for path in sources if path.is_file()]
@@ -127,13 +127,13 @@ class _Files:
             modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py")]
             places = [place / part for place in places if (place / part).is_dir()]
             out += [p for p in modules if p.is_file()]
-        return [path for path in out if _is_own(path)]
+        return [path for path in out if _is_users(path)]
 
 
-# The same files are read for every job on them, and parsing one takes far longer than reading it.
+# Files are read for every job, and parsing is slow.
 @functools.lru_cache(maxsize=256)
 def _names_in(text: bytes) -> tuple[str, ...]:
-    """What a source may import, in order; nothing where it is not Python."""
+    """Return the modules that a source may import, sorted; none if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -143,14 +143,14 @@ def _names_in(text: bytes) -> tuple[str, ...]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            # Relative to the file's own folder by its dots.
+            # Relative to the file's folder, by the dots.
             package = "." * node.level + (f"{node.module}." if node.module else "")
             names |= {package + alias.name for alias in node.names} | ({package[:-1]} if node.module else set())
     return tuple(sorted(names))
 
 
 def _package_of(name: str) -> tuple[list[Path], list[Path]]:
-    """The source of a module, and the folders of one that is a package; nothing of Python's or of installed ones."""
+    """Return the source of a user's module, and the folders of a package; none of other modules."""
     if name in sys.stdlib_module_names or name == _PACKAGE.name:
         return [], []
     try:
@@ -161,23 +161,23 @@ def _package_of(name: str) -> tuple[list[Path], list[Path]]:
         return [], []
     sources = [Path(spec.origin)] if spec.origin is not None and spec.origin.endswith(".py") else []
     places = [Path(place) for place in spec.submodule_search_locations or ()]
-    return sources, [place for place in places if _is_own(place)]
+    return sources, [place for place in places if _is_users(place)]
 
 
-def _is_own(path: Path) -> bool:
-    """Whether a source is the user's, and not of this package or an installed one."""
+def _is_users(path: Path) -> bool:
+    """Return whether a source is the user's, and not of this package or an installed one."""
     return not path.is_relative_to(_PACKAGE) and not any(part in _PACKAGE_FOLDERS for part in path.parts)
 
 
 @functools.cache
 def _package_bytes(top: Path) -> bytes:
-    """A digest of all sources of an installed package."""
+    """Compute a digest of all sources of an installed package."""
     sources = sorted(top.rglob("*.py")) if top.is_dir() else [top]
     return blake2b(b"".join(blake2b(source.read_bytes()).digest() for source in sources)).digest()
 
 
 def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
-    """Bytes that tell an object from another. seen: addresses of what is being described, against cycles."""
+    """Return bytes that distinguish objects. seen: addresses of enclosing objects, against cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return f"{type(value).__name__} {value!r}".encode()
     if id(value) in seen:
@@ -185,7 +185,7 @@ def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     seen = seen | {id(value)}
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
-    # Arrays of objects are described entry by entry.
+    # Arrays of objects are handled entry by entry.
     if isinstance(value, np.ndarray) and value.dtype != object:
         return str((value.dtype, value.shape)).encode() + np.ascontiguousarray(value).tobytes()
     if isinstance(value, list | tuple):
@@ -196,11 +196,11 @@ def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
         return b"".join(
             _object_bytes(k, seen, files) + b":" + _object_bytes(v, seen, files) + b"," for k, v in value.items()
         )
-    return _of_code(value, seen, files) or _of_object(value, seen, files)
+    return _code_bytes(value, seen, files) or _instance_bytes(value, seen, files)
 
 
-def _of_code(value: Any, seen: frozenset[int], files: _Files) -> bytes:
-    """Of functions, classes and modules; nothing where it is none of them."""
+def _code_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+    """Return bytes of a function, class or module; b"" for other objects."""
     if isinstance(value, functools.partial):
         return b"partial" + _object_bytes((value.func, value.args, value.keywords), seen, files)
     if isinstance(value, MethodType):
@@ -211,18 +211,18 @@ def _of_code(value: Any, seen: frozenset[int], files: _Files) -> bytes:
         return _source(value, seen, files)
     if isinstance(value, ModuleType):
         path = getattr(value, "__file__", None)
-        own = path is not None and path.endswith(".py") and _is_own(Path(path))
-        return value.__name__.encode() + (files.with_imports(Path(path)) if own and path is not None else b"")
+        is_users = path is not None and path.endswith(".py") and _is_users(Path(path))
+        return value.__name__.encode() + (files.with_imports(Path(path)) if is_users and path is not None else b"")
     return b""
 
 
-def _of_object(value: Any, seen: frozenset[int], files: _Files) -> bytes:
-    """Of an instance: its class and what it holds."""
+def _instance_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+    """Return bytes of an instance: its class and its content."""
     if hasattr(value, "nodes") and hasattr(value, "edges"):
         return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
     kind = _source(type(value), seen, files)
     if is_dataclass(value):
-        # What no caller can give is derived, or kept from one call to the next.
+        # Other fields are derived, or caches.
         return kind + b"".join(
             f.name.encode() + b"=" + _object_bytes(getattr(value, f.name), seen, files) for f in fields(value) if f.init
         )
@@ -240,16 +240,16 @@ def _surroundings(function: FunctionType) -> tuple[Any, ...]:
         try:
             cells.append(cell.cell_contents)
         except ValueError:
-            cells.append(None)  # Not filled yet: a function that names itself.
+            cells.append(None)  # Empty while a recursive function is being defined.
     path = _file_of(function)
-    own = path is None or _is_own(path)
-    # An installed package's globals are its own; what its decorators and factories close over is the user's.
-    named = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if own else []
+    is_users = path is None or _is_users(path)
+    # Globals of an installed package count with the package; values that its decorators close over are the user's.
+    named = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if is_users else []
     return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in named}
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names that a function and those within it may look up among globals."""
+    """Return names that a function and its inner functions may look up among globals."""
     inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
     return set(code.co_names).union(*inner)
 
@@ -258,19 +258,19 @@ def _file_of(value: Any) -> Path | None:
     try:
         file = inspect.getsourcefile(value)
     except (TypeError, OSError):
-        # A class of a notebook, or of a module that Python no longer knows: its functions know where they were written.
+        # A class of a notebook, or of an unloaded module: its functions have the path of the source.
         inside = [f for f in vars(value).values() if isinstance(f, FunctionType)] if isinstance(value, type) else []
         file = inside[0].__code__.co_filename if inside else None
     return None if file is None or not Path(file).is_file() else Path(file)
 
 
 def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
-    """Where a function or class is written: the whole file with what it imports; its code where there is no file."""
+    """Return bytes of the source of a function or class: its file with imports, or its code without a file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
-    if path is not None and _is_own(path):
+    if path is not None and _is_users(path):
         return files.with_imports(path) + name
     if path is not None:
-        # Of an installed package, but of this one and those whose versions are kept.
+        # Installed packages count as a whole, except this one and those with recorded versions.
         place = next((k for k, part in enumerate(path.parts) if part in _PACKAGE_FOLDERS), None)
         if place is None or path.is_relative_to(_PACKAGE) or path.parts[place + 1] in _VERSIONS_KEPT:
             return name
@@ -285,8 +285,8 @@ def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
 
 
 def _code(code: CodeType) -> bytes:
-    """What a function does, without where it is written."""
-    # The order of a set of constants is another in every process.
+    """Return bytes of a function's code, without its location."""
+    # The order of a set of constants differs between processes.
     plain = [sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in code.co_consts]
     inner = [_code(c) if isinstance(c, CodeType) else repr(c).encode() for c in plain]
     return code.co_code + repr((code.co_names, code.co_varnames)).encode() + b"".join(inner)

@@ -43,19 +43,22 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.randomness import Draws
 
-# How a fresh batch is drawn: so many records of the pool, or every record by its own coin.
+# "fixed": a batch of fixed size, without replacement. "poisson": each record by its own Bernoulli draw.
 Sampling = Literal["fixed", "poisson"]
-# Of a price: pure ε, or the μ of a Gaussian pair.
+# Pure ε, or the μ of a Gaussian pair.
 CostUnit = Literal["ε", "μ"]
-# Arrays that a sampler may keep from one draw to the next, by whatever tells them apart.
+# Arrays that a sampler keeps from one draw to the next.
 Workspace = dict[tuple[Any, ...], Any]
 
 
 class DominatingPair(Enum):
-    """Pairs of laws that dominate one release, so that prices of many releases compose.
+    """Pairs of distributions that dominate one release, by which costs of many releases compose.
 
-    LAPLACE: a Laplace pair of this pure ε. GAUSSIAN: a Gaussian pair of this μ. RESPONSE: randomised response of this
-    pure ε, the worst that pure ε allows. RANGED: randomised response again, and ρ = ε²/8 concentrated (bounded range).
+    Attributes:
+        LAPLACE: a Laplace pair of this pure ε.
+        GAUSSIAN: a Gaussian pair of this μ.
+        RESPONSE: randomised response of this pure ε, the worst case of pure ε.
+        RANGED: randomised response, and ρ = ε²/8 concentrated (bounded range).
     """
 
     LAPLACE = "laplace"
@@ -67,7 +70,9 @@ class DominatingPair(Enum):
 class NormalVariates(NamedTuple):
     """Normal variates of a float64 sampler, whose errors are bounded together with those of all other releases.
 
-    bits: of the grid. randomised: whether they are added to values that were rounded at random.
+    Attributes:
+        bits: fineness of the grid: the scale is 2^bits to 2^(bits + 1) cells.
+        randomised: whether they are added to values that were rounded stochastically.
     """
 
     bits: int
@@ -75,7 +80,7 @@ class NormalVariates(NamedTuple):
 
 
 class Mechanism(ABC):
-    """A way of releasing a value, and its privacy cost.
+    """Base class of mechanisms: ways of releasing a value, with their privacy cost.
 
     Attributes:
         name: in ledgers, results and scenarios.
@@ -101,7 +106,7 @@ class Mechanism(ABC):
 
     @property
     def adds_noise(self) -> bool:
-        """Whether it adds noise to a value."""
+        """Whether the mechanism adds noise to a value."""
         return isinstance(self, NoiseMechanism)
 
     @abstractmethod
@@ -123,11 +128,15 @@ class Mechanism(ABC):
 
 
 class Unnoised(NamedTuple):
-    """Queries of some agents, all channels side by side, that are to be rounded and noised.
+    """Noiseless queries of some agents, all channels side by side, as input of a sampler.
 
-    draws: of the agents, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
-    every coordinate. scale: of the noise in units of the grid, of the same shape. widths: of the channels as they were
-    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls.
+    Attributes:
+        draws: random draws of the agents, in order.
+        query: (b, Σ widths) private parts.
+        grid: (b or 1, Σ widths) grid of every coordinate.
+        scale: (b or 1, Σ widths) scale of the noise, in units of the grid.
+        widths: coordinates of each channel; `query` may be a part of a single channel.
+        workspace: arrays that are kept between calls.
     """
 
     draws: Draws
@@ -139,7 +148,7 @@ class Unnoised(NamedTuple):
 
 
 class NoiseMechanism(Mechanism):
-    """A mechanism that rounds a value to a grid of a power of two and adds noise there.
+    """Base class of mechanisms that round a value to a grid of a power of two and add noise on it.
 
     Attributes:
         deviation: standard deviation of the noise, in units of its scale.
@@ -158,7 +167,7 @@ class NoiseMechanism(Mechanism):
         """Return the grid of a release of `width` coordinates, for each scale, in its shape; 0 if the scale is 0."""
 
     def rounds_at_random(self, width: int) -> bool:
-        """Return whether a release of this width has uniform variates of its own for rounding."""
+        """Return whether a release of this width is rounded stochastically."""
         return False
 
     @abstractmethod
@@ -171,13 +180,13 @@ class NoiseMechanism(Mechanism):
 
 
 def noise_of(mechanism: Mechanism, channel: str) -> NoiseMechanism:
-    """Return the same mechanism, as one that adds noise.
+    """Return the mechanism of a channel as a `NoiseMechanism`.
 
     Raises:
-        ValueError: it adds none.
+        ValueError: the mechanism adds no noise.
     """
     if not isinstance(mechanism, NoiseMechanism):
-        raise ValueError(f"{channel} is released by {mechanism.name!r}, which adds no noise to a value")
+        raise ValueError(f"{channel}: mechanism {mechanism.name!r} adds no noise")
     return mechanism
 
 
@@ -194,10 +203,14 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
 
 
 def add_public(integers: Array, grid: Array, public: Array) -> None:
-    """Make g·(rint(public/g) + integers) of the public part of a release, in place.
+    """Compute g·(rint(public/g) + integers) in place of the public part of a release.
 
-    All (b, d), or of a shape that broadcasts to it. Exact, unless the public part is 2^33 times as large as the noise:
-    integers, times a power of two.
+    The sum is exact unless the public part is 2^33 times as large as the noise.
+
+    Args:
+        integers: (b, d) noised private part, in units of the grid.
+        grid: powers of two, broadcastable.
+        public: (b, d), overwritten.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         public *= 1.0 / grid
@@ -212,21 +225,21 @@ def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, 
     return wide[0], wide[1]
 
 
-def price_limits(price: Array, sensitivity: Array, scale: Array) -> Array:
-    """Return the price, but 0 where nothing can move, and +inf where nothing hides what can.
+def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
+    """Return the cost, 0 where the sensitivity is 0, and +inf where a positive sensitivity has no noise.
 
     Args:
-        price: of a release, any shape.
+        cost: of releases, any shape.
         sensitivity: of the same shape.
         scale: of the noise, of the same shape.
     """
     if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
-        return np.asarray(price)
+        return np.asarray(cost)
     unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
-    return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
+    return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, cost))
 
 
-def rounded_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
+def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
     """Compute ⌊query/g⌋ + [U < frac(query/g)], as float64 integers.
 
     Args:
@@ -234,10 +247,10 @@ def rounded_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) 
         grid: powers of two, broadcastable.
         uniforms: (b, d) in [0, 1), secret.
     """
-    # 1/g is exact, g being a power of two, and multiplying is faster than dividing.
+    # 1/g is exact for a power of two, and a product is faster than a quotient.
     scaled = query * (1.0 / grid)
     out = np.floor(scaled)
-    # Compared, not added: U + scaled would round away the low bits of U.
+    # The sum U + scaled would round the low bits of U away.
     scaled -= out
     out += uniforms < scaled
     return np.asarray(out)
@@ -253,10 +266,10 @@ class Laplace(NoiseMechanism):
     """Laplace noise: density ∝ e^{−|n|/b} on every coordinate, b the scale.
 
     Sensitivity:
-        In l1. Rounding to the grid is in the price; formula at the top of this module, see docs/proofs/07.
+        In l1. The cost includes rounding to the grid; formula in the module docstring, proof in docs/proofs/07.
 
     Limits:
-        Scale 0 costs +inf where a record can move the value, and nothing where none can.
+        With scale 0, a positive sensitivity costs +inf.
 
     Example:
         >>> mechanism = Laplace()
@@ -279,15 +292,15 @@ class Laplace(NoiseMechanism):
     deviation = np.sqrt(2.0)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, for each scale, in its shape."""
+        """Return the grid 2^(⌊log₂ b⌋ − 20) of each scale b, in its shape."""
         return power_of_two_grid(scale, LAPLACE_BITS)
 
     def rounds_at_random(self, width: int) -> bool:
-        """Say whether a release of this width is rounded at random: always."""
+        """Return True: rounding is always stochastic."""
         return True
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Price a release: ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
+        """Compute ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
 
         Args:
             sensitivity: Δ₁, a number or an array.
@@ -298,7 +311,7 @@ class Laplace(NoiseMechanism):
         g = self.grid(b, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)
-        return price_limits(loss, delta, b)
+        return limit_cost(loss, delta, b)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
@@ -336,7 +349,7 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
         >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
         [[5.0]]
     """
-    out = rounded_at_random(query, g, uniforms)
+    out = round_at_random(query, g, uniforms)
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)
     out += exponentials[0]
@@ -345,20 +358,20 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
 
 
 GAUSSIAN_BITS, RANDOMISED_BITS = 16, 18
-# Above it a release is wide.
+# The largest width that is not wide.
 _NARROW = 2**12
 
 
 @final
 @dataclass(frozen=True)
 class Gaussian(NoiseMechanism):
-    """Gaussian noise on every coordinate, its standard deviation the scale.
+    """Gaussian noise on every coordinate, with the scale as standard deviation.
 
     Sensitivity:
-        In l2. Rounding to the grid is in the price; formulas at the top of this module, see docs/proofs/08.
+        In l2. The cost includes rounding to the grid; formulas in the module docstring, proof in docs/proofs/08.
 
     Limits:
-        Scale 0 costs +inf where a record can move the value, and nothing where none can.
+        With scale 0, a positive sensitivity costs +inf.
 
     Example:
         >>> mechanism = Gaussian()
@@ -382,19 +395,19 @@ class Gaussian(NoiseMechanism):
     columns_at_a_time = 2**14
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, for each scale, in its shape."""
+        """Return the grid 2^(⌊log₂ s⌋ − bits) of each scale s, in its shape."""
         return power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
-        """Return how fine the grid is: the scale is 2^bits to 2^(bits + 1) cells of it."""
+        """Return the fineness of the grid: the scale is 2^bits to 2^(bits + 1) cells."""
         return RANDOMISED_BITS if self.rounds_at_random(width) else GAUSSIAN_BITS
 
     def rounds_at_random(self, width: int) -> bool:
-        """Say whether a release of this width is rounded at random: where it is wide, d > 2¹²."""
+        """Return whether a release of this width is wide, d > 2¹², and rounded stochastically."""
         return width > _NARROW
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Price a release: μ = (Δ₂ + √d·g)/s; of a wide release √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s.
+        """Compute μ = (Δ₂ + √d·g)/s, or √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s for wide releases.
 
         Args:
             sensitivity: Δ₂, a number or an array.
@@ -409,12 +422,14 @@ class Gaussian(NoiseMechanism):
                 mu = np.hypot((delta + 5.0 * g) / sd, randomised * (g / sd))
             else:
                 mu = (delta + np.sqrt(width) * g) / sd
-        return price_limits(mu, delta, sd)
+        return limit_cost(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
-        """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09.
+        """Return the kind of float64 variates, whose errors accountants bound (docs/proofs/09).
 
-        loss: μ of releases, of any shape.
+        Args:
+            loss: μ of releases, of any shape.
+            width: d.
         """
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
@@ -451,7 +466,7 @@ def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, unif
         out = query * (1.0 / g)
         np.rint(out, out=out)
     else:
-        out = rounded_at_random(query, g, uniforms)
+        out = round_at_random(query, g, uniforms)
     normals *= ratio
     out += np.rint(normals, out=normals)
     return np.asarray(out)
@@ -463,12 +478,12 @@ LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 @final
 @dataclass(frozen=True)
 class NothingHidden(Mechanism):
-    """No noise on a value: whatever a record can move costs infinitely much. Fields as of `Mechanism`."""
+    """Releases without noise: a positive sensitivity costs +inf. Attributes as in `Mechanism`."""
 
     name: str
     description: str
     unit: CostUnit = "ε"
-    # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
+    # All composition rules agree on infinite costs.
     dominating_pair: DominatingPair = DominatingPair.LAPLACE
     charged: bool = True
     proven: bool = False
@@ -478,15 +493,16 @@ class NothingHidden(Mechanism):
     pure = True
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """+inf wherever a record can move the release. Any shapes that broadcast, as of `Mechanism.cost`."""
+        """Return +inf where the sensitivity is positive, else 0."""
         return np.where(np.asarray(sensitivity) > 0.0, np.inf, 0.0)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
+        """Return the slack of Laplace releases, which is 0 at cost 0."""
         return LAPLACE.float_slack(loss, width)
 
 
 NO_NOISE = NothingHidden("none", "no noise")
-# A law for which nothing is proven; the ledger's line says why, and its scale is of the law that it stands for.
+# Distributions without a proof. The ledger entry has the reason, and the scale of the ideal distribution.
 UNCERTIFIED = NothingHidden("uncertified", "a random choice of which nothing is proven", unit="μ")
 # Functions of public and released values.
 NO_MECHANISM = NothingHidden("free", "nothing, for it reads no record", charged=False, proven=True, amplified_by=())
@@ -495,7 +511,7 @@ NO_MECHANISM = NothingHidden("free", "nothing, for it reads no record", charged=
 @final
 @dataclass(frozen=True)
 class Pure(Mechanism):
-    """A release that is drawn by its value's own law, of pure ε. Fields as of `Mechanism`."""
+    """Releases of pure ε that are drawn by exact samplers of their values. Attributes as in `Mechanism`."""
 
     name: str
     description: str
@@ -507,17 +523,16 @@ class Pure(Mechanism):
     amplified_by = ()
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """ε = sensitivity/scale. Any shapes that broadcast, as of `Mechanism.cost`."""
+        """Compute ε = sensitivity/scale."""
         delta, s = broadcast(sensitivity, scale)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = delta / s
-        return price_limits(loss, delta, s)
+        return limit_cost(loss, delta, s)
 
 
-# A random choice that is itself the release (`exchange.SelectionMechanism`); its sensitivity is the oscillation of the
-# scores.
+# A random choice that is released itself (`exchange.SelectionMechanism`). Its sensitivity is the oscillation of scores.
 EXPONENTIAL = Pure("exponential", "a random choice by an exponential mechanism", DominatingPair.RANGED)
-# Of whose law nothing else is known.
+# Releases of which only the pure ε is known.
 PURE = Pure("pure", "a release of pure ε", DominatingPair.RESPONSE)
 
 # Name, as in ledgers on disk → mechanism.
@@ -526,12 +541,10 @@ MECHANISMS: Mapping[str, Mechanism] = {
 }
 
 
-def mechanism_of(named: Mechanism | str) -> Mechanism:
-    """Return the mechanism of that name, or the mechanism itself.
+def mechanism_of(mechanism: Mechanism | str) -> Mechanism:
+    """Return the mechanism with a name, or the mechanism itself.
 
     Raises:
         KeyError: no mechanism has this name.
     """
-    if not isinstance(named, str):
-        return named
-    return MECHANISMS[named]
+    return MECHANISMS[mechanism] if isinstance(mechanism, str) else mechanism

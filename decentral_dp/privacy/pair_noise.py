@@ -1,36 +1,36 @@
-"""Pairwise correlated Gaussian noise: the two ends of an edge share a draw, which cancels in the average.
+"""Pairwise correlated Gaussian noise (DECOR): the ends of an edge share a draw, which cancels in the average.
 
 The noise of agent i in a round is ξ_i + Σ_j ±ζ_ij: ξ_i ~ N(0, σ_i²) its own, ζ_ij ~ N(0, c_ij²) drawn once for the edge
-{i, j} and taken with opposite signs at its ends. Colluders Q know the draws of their edges. What is left to the others
-has the covariance
+{i, j} and added with opposite signs at its ends. Colluders Q know the draws of their edges. The remaining noise of the
+others has the covariance
 
-    Σ_Q = diag(σ²) + Laplacian of the edges outside Q, weights c²,
+    Σ_Q = diag(σ²) + Laplacian of the edges outside Q, weights c².
 
-and a record of agent v that moves v's message by Δ is as hard to tell as in noise of deviation [Σ_Q⁻¹]_vv^(−1/2) on
-that message alone: the *effective scale*, against an observer of every message and any q colluders. Its square is the
-conductance from v to the ground in a network of conductances c² between agents and σ² to the ground. It falls with
-every edge that is left out, and so with every colluder.
+Against an adversary that observes all messages and q colluding agents, a record of agent v that moves v's message by Δ
+is protected as by independent noise of deviation [Σ_Q⁻¹]_vv^(−1/2) on that message: the *effective scale*. Its square
+is the conductance from v to the ground in a network of conductances c² between agents and σ² to the ground. It falls
+with every removed edge, and so with every colluder.
 
-The release with index k of agent i, made in round t, carries beside its own noise
+The release with index k of agent i, made in round t, has in addition to the agent's own noise
 
-    Σ_j s_ij g P_ij,   P_ij = rint(N·c_ij/g),   s_ij = −s_ji = ±1,   over the pairs {i, j} of round t;
+    Σ_j s_ij g P_ij,   P_ij = rint(N·c_ij/g),   s_ij = −s_ji = ±1,   over the pairs {i, j} of round t,
 
-σ is the least deviation of any agent's own noise, g the grid that goes with it, and c_ij a multiple of σ. N comes from
-a stream keyed by the pair, k and the channels, so that both ends draw the same integers, wherever they are, and the sum
-over all agents is 0 to the bit. Pairs are the links of the round, or every two agents that are there. Every release is
-charged at its effective scale: σ times a gain that follows from public numbers alone.
+where σ is the least deviation of any agent's own noise, g its grid, and c_ij a multiple of σ. N comes from a stream
+keyed by the pair, k and the channels, so that both ends draw the same integers, and the sum over all agents is 0 to the
+bit. Pairs are the edges of the round, or all pairs of agents that are online. Every release is charged at its effective
+scale: σ times a gain that follows from public numbers only.
 
-How much neighbours share is chosen to err least in gossip at one price. Noise of covariance Σ over agents in every
-message, x_{t+1} = A(x_t − n_t) with mixing weights A, leaves in the models of round t the covariance Σ_{k=1}^t A^k Σ
-(A^k)ᵀ. Their mean square error over rounds and agents is tr(MΣ),
+The ratio c/σ minimises the error of gossip at a fixed privacy cost. Noise of covariance Σ over agents in every message,
+x_{t+1} = A(x_t − n_t) with mixing weights A, leads to the covariance Σ_{k=1}^t A^k Σ (A^k)ᵀ in the models of round t.
+Their mean square error over rounds and agents is tr(MΣ),
 
     M = (1/mT) Σ_{k=1}^T (T − k + 1) (A^k)ᵀ A^k.
 
-With Σ = σ²(I + r² L), L the Laplacian of the links, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
-effective scale. No covariance of effective scales of at least 1, without colluders, errs less than (tr M^(1/2))²/m.
-With a scale of each agent and of each link the error is linear in their squares, and every [Σ_Q⁻¹]_vv convex.
+With Σ = σ²(I + r² L), L the Laplacian of the edges, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
+effective scale. Without colluders, no covariance with effective scales of at least 1 has an error below
+(tr M^(1/2))²/m. With one scale per agent and edge, the error is linear in their squares, and every [Σ_Q⁻¹]_vv convex.
 
-Proof 40 has the reasons, and why rounded pairs hide as much as normal ones.
+Proof 40 derives this, and shows that rounded pairs protect as normal ones do.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import Draws, Root, Streams
 
-# Of float64, the largest relative error of one operation.
+# The largest relative error of one float64 operation.
 _UNIT = 2.0**-53
-# How much more than the price of the worst set that was found is accepted.
+# Relative gap to the worst set of colluders at which the search ends.
 _GAP = 1e-3
-# So many branches of one agent are looked into, none whose sets have more edges, and so many edges in all.
+# Limits of the search: branches per agent, edges of a set of colluders, edges in total.
 _BRANCHES, _MOST_EDGES, _WORK = 200, 256, 1e7
 
 
 def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
-    """Compute what noise of its own would protect each agent as well as the noise that it shares.
+    """Compute the effective scale of each agent: min over Q of [Σ_Q⁻¹]_vv^(−1/2), Q any q other agents.
 
     Args:
-        own: σ, (m,), standard deviations, above 0.
+        own: σ, (m,), standard deviations of independent noise, above 0.
         pair: c, (m, m), symmetric, 0 on its diagonal; standard deviations of the draw that the ends of an edge share.
-        colluders: q, how many other agents tell the observer all that they know.
+        colluders: q, the number of colluding agents.
 
     Returns:
-        (m,) lower bounds of min over Q of [Σ_Q⁻¹]_vv^(−1/2), Q any q agents but v; rounded downwards.
+        (m,) lower bounds, rounded downwards.
 
     Raises:
-        InputError: scales or a number of colluders that mean nothing.
+        InputError: scales are not finite, positive and symmetric, or q is negative.
 
     Example:
         >>> edge = csr_matrix([[0.0, 4.0], [4.0, 0.0]])
@@ -84,16 +84,16 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
     is_finite = (square > 0.0).all() and np.isfinite(square).all() and np.isfinite(edges.data).all()
     if not is_finite or edges.diagonal().any() or (edges != edges.T).nnz or colluders < 0:
         raise InputError(
-            "noise: own scales are above 0, all scales finite and the same at both ends of each edge, and colluders at "
-            f"least 0; got own scales from {own.min()}, and {colluders} colluders."
+            f"noise: got own scales from {own.min()} and {colluders} colluders, expected own scales above 0, finite "
+            "scales that are equal at both ends of each edge, and at least 0 colluders."
         )
-    # A smaller draw protects less. Beyond this it protects no better, and float64 would lose σ beside it.
+    # A smaller draw protects less. A larger one protects no better, and float64 would lose σ next to it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())
-    if (alike := _complete(square, edges, colluders)) is not None:
-        return alike
+    if (scales := _complete(square, edges, colluders)) is not None:
+        return scales
     network = _Network(square, edges)
     resistance = _largest_resistances(network, colluders) if colluders else network.resistances()
-    # By the edges of v alone, of which the q best are known: every other edge only adds to it.
+    # A bound by the edges of v only, without the q best ones: every other edge adds to it.
     star = square.copy()
     for v in range(square.size):
         ends = slice(edges.indptr[v], edges.indptr[v + 1])
@@ -106,9 +106,9 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
 
 
 def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
-    """Scales where every two of those that share noise do, all alike: any q others are the worst; else None.
+    """Compute the scales of a complete graph with equal scales, in closed form; None for other graphs.
 
-    With h left, Σ⁻¹ has (1/σ²)(1/h + (1 − 1/h)σ²/(σ² + hc²)) on its diagonal.
+    With h agents left, Σ⁻¹ has (1/σ²)(1/h + (1 − 1/h)σ²/(σ² + hc²)) on its diagonal.
     """
     linked = np.diff(edges.indptr) > 0
     number = int(linked.sum())
@@ -123,10 +123,14 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
 
 
 class _Branch(NamedTuple):
-    """Every set of colluders that holds those that are known, and others from among the free.
+    """All sets of colluders that contain the chosen agents, and others from among the free ones.
 
-    known: agents. free: (m,). resistance: [Σ⁻¹]_vv without the edges of `known`, or more. Of a unit current into v,
-    enters: (m,) what flows into each agent, or more; heat: (m,) on its edges and its own way to the ground, or less.
+    Attributes:
+        known: chosen agents.
+        free: (m,) agents that may be chosen.
+        resistance: upper bound on [Σ⁻¹]_vv without the edges of `known`.
+        enters: (m,) upper bounds on the flow into each agent, for a unit current into v.
+        heat: (m,) lower bounds on the heat on its edges and on its way to the ground.
     """
 
     known: tuple[int, ...]
@@ -136,7 +140,7 @@ class _Branch(NamedTuple):
     heat: Array
 
     def bound(self, more: int) -> float:
-        """Bound (resistance − Σ heat)/(1 − Σ enters)² over `more` of the free: Newton's steps on a tangent of (·)²."""
+        """Bound (resistance − Σ heat)/(1 − Σ enters)² over `more` of the free agents, by Newton's method."""
         enters, heat = self.enters[self.free], self.heat[self.free]
         first = enters.size - more
         most = float(np.partition(enters, first)[first:].sum())
@@ -152,12 +156,12 @@ class _Branch(NamedTuple):
 
 
 class _Network:
-    """Conductances, and Σ⁻¹ as float64 finds it."""
+    """Conductances, and Σ⁻¹ in float64 with error bounds."""
 
     def __init__(self, square: Array, edges: csr_matrix) -> None:
         self.square, self.links = square, np.asarray(edges.sum(axis=1)).ravel()
         self.matrix = csr_matrix(diags(square + self.links) - edges)
-        # No entry of the true one is below 0. For X ≥ 0, |Σ| X is twice Σ's diagonal times X, less ΣX.
+        # The exact inverse has no negative entry. For X ≥ 0, |Σ| X is twice Σ's diagonal times X, less ΣX.
         self.inverse = np.maximum(np.linalg.inv(self.matrix.toarray()), 0.0)
         self.twice = 2.0 * self.matrix.diagonal()
         upper = triu(edges).tocoo()
@@ -170,15 +174,16 @@ class _Network:
         self.upwards = 1.0 + (4.0 * square.size + 32.0) * _UNIT
 
     def resistances(self) -> Array:
-        """[Σ⁻¹]_vv of all v with every edge, or more."""
-        alone = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
+        """Bound [Σ⁻¹]_vv with every edge from above, for all v."""
+        isolated = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
         product = self.matrix @ self.inverse
         sizes = self.twice[:, None] * self.inverse - product
         error = (np.abs(product - np.eye(self.square.size)) + self.rounding * sizes) / self.square[:, None]
         off = error.max(axis=0) * self.upwards
-        return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, alone))
+        return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, isolated))
 
     def branch(self, v: int, known: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
+        """Evaluate a branch of the search for the worst colluders of v."""
         cut = np.unique(np.concatenate([self.incident[w] for w in known])) if known else np.zeros(0, np.int64)
         i, j, weights, x = self.starts[cut], self.ends[cut], self.weights[cut], self.inverse[v]
         if cut.size:
@@ -196,10 +201,10 @@ class _Network:
         drop = np.abs(x[self.starts] - x[self.ends])
         flow = self.weights * drop
         flow[cut] = 0.0
-        # What flows into an agent flows out of it, by its edges or to the ground.
+        # The flow into an agent leaves it by its edges or to the ground.
         flows = self.at @ flow
         enters = 0.5 * (flows + self.square * (x + off)) + off * self.links
-        # Both ends of an edge may be left out, but not v.
+        # Both ends of an edge may be removed, except v.
         warm = flow * drop
         warm[self.incident[v]] *= 2.0
         heat = 0.5 * np.maximum(self.at @ warm - 10.0 * off * flows, 0.0)
@@ -208,33 +213,34 @@ class _Network:
 
 
 def _largest_resistances(network: _Network, colluders: int) -> Array:
-    """(m,) the largest [Σ_Q⁻¹]_vv, or more; those that may be the largest of all are looked into first."""
+    """Bound (m,) the largest [Σ_Q⁻¹]_vv from above; agents with the largest first bound are searched first."""
     agents = np.arange(network.square.size)
     out = 1.0 / network.square * (1.0 + 4.0 * _UNIT)
     near = [v for v in agents.tolist() if len(network.incident[v]) > colluders]
     for v in near:
         out[v] = min(network.branch(v, (), agents != v).bound(colluders), out[v])
-    left = int(_WORK / (network.weights.size + agents.size))
+    work = int(_WORK / (network.weights.size + agents.size))
     for v in sorted(near, key=lambda v: -float(out[v])):
-        if left <= 0:
+        if work <= 0:
             break
-        out[v], spent = _largest_resistance(network, v, colluders, min(left, _BRANCHES))
-        left -= spent
+        out[v], spent = _largest_resistance(network, v, colluders, min(work, _BRANCHES))
+        work -= spent
     return out
 
 
 def _largest_resistance(network: _Network, v: int, colluders: int, most: int) -> tuple[float, int]:
-    """The largest [Σ_Q⁻¹]_vv by branch and bound, or, after so many branches, what those that are left might hold.
+    """Bound the largest [Σ_Q⁻¹]_vv by branch and bound, with a limited number of branches.
 
-    Returns it, and how many branches were looked into.
+    Returns:
+        The bound, and the number of branches that were evaluated.
     """
-    alone = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
+    isolated = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
     branch, spent = network.branch(v, (), np.arange(network.square.size) != v), 1
     best, order, heap = 0.0, count(), list[tuple[int, int, int, float, _Branch]]()
 
     def add(branch: _Branch) -> None:
-        bound = min(branch.bound(colluders - len(branch.known)), alone)
-        # Of equal ones the deepest first: many sets are equal in a symmetric graph.
+        bound = min(branch.bound(colluders - len(branch.known)), isolated)
+        # Among equal bounds the deepest branch first, since many sets are equal in a symmetric graph.
         heapq.heappush(heap, (-math.ceil(math.log(bound) / _GAP), -len(branch.known), next(order), bound, branch))
 
     add(branch)
@@ -254,31 +260,31 @@ def _largest_resistance(network: _Network, v: int, colluders: int, most: int) ->
         if len(known) < colluders:
             add(branch)
         else:
-            best = max(best, min(branch.resistance, alone))
+            best = max(best, min(branch.resistance, isolated))
     return max([best, *(entry[3] for entry in heap)]), spent
 
 
-# Variates that are drawn at a time, still in cache when they are added.
+# Variates drawn at a time, which fit into the cache.
 _CACHED_VARIATES = 2**14
-# Ratios beyond these gain nothing that float64 could show.
+# Ratios outside this range have no measurable gain.
 LEAST, MOST = 1e-3, 1e3
-# Of an agent's own noise beside what it is priced at, so that something is left where more collude than was supposed.
+# Least ratio of own scale to effective scale, which leaves some protection if more agents collude than assumed.
 _LEAST_OWN = 0.25
-# In place of the largest of several numbers their norms of these powers, one after the other, which have slopes.
+# Powers of the norms that replace a maximum, one after the other, since they are differentiable.
 _POWERS = (50.0, 500.0, 5000.0)
 _MOST_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class PairNoise:
-    """What everybody knows of the noise that neighbours share.
+    """Public parameters of pairwise correlated noise.
 
     Args:
         ratio: c/σ, a number, or (m, m) one for every pair.
-        colluders: q, how many agents may tell the observer all that they know.
-        network: what everybody knows of it.
-        own_deviation: (m,) each agent's own deviation over σ, the least of which is 1; default all are.
-        all_pairs: whether every two agents share noise, not neighbours alone.
+        colluders: q, the number of colluding agents.
+        network: public facts of the network.
+        own_deviation: (m,) each agent's own deviation over σ, the least of which is 1; default 1 for all.
+        all_pairs: whether all pairs of agents share noise, instead of neighbours only.
     """
 
     ratio: float | Array
@@ -286,13 +292,13 @@ class PairNoise:
     network: Any
     own_deviation: Array | None = None
     all_pairs: bool = False
-    # Links → gains, of a network that stays None. Networks that change come back to the same links.
+    # Edges → gains; key None for a network that does not change. Changing networks repeat their edges.
     _gains: dict[bytes | None, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # Round → links, of the last round that was asked for: a release asks for them several times.
+    # The last round and its edges, which a release uses several times.
     _links: dict[int | None, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return (E, 2) the pairs of agents that share noise in round t; default None, in any round."""
+        """Return (E, 2) pairs of agents that share noise in round t; default None, in any round."""
         round = None if self.network.over_time is None else t
         linked = self._links.get(round)
         if linked is None:
@@ -307,7 +313,7 @@ class PairNoise:
         return linked
 
     def ratios(self, links: NDArray[np.int64]) -> Array:
-        """Return (E,) the deviation over σ of what each of these pairs shares."""
+        """Return (E,) the deviation over σ of the draw of each of these pairs."""
         if isinstance(self.ratio, np.ndarray):
             return np.asarray(self.ratio[links[:, 0], links[:, 1]])
         return np.full(len(links), self.ratio)
@@ -321,17 +327,17 @@ class PairNoise:
         return float(np.square(self.own_deviations(np.arange(self.network.n_agents))).mean())
 
     def reach(self) -> float:
-        """Return Σ_j c_ij/σ + σ_i/σ of the agent for which it is largest, its pairs of all rounds together."""
+        """Return max_i Σ_j c_ij/σ + σ_i/σ, over the pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
         shared = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
         return float((self.own_deviations(np.arange(m)) + shared).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
+        """Return (m,) degrees in round t; default None, over the pairs of all rounds together."""
         return np.bincount(self.links(t).ravel(), minlength=self.network.n_agents)
 
     def covariance(self, t: int, among: NDArray[np.int64]) -> Array:
-        """Return (b, b) over σ² what these agents draw in round t, for who knows what all others draw."""
+        """Return (b, b) the covariance over σ² of these agents' noise in round t, given the draws of all others."""
         links, square = self.links(t), np.zeros((self.network.n_agents,) * 2)
         square[links[:, 0], links[:, 1]] = square[links[:, 1], links[:, 0]] = self.ratios(links) ** 2
         inner = square[np.ix_(among, among)]
@@ -350,16 +356,16 @@ class PairNoise:
         return self._gains[key]
 
     def gain_of_average(self) -> float:
-        """Return how much smaller the average's variance is than with own noise of the same price, in the first round.
+        """Return by which factor pairs reduce the average's variance in round 0, at the same privacy cost.
 
-        Pairs cancel in it, so that with the gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
+        Pairs cancel in the average. With gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
         """
         return float(self.gain(0).min() ** 2 / self.own_square())
 
     def facts(self) -> list[Array]:
-        """Return what tells agents' charged scales apart on a network that stays, each (m,)."""
-        everybody = np.arange(self.network.n_agents)
-        return [self.gain(0), self.own_deviations(everybody), self._largest_ratios(everybody)]
+        """Return (m,) arrays that determine agents' charged scales on a network that does not change."""
+        agents = np.arange(self.network.n_agents)
+        return [self.gain(0), self.own_deviations(agents), self._largest_ratios(agents)]
 
     def _largest_ratios(self, agents: NDArray[np.int64]) -> Array:
         if isinstance(self.ratio, np.ndarray):
@@ -369,59 +375,59 @@ class PairNoise:
     def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
-        """Compute the scales that releases are charged at, and what was drawn for them.
+        """Compute the scales that releases are charged at, and those of their draws.
 
         Args:
             own: σ, (R, b) or (R, 1).
-            rounds: (R,) in which each is made.
+            rounds: (R,) of the releases.
             agents: (b,) their numbers.
 
         Returns:
-            (R, b) effective scales, and name → (R, b): own scale, the largest scale of what an agent shares in any
-            round, and the variates that a coordinate of the releases of all agents takes.
+            (R, b) effective scales, and name → (R, b) "own_scale", "pair_scale" (the largest of an agent's pairs in any
+            round) and "variates" (per coordinate in the releases of all agents).
         """
-        # All rounds of a network that stays are as round 0.
-        asked = [0] if self.network.over_time is None else rounds.tolist()
-        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in asked]))
-        number = np.array([self.network.n_agents + len(self.links(t)) for t in asked], dtype=np.float64)
-        drawn = {
+        # All rounds of a network that does not change equal round 0.
+        distinct_rounds = [0] if self.network.over_time is None else rounds.tolist()
+        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in distinct_rounds]))
+        number = np.array([self.network.n_agents + len(self.links(t)) for t in distinct_rounds], dtype=np.float64)
+        draw_scales = {
             "own_scale": own * self.own_deviations(agents),
             "pair_scale": own * self._largest_ratios(agents),
             "variates": number[:, None],
         }
-        return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
+        return effective, {name: np.broadcast_to(v, effective.shape) for name, v in draw_scales.items()}
 
 
 class PairDraws:
-    """The draws of the links that touch a block of agents.
+    """Draws of the pairs with an end in a block of agents.
 
     Args:
-        noise: what is drawn.
-        root: of all draws.
+        noise: parameters of the pairs.
+        root: noise key.
         agents: (b,) numbers of the block's agents.
-        told: agents who are at one end of every pair that is drawn here; by default all pairs are.
+        colluding: agents at one end of every pair that is drawn here; default all.
     """
 
     def __init__(
-        self, noise: PairNoise, root: Root, agents: NDArray[np.int64], told: NDArray[np.int64] | None = None
+        self, noise: PairNoise, root: Root, agents: NDArray[np.int64], colluding: NDArray[np.int64] | None = None
     ) -> None:
         self.noise, self.agents, self.own_deviation = noise, agents, noise.own_deviations(agents)
         self._place = np.full(noise.network.n_agents, -1)
         self._place[agents] = np.arange(agents.size)
-        self._told = None if told is None else np.isin(np.arange(self._place.size), told)
+        self._colluding = None if colluding is None else np.isin(np.arange(self._place.size), colluding)
         links = self._touching(noise.links())
         self._numbers = self._link_numbers(links)
         self._streams = Streams(root, "pair", self._numbers)
 
     def _touching(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
         here = (self._place[links] >= 0).any(axis=1)
-        return links[here if self._told is None else here & self._told[links].any(axis=1)]
+        return links[here if self._colluding is None else here & self._colluding[links].any(axis=1)]
 
     def _link_numbers(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(links[:, 0] * self._place.size + links[:, 1])
 
     def sums(self, index: int, t: int, tag: int, ratio: Array) -> Array:
-        """Compute what the pairs add to each release of the block, in units of the grid: float64 integers.
+        """Compute the pairwise noise in each release of the block, in units of the grid: float64 integers.
 
         Args:
             index: of the release.
@@ -470,11 +476,11 @@ def error_weights(mixed: Array, rounds: int) -> Array:
 
 
 def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> float:
-    """Find the r = c/σ that errs least at one price, for every agent, against q colluders.
+    """Find the ratio r = c/σ with the smallest error at a fixed privacy cost against q colluders.
 
     Args:
         mixed: A, (m, m).
-        links: (m, m), 1 where two agents share noise.
+        links: (m, m), 1 for pairs that share noise.
         rounds: T.
         colluders: q.
 
@@ -495,7 +501,7 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
         scales = effective_scale(np.ones(len(mixed)), links * np.sqrt(square), colluders)
         return float(np.log((own + square * shared) / scales.min() ** 2))
 
-    # Looked up here: scipy imports its optimisers when they are first asked for, and hardly any plan does.
+    # scipy imports its optimisers lazily, which few plans need.
     minimum = scipy.optimize.minimize_scalar(
         error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3}
     )
@@ -503,16 +509,16 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
 
 
 def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
-    """Find scales of each agent and each link that err least at one price, every effective scale at least 1.
+    """Find scales of each agent and each edge with the smallest error, all effective scales at least 1.
 
     Args:
         mixed: A, (m, m).
-        links: (m, m), 1 where two agents share noise.
+        links: (m, m), 1 for pairs that share noise.
         rounds: T.
         colluders: q, 0, the default, or 1.
 
     Returns:
-        σ, (m,), and c, (m, m), as `effective_scale` takes them.
+        σ, (m,), and c, (m, m), as in `effective_scale`.
 
     Example:
         >>> path = csr_matrix([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -524,7 +530,7 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
     m, weights, upper = len(mixed), error_weights(mixed, rounds), triu(links).tocoo()
     i, j, diagonal = upper.row, upper.col, np.arange(m)
     cost = np.concatenate([np.diagonal(weights), weights[i, i] + weights[j, j] - 2.0 * weights[i, j]])
-    # (k, E) the links that are left by each set of colluders, which are not protected themselves.
+    # (k, E) edges outside each set of colluders, who are not protected themselves.
     left, known = np.ones((1, i.size)), np.zeros((1, m))
     if colluders:
         left = np.stack([(i != w) & (j != w) for w in range(m)]).astype(np.float64)
@@ -544,10 +550,10 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
         largest = total * lost ** (1.0 / power) * spent.max() ** (1.0 - 1.0 / power)
         return np.log(largest), squares * (cost / total - np.concatenate([slope, along]) / lost)
 
-    # From a ratio that is worth something to everybody: slopes vanish where nobody shares.
+    # The gradient vanishes at ratio 0, so the start has a positive one.
     ratio = max(best_ratio(mixed, links, rounds, colluders), 1.0)
-    alone = 1.0 / effective_scale(np.ones(m), links * ratio, colluders).min()
-    logs = 2.0 * np.log(np.repeat([alone, ratio * alone], [m, i.size]))
+    start = 1.0 / effective_scale(np.ones(m), links * ratio, colluders).min()
+    logs = 2.0 * np.log(np.repeat([start, ratio * start], [m, i.size]))
     bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
     for power in _POWERS:
         minimum = scipy.optimize.minimize(

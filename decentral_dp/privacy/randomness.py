@@ -1,31 +1,27 @@
-"""Keyed randomness: every draw has its own key, so that a retry, a restart or another placement repeats the draw.
+"""Keyed randomness: a retry, a restart or another placement repeats the same draws.
 
-A stream has a key of its root, purpose and agent, and every draw of it a counter of its index and channel, so that
-no draw advances another. A fresh draw for a release already made would be a second release. The root says where its
-numbers come from:
+A fresh draw for a release already made would be a second release. The key of a stream follows from noise key (root),
+purpose and agent, and the counter of a draw from its index and channel, so that no draw advances another:
 
     secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`Keystreams`): a cryptographic
               generator
-    seeded    Philox4×64 keyed by blake2b(root, purpose, agent), its 256-bit counter set to (0, 0, index, tag), which
-              leaves 2¹²⁸ outputs of room: a statistical generator, of simulations
+    seeded    Philox4×64 keyed by blake2b(root, purpose, agent), with its 256-bit counter set to (0, 0, index, tag) and
+              2¹²⁸ outputs left: a statistical generator, for simulations
 
 Secret draws read keystreams of AES-256 in counter mode, one for each agent, channel and index:
 
-    key of a stream     32 bytes for each root, purpose and agent (`randomness.Streams`)
+    key of a stream     32 bytes for each root, purpose and agent (`Streams`)
     key of a channel    blake2b of its tag, keyed by that: 32 bytes, a key of AES-256
     block k of a draw   the cipher of the 16 bytes  index | k,  both of 64 bits, big-endian;  k = 0, 1, 2, …
     a number            8 bytes of a block, little-endian, in order
 
-No block is used twice: channels have keys of their own, and under one key the counters index | k of two draws differ,
-as do those of one draw. A draw would reach the next index after 2⁶⁴ blocks, that is 2⁶⁵ numbers or 2⁶⁸ bytes, which no
-machine makes; an index that is no number of 64 bits is refused. To whoever does not have the root, and computes no more
-than breaks AES-256 or keyed BLAKE2b as pseudorandom functions, the numbers look like ideal random bits (proof 09).
+No block is used twice: channels have different keys, and under one key the counters index | k of two draws differ, as
+do those of one draw. A draw would reach the next index after 2⁶⁴ blocks, or 2⁶⁸ bytes, which is out of reach. An index
+of more than 64 bits is refused. Without the root, the numbers are indistinguishable from ideal random bits, unless
+AES-256 or keyed BLAKE2b is broken as a pseudorandom function (proof 09).
 
-`_variates.c` has the cipher encrypt counters. Without it numpy calls back for every number; the bits are the same.
-
-`_variates.c` makes the standard variates of all agents in one call, where this package was built with a C compiler.
-Without it numpy makes the same numbers, to the bit, in one call for each agent; and where the numpy at hand draws
-otherwise than the one that was built with.
+If the package was built with a C compiler, `_variates.c` draws the standard variates of all agents in one call.
+Otherwise, or if the installed numpy draws differently, numpy draws the same numbers, to the bit, agent by agent.
 """
 
 from __future__ import annotations
@@ -52,20 +48,20 @@ from decentral_dp.bounded import Array
 @final
 @dataclass(frozen=True)
 class SecretRoot:
-    """The root of draws that nobody is to guess. key: 32 bytes."""
+    """A secret noise key of 32 bytes."""
 
     key: bytes = field(repr=False)
 
 
-# Of bytes alone are those of seeded runs.
+# Plain bytes are the root of seeded runs.
 Root = bytes | SecretRoot
 
-# As folders of runs name them.
+# Names in run folders.
 PHILOX, AES = GENERATORS = "philox-4x64", "aes-256-ctr"
 
 
 def generator_of(root: Root) -> str:
-    """Return the name of the generator that draws of this root come from.
+    """Return the name of the generator for this root.
 
     Example:
         >>> generator_of(secret_root()), generator_of(seeded_root(1, b"run"))
@@ -80,7 +76,7 @@ def root_bytes(root: Root) -> bytes:
 
 
 def root_of(key: bytes, generator: str) -> Root:
-    """Return the root with these bytes, whose draws come from this one of `GENERATORS`.
+    """Return the root with these bytes and this one of `GENERATORS`.
 
     Example:
         >>> root = secret_root()
@@ -94,8 +90,8 @@ def seeded_root(seed: int, purpose: bytes) -> bytes:
     """Derive the root of reproducible draws.
 
     Args:
-        seed: that is recorded.
-        purpose: what is drawn, such as runs or the trials of an audit. Draws of two purposes are independent.
+        seed: recorded in run folders.
+        purpose: such as runs or the trials of an audit. Draws of two purposes are independent.
 
     Returns:
         32 bytes.
@@ -108,7 +104,7 @@ def seeded_root(seed: int, purpose: bytes) -> bytes:
 
 
 def secret_root() -> SecretRoot:
-    """Return a root of 256 bits from the operating system.
+    """Return a noise key of 256 bits from the operating system.
 
     Example:
         >>> root = secret_root()
@@ -120,7 +116,7 @@ def secret_root() -> SecretRoot:
 
 @cache
 def tag(name: str) -> int:
-    """Return a 64-bit number for a channel name (or a list of them).
+    """Return a 64-bit number for a channel name, or for a list of names.
 
     Example:
         >>> tag("y") == tag("y"), tag("y") == tag("z")
@@ -139,15 +135,15 @@ def _digest(*parts: bytes, key: bytes = b"") -> bytes:
 
 
 class Streams:
-    """The keyed streams of one purpose for the agents hosted together. One generator object serves all agents.
+    """Keyed streams of one purpose for the agents of one host. One generator object serves all agents.
 
     Args:
-        root: of `seeded_root` or `secret_root`.
+        root: from `seeded_root` or `secret_root`.
         purpose: such as "noise"; streams of two purposes are independent.
         agents: their numbers.
 
     Attributes:
-        source: of their numbers.
+        source: of random numbers.
 
     Example:
         >>> noise = Streams(seeded_root(1, b"run"), "noise", agents=[0, 1])
@@ -159,23 +155,23 @@ class Streams:
     def __init__(self, root: Root, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
         each = [(purpose.encode(), int(a).to_bytes(8, "little")) for a in agents]
         if isinstance(root, SecretRoot):
-            self._set_keys([_digest(*of_one, key=root.key) for of_one in each], True)
+            self._set_keys([_digest(*parts, key=root.key) for parts in each], True)
         else:
-            self._set_keys([_digest(root, *of_one)[:16] for of_one in each], False)
+            self._set_keys([_digest(root, *parts)[:16] for parts in each], False)
 
     def _set_keys(self, keys: list[bytes], secret: bool) -> None:
         self._keys = keys
         self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
     def with_agent_secrets(self, secrets: Sequence[bytes]) -> Streams:
-        """The same streams, of a secret root, under keys that need a secret of each agent as well.
+        """Return the streams of a secret root with keys that depend on a secret of each agent as well.
 
         Args:
-            secrets: one for each agent, in order; an empty one leaves its key as it is.
+            secrets: one for each agent, in order; an empty one leaves its key unchanged.
         """
         each = zip(self._keys, secrets, strict=True)
         other = Streams.__new__(Streams)
-        other._set_keys([_digest(b"agent", own, key=key) if own else key for key, own in each], True)
+        other._set_keys([_digest(b"agent", secret, key=key) if secret else key for key, secret in each], True)
         return other
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
@@ -195,7 +191,7 @@ class Streams:
         return self._keys, isinstance(self.source, Keystreams)
 
     def __setstate__(self, state: tuple[list[bytes], bool]) -> None:
-        # A copy must own its generator: numpy's pickles would part the generator from the bits it is positioned by.
+        # A copy has a generator of its own, since numpy's pickles would separate the generator from its bits.
         self._set_keys(*state)
 
     def __len__(self) -> int:
@@ -203,12 +199,12 @@ class Streams:
 
 
 class Philox:
-    """The numbers of seeded draws. keys: of the agents' streams, (b, 2)."""
+    """Numbers of seeded draws, for (b, 2) keys of the agents' streams."""
 
     def __init__(self, keys: NDArray[np.uint64]) -> None:
         self.keys = keys
         self._bits = np.random.Philox(key=0)
-        # Tuples of Python's integers, which numpy reads one by one three times as fast as those of an array.
+        # numpy reads tuples of Python integers three times as fast as arrays.
         self._rows: list[tuple[int, ...]] = [tuple(key) for key in keys.tolist()]
         self._state: Any = {"counter": (0, 0, 0, 0), "key": (0, 0)}
         self._full: Any = {
@@ -222,7 +218,7 @@ class Philox:
         self._generator = np.random.Generator(self._bits)
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
-        """As of `Streams`."""
+        """Position the generator as in `Streams.generator`."""
         self._state["counter"] = (0, 0, index, tag)
         self._state["key"] = self._rows[row]
         self._bits.state = self._full
@@ -234,19 +230,19 @@ try:
 except ImportError:
     _variates = None  # type: ignore[assignment]  # it is optional
 
-# Numbers that are made at a time where numpy calls back.
+# Numbers per call of the cipher without the compiled module.
 _NUMBERS = 256
 
 
 def load_cipher() -> None:
-    """Import the cipher of secret noise, which is otherwise imported by its first draw."""
+    """Import the cipher of secret noise ahead of its first draw."""
     import cryptography.hazmat.primitives.ciphers  # noqa: F401
 
 
 class Keystreams:
-    """The keystreams of agents that are hosted together. One generator object serves all agents.
+    """Keystreams of the agents of one host. One generator object serves all agents.
 
-    A cipher takes about 1 kB, and is kept for each agent and channel that was drawn from.
+    A cipher takes about 1 kB, and is kept for each agent and channel.
 
     Args:
         keys: of the agents' streams, 32 bytes each.
@@ -266,7 +262,7 @@ class Keystreams:
         self._generator = None if self._bits is None else _generator_over(self._bits)
 
     def ciphers(self, tag: int) -> list[Any]:
-        """AES-256 of single blocks under the key of each agent and this channel: what counters are put through.
+        """Return AES-256 of single blocks under the key of each agent and this channel.
 
         Args:
             tag: of the channel.
@@ -274,14 +270,14 @@ class Keystreams:
         if tag not in self._ciphers:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-            # Counter mode is this mode over counters. A call for each draw takes half of the time of two, the first of
-            # which sets the counter; and a signal in between leaves no state of a cipher behind.
+            # Counter mode is this mode over counters. One call per draw is faster than two, and a signal between them
+            # would leave a wrong counter.
             keys = (_channel_key(key, tag) for key in self._keys)
             self._ciphers[tag] = [Cipher(algorithms.AES(key), modes.ECB()).encryptor() for key in keys]
         return self._ciphers[tag]
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
-        """Give numpy's generator over one draw of one agent, from its beginning; valid until the next call.
+        """Position the generator at the beginning of one draw of one agent; valid until the next call.
 
         Args:
             row: of the agent.
@@ -289,14 +285,14 @@ class Keystreams:
             tag: of the channel.
 
         Raises:
-            OverflowError: the index is no number of 64 bits.
-            RuntimeError: the keystream of the last draw broke off, so that what was drawn is not to be used.
+            OverflowError: the index has more than 64 bits.
+            RuntimeError: the keystream of the last draw was interrupted, so that its numbers must not be used.
         """
         if _variates is not None and self._generator is not None:
             _variates.at(self._bits, self.ciphers(tag)[row], index)
             return self._generator
         if self._numbers is not None and next(self._numbers, None) is None:
-            raise RuntimeError("a keystream broke off, by a signal or for want of memory: its draw is not to be used")
+            raise RuntimeError("a keystream was interrupted, by a signal or a lack of memory: its draw is invalid")
         self._numbers = _numbers(_channel_key(self._keys[row], tag), index)
         return _generator_over(*_bits_over(self._numbers))
 
@@ -306,19 +302,19 @@ def _channel_key(key: bytes, tag: int) -> bytes:
 
 
 def _generator_over(capsule: Any, *referenced: Any) -> np.random.Generator:
-    # numpy asks a bit generator for its capsule and its lock, and no more.
+    # numpy reads only the capsule and the lock of a bit generator.
     bit_generator: Any = SimpleNamespace(capsule=capsule, lock=RLock(), referenced=referenced)
     return np.random.Generator(bit_generator)
 
 
 def _numbers(key: bytes, index: int) -> Iterator[int]:
-    """The numbers of a draw, one after another; they end where the cipher fails."""
+    """Return an iterator over the numbers of a draw, which ends if the cipher fails."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     start = index.to_bytes(8, "big") + bytes(8)
     cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
-    # Nothing but compiled functions: a signal that came between two lines would end a call from within numpy, which
-    # takes no exception and would go on with zeros.
+    # Compiled functions only: numpy ignores exceptions in a callback, such as one by a signal between two lines of
+    # Python, and would continue with zeros.
     encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))
     return chain.from_iterable(map(struct.Struct(f"<{_NUMBERS}Q").unpack, encrypted))
 
@@ -342,10 +338,10 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 
 
 def _bits_over(numbers: Iterator[int]) -> tuple[Any, Any]:
-    """numpy's capsule of a bit generator over numbers, as `_variates.c` takes them; and what has to live as long."""
+    """Return numpy's capsule of a bit generator over numbers, and the objects that must live as long."""
     halves = map(rshift, numbers, repeat(32))
     fractions = map(mul, map(rshift, numbers, repeat(11)), repeat(2.0**-53))
-    # The argument is none of theirs.
+    # None of the calls has an argument.
     calls = (
         ctypes.CFUNCTYPE(ctypes.c_uint64)(numbers.__next__),
         ctypes.CFUNCTYPE(ctypes.c_uint32)(halves.__next__),
@@ -363,16 +359,15 @@ _KINDS: dict[Law, int] = {law: getattr(_variates, law.upper(), 0) for law in get
 
 
 class Draws:
-    """The generators of some agents, each positioned at one draw of its own.
+    """One keyed draw of each of some agents.
 
-    They go on from where they stopped, so that a draw may be made in parts. Without the compiled module only that of a
-    single agent may.
+    A draw may be made in parts. Without the compiled module, this holds for a single agent only.
 
     Args:
         streams: of the agents.
         index: of the release.
         tag: of its channels.
-        rows: of the agents among the streams, or their numbers there; all by default.
+        rows: of the agents among the streams, as a slice or as numbers; default all.
 
     Example:
         >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
@@ -401,14 +396,14 @@ class Draws:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.
 
         Args:
-            arrays: each with its law, (b, …) for b agents, overwritten; all but the first axis of an array of more than
-                two axes are contiguous.
+            arrays: each with its distribution, (b, …) for b agents, overwritten; all but the first axis of an array of
+                more than two axes are contiguous.
         """
         module = _compiled
         if module is None:
             self._fill_by_numpy(arrays)
             return
-        # All in one call, up to so many arrays.
+        # The compiled function takes at most 16 arrays.
         if len(arrays) > 16:
             self.fill(*arrays[:16])
             self.fill(*arrays[16:])
@@ -423,12 +418,12 @@ class Draws:
 
     def _fill_by_numpy(self, arrays: tuple[tuple[Law, Array], ...]) -> None:
         if self._generators is None:
-            alone = len(self._rows) == 1
-            self._generators = repeat(next(self.generators())) if alone else self.generators()
+            is_single = len(self._rows) == 1
+            self._generators = repeat(next(self.generators())) if is_single else self.generators()
         for row in range(len(self._rows)):
             generator = next(self._generators, None)
             if generator is None:
-                raise ValueError("a draw of several agents was asked for in parts")
+                raise ValueError("a draw of several agents cannot be made in parts without the compiled module")
             for law, array in arrays:
                 if law == "uniform":
                     generator.random(out=array[row])
@@ -438,12 +433,12 @@ class Draws:
                     generator.standard_normal(out=array[row])
 
     def generators(self) -> Iterator[np.random.Generator]:
-        """Give numpy's generator of each agent in turn, at the beginning of its draw, valid until the next."""
+        """Return an iterator over generators at the beginning of each agent's draw, each valid until the next."""
         return (self._streams.generator(row, self._index, self._tag) for row in self._rows)
 
 
 def _as_numpy_draws(module: ModuleType) -> bool:
-    """Whether the compiled module and the numpy at hand make the same numbers, thousands of each law."""
+    """Return whether the compiled module and numpy draw the same numbers, thousands of each distribution."""
     streams, ours, numpys = Streams(b"", "comparison", [0, 1]), np.empty((2, 2048)), np.empty((2, 2048))
     laws: tuple[Law, ...] = ("exponential", "uniform", "normal")
     keys = Draws(streams, 1, 0)._keys

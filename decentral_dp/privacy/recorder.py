@@ -1,6 +1,6 @@
-"""Recorders of the releases of a block of agents, joined to a ledger at the end.
+"""Recorders of a block's releases, which are joined to a ledger at the end.
 
-A `Series` stores one number per release, such as a noise scale, and keeps repeated numbers once.
+A `Series` stores one entry per release, such as a noise scale, and keeps repeated entries once.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from decentral_dp.bounded import MIXED, Array, Bounded, ScaledSensitivities, Sen
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
-# One number for all agents of a block, or one for each, (b,).
+# One number for all agents of a block, or (b,) one for each.
 Entry = Array | float
-# So many numbers of a row are compared with their neighbours at once.
+# Numbers of a series that are compared at once.
 _COMPARED_AT_ONCE = 2**15
-# Of a release that reads no record.
+# Scale of a release that reads no record.
 _FREE_SCALE = np.zeros(1)
-# Of a column, what has a series for each kind of record or name.
+# Fields of a column with one series per split or name.
 _PARTS = ("sensitivity", "rate", "shared")
 
 
 class Series:
-    """A growing row of entries in little memory: 8 bytes for one that differs from those beside it, 0 for a repetition.
+    """A growing, run-length encoded series of numbers, or of arrays with one number per agent.
 
-    A row that both varies and repeats takes 16 bytes for each change. Entries with a number for each agent are arrays;
-    one of equal numbers is kept as that number. The last few entries are as they came: to look at many together costs
-    little more than to look at one.
+    A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repetition none. An array of equal numbers
+    is kept as one number. Recent entries are kept as appended, and compared many at a time.
 
     Args:
-        entries: to begin with; default none.
+        entries: first entries; default none.
 
     Example:
         >>> series = Series([0.5, 0.5, 0.5, 2.0])
@@ -49,9 +48,9 @@ class Series:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._values: array[float] | list[Entry] = array("d")
-        # Where each value's repetitions end; None while no value was repeated.
+        # Index at which each value's repetitions end; None while no value was repeated.
         self._ends: array[int] | None = None
-        # What was not compared with what is before it yet, and how many numbers that are.
+        # Entries that have not been compared yet, and the count of their numbers.
         self._late: list[Entry] = []
         self._late_numbers = 0
         for entry in entries:
@@ -71,7 +70,7 @@ class Series:
         return not isinstance(self._values, list)
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end: a number, or an array (b,) or (1,), which is copied."""
+        """Append an entry: a number, or an array (b,) or (1,), which is copied."""
         if not isinstance(entry, float):
             entry = entry.item() if entry.size == 1 else entry.copy()
         self._late.append(entry)
@@ -80,7 +79,7 @@ class Series:
             self._compare()
 
     def extend(self, rows: Array) -> None:
-        """Add many entries at the end, (k,) or (k, b)."""
+        """Append k entries, (k,) or (k, b)."""
         self._compare()
         self._add(rows.reshape(len(rows), -1))
 
@@ -90,11 +89,11 @@ class Series:
             self._add(_rows(late))
 
     def _add(self, rows: Array) -> None:
-        """Add entries (k, b), of which those that repeat the one before take no memory."""
+        """Append entries (k, b), run-length encoded."""
         equal = (rows == rows[:, :1]).all(axis=1)
         if equal.all():
             rows = rows[:, :1]
-        before = self._n_compared
+        n_before = self._n_compared
         ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), len(rows)]
         if len(ends) < len(rows):
             starts = [0, *ends[:-1]]
@@ -109,33 +108,30 @@ class Series:
         if self._ends is not None:
             if repeats:
                 self._ends.pop()
-            self._ends.extend(before + end for end in ends)
+            self._ends.extend(n_before + end for end in ends)
         self._values.extend(entries[repeats:])  # type: ignore[arg-type]  # a list by now where an entry is an array
 
     def repeat(self, entry: float, times: int) -> None:
-        """Add a number that many times, to a row without entries."""
+        """Append a number several times to an empty series."""
         if times:
             self._values.append(entry)
             self._ends = array("q", [times])
 
     def dense(self, n: int | None = None) -> Array:
-        """The first n entries, by default all: (n,), or (n, b) where agents differ somewhere.
-
-        Where all are one number, it stands in memory once, and the array is not to be written to.
-        """
+        """Return the first n entries, by default all: (n,), or (n, b) if agents differ. The array may be read-only."""
         values, counts = self._runs(len(self) if n is None else n)
         if len(values) == 1:
             return np.broadcast_to(values[0], (int(counts[0]), *values.shape[1:]))
         return values if (counts == 1).all() else np.repeat(values, counts, axis=0)
 
     def to_arrays(self, n: int) -> dict[str, Any]:
-        """The first n entries as plain arrays, which `from_arrays` reads back: values, and how often each is there."""
+        """Return the first n entries as arrays of values and counts, which `from_arrays` reads back."""
         values, counts = self._runs(n)
         return {"values": values, "counts": np.empty(0, dtype=np.int64) if (counts == 1).all() else counts}
 
     @classmethod
     def from_arrays(cls, packed: dict[str, Any]) -> Series:
-        """The row of which `to_arrays` made plain arrays."""
+        """Return the series that `to_arrays` converted."""
         series, values = cls(), packed["values"]
         if len(values):
             series.extend(values)
@@ -144,12 +140,12 @@ class Series:
         return series
 
     def _runs(self, n: int) -> tuple[Array, IntArray]:
-        """Values (k,) or (k, b) of the first n entries, and how often each of them is there, (k,) whole numbers."""
+        """Return values (k,) or (k, b) of the first n entries, and (k,) counts."""
         self._compare()
         if self._ends is None:
             ends = np.arange(1, min(n, len(self._values)) + 1)
         else:
-            # A copy: an array that numpy looks into could not grow.
+            # A copy: an array whose buffer numpy holds cannot grow.
             ends = np.array(self._ends, dtype=np.int64)
             ends = np.minimum(ends[: int(np.searchsorted(ends, n)) + 1], n) if n else ends[:0]
         values = self._values[: len(ends)]
@@ -160,14 +156,14 @@ class Series:
         return rows, np.diff(ends, prepend=0)
 
 
-def _are_same(one: Entry, other: Entry) -> bool:
-    if isinstance(one, float) or isinstance(other, float):
-        return isinstance(one, float) and isinstance(other, float) and one == other
-    return one is other or np.array_equal(one, other)
+def _are_same(a: Entry, b: Entry) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, float) and isinstance(b, float) and a == b
+    return a is b or np.array_equal(a, b)
 
 
 def _rows(entries: Sequence[Entry]) -> Array:
-    """(k, b) of k entries, of which some may be one number for all agents."""
+    """Stack k entries as (k, b)."""
     sizes = {1 if isinstance(entry, float) else entry.size for entry in entries}
     if len(sizes) == 1 and not isinstance(entries[0], float):
         return np.concatenate(entries).reshape(len(entries), -1)
@@ -178,7 +174,7 @@ def _rows(entries: Sequence[Entry]) -> Array:
 
 
 def _multiply_rows(entries: Sequence[Array], factors: Array) -> Array:
-    """(k, b) of k arrays (b,), each times its factor of (k,)."""
+    """Stack k arrays (b,), each times its factor of (k,), as (k, b)."""
     first = entries[0]
     if len(set(map(id, entries))) > 1:
         return _rows(entries) * factors[:, None]
@@ -187,15 +183,16 @@ def _multiply_rows(entries: Sequence[Array], factors: Array) -> Array:
 
 @dataclass
 class _ChannelColumn:
-    """Recorded releases of one channel of one block; a number that is the same for all agents is kept once.
+    """Recorded releases of one channel of one block.
 
-    late: indices that are not in `gaps` yet, and what they were charged: to look at many together costs little more.
+    Attributes:
+        gaps: distance of each index from the one before.
+        late: releases that are not in the series yet, since many are appended at a time.
     """
 
     mechanism: Mechanism
     dimension: int
     reason: str = ""
-    # How far each index is from the one before it: nearly always as far.
     gaps: Series = field(default_factory=Series)
     last_index: int = 0
     scale: Series = field(default_factory=Series)
@@ -207,19 +204,20 @@ class _ChannelColumn:
     late: list[tuple[int, Array, Mapping[Split, Sensitivity], float]] = field(default_factory=list)
 
     def add(self, index: int) -> None:
+        """Append the index of a release."""
         self.gaps.append(float(index - self.last_index))
         self.last_index = index
 
     def repeats(self, mechanism: Mechanism | str, moved: Mapping[Split, Sensitivity], distortion: float) -> bool:
-        """Whether a release differs from those before in its numbers alone, so that nothing is left to check."""
+        """Return whether a release differs from those before in numbers only, so that no check is left."""
         for sensitivity in moved.values():
             if sensitivity.batch is not None:
                 return False
-        alike = self.mechanism is mechanism and moved.keys() == self.sensitivity.keys()
-        return alike and distortion <= self.distortion and not self.shared
+        is_same = self.mechanism is mechanism and moved.keys() == self.sensitivity.keys()
+        return is_same and distortion <= self.distortion and not self.shared
 
     def settle(self) -> None:
-        """Put what is late where it belongs."""
+        """Append late releases to the series."""
         if not self.late:
             return
         (indices, scales, sensitivities, factors), self.late = zip(*self.late, strict=True), []
@@ -228,18 +226,18 @@ class _ChannelColumn:
         if self.mechanism.charged:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
-        # Mostly the same of all of them.
+        # Usually all have the same sensitivities.
         moved = sensitivities[:1] if len(set(map(id, sensitivities))) == 1 else sensitivities
         for split in self.sensitivity:
             self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in moved], times))
             self.rate[split].extend(_multiply_rows([m[split].rate for m in moved], once))
 
     def indices(self) -> IntArray:
-        """(n,), ascending."""
+        """Return (n,) indices, ascending."""
         return np.cumsum(self.gaps.dense(), dtype=np.float64).astype(np.int64)
 
     def to_lines(self, end: float) -> dict[str, Any]:
-        """Return the releases of index below `end` as plain values, which `from_lines` reads back."""
+        """Return the releases with index below `end` as plain values, which `from_lines` reads back."""
         n = int(np.searchsorted(self.indices(), end)) if self.last_index >= end else len(self.gaps)
         return {
             "mechanism": self.mechanism.name,
@@ -254,7 +252,7 @@ class _ChannelColumn:
 
     @classmethod
     def from_lines(cls, lines: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _ChannelColumn:
-        """Return the column of which `to_lines` made plain values."""
+        """Return the column that `to_lines` converted."""
         gaps = Series.from_arrays(lines["gaps"])
         parts: dict[str, Any] = {part: {k: Series.from_arrays(v) for k, v in lines[part].items()} for part in _PARTS}
         return cls(
@@ -271,10 +269,10 @@ class _ChannelColumn:
 
 
 class Recorder:
-    """A record of what a block of agents releases, written as it is released.
+    """Recorder of a block's releases.
 
     Args:
-        agents: how many the block has.
+        agents: number of agents in the block.
 
     Example:
         >>> from decentral_dp.bounded import Sensitivity
@@ -289,7 +287,7 @@ class Recorder:
     def __init__(self, agents: int) -> None:
         self.agents = agents
         self._columns: dict[str, _ChannelColumn] = {}
-        # As many releases are looked at together as have so many numbers.
+        # Releases that are appended at a time.
         self._most_late = max(1, _COMPARED_AT_ONCE // agents)
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
@@ -313,24 +311,24 @@ class Recorder:
         sends: NDArray[np.bool_] | None = None,
         shared: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
-        """Record one release that costs something.
+        """Record one release that reads records.
 
         Args:
             index: of the release; 0 is the data-independent start and is not listed.
             channel: its name.
             mechanism: how it was released.
-            scale: of the noise, (b,) or (1,).
-            value: what was released, with its sensitivity.
-            distortion: of the law of the release; default 0.
-            sends: (b,) whose value leaves; by default everybody's. The others are listed as `ChannelLedger.sent` does.
-            shared: name → (b,), what was drawn of noise that neighbours share; by default there is none.
+            scale: (b,) or (1,) of the noise.
+            value: with its sensitivity.
+            distortion: as in `ChannelLedger`; default 0.
+            sends: (b,) which agents send; default all. The others are listed as by `ChannelLedger.keep_sent`.
+            shared: name → (b,), as in `ChannelLedger`; default none.
 
         Raises:
-            ValueError: the release cannot be listed as what it is.
+            ValueError: the release would be charged less than it costs.
         """
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
-                raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
+                raise ValueError(f"{channel}: release 0 is not charged, but reads records")
             return
         column = self._columns.get(channel)
         if column is not None:
@@ -349,34 +347,34 @@ class Recorder:
             column.rate = {k: Series() for k in value.sensitivities}
         if column.mechanism != mechanism:
             raise ValueError(
-                f"{channel} at index {index} is released by {mechanism.name}, before by {column.mechanism.name}"
+                f"{channel}: release {index} has mechanism {mechanism.name}, earlier ones {column.mechanism.name}"
             )
         for split in value.sensitivities.keys() - column.sensitivity.keys():
-            # No record of this kind could move the earlier releases.
+            # Earlier releases have sensitivity 0 to this split.
             column.sensitivity[split], column.rate[split] = Series(), Series()
             column.sensitivity[split].repeat(0.0, len(column.gaps))
             column.rate[split].repeat(1.0, len(column.gaps))
         column.add(index)
         column.scale.append(_mask_unsent(scale, sends, np.inf))
-        for name, drawn_for_it in shared.items():
-            column.shared.setdefault(name, Series()).append(drawn_for_it)
+        for name, scales in shared.items():
+            column.shared.setdefault(name, Series()).append(scales)
         column.distortion = max(column.distortion, distortion)
         if samples := [s for s in value.sensitivities.values() if s.batch is not None]:
             column.sampling |= {s.sampling for s in samples if (s.rate < 1.0).any()}
             if len(column.sampling) > 1:
-                raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
+                raise ValueError(f"{channel}: release {index} mixes batches of several samplings")
         for split in column.sensitivity:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None and (fault := self._amplify(index, split, sensitivity)):
-                raise ValueError(f"{channel} at index {index} {fault}")
+                raise ValueError(f"{channel}: release {index} {fault}")
             masked = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
             column.sensitivity[split].append(masked)
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _amplify(self, index: int, split: Split, sensitivity: Sensitivity) -> str:
-        """Record which batch feeds a release; return why it cannot be amplified as planned, "" if it can.
+        """Record the batch of a release; return why sampling cannot amplify as planned, "" if it can.
 
-        A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards.
+        A fresh batch amplifies the releases of one index, and only if no state keeps it.
         """
         batch = sensitivity.batch
         if batch is None:
@@ -384,7 +382,7 @@ class Recorder:
         if batch == MIXED:
             if any(amplified == split for amplified, _ in self._amplified):
                 return (
-                    f"still depends on {split} batches whose releases were charged as if forgotten; read all records "
+                    f"still depends on {split} batches that were charged as if forgotten; read all records "
                     'in every round (problem.stream = "all"), or take batch(t, kept=True) and plan rates of 1'
                 )
             self._mixed.add(split)
@@ -394,7 +392,7 @@ class Recorder:
         if not (sensitivity.rate < 1.0).any():
             return ""
         if self._drawn.setdefault((split, index), batch) != batch:
-            # Accountants amplify an index as one event; two independent batches are more than that.
+            # Accountants amplify one batch per index.
             return f"uses a second {split} batch of the same index"
         return f"amplifies a {split} batch that other channels may remember" if split in self._mixed else ""
 
@@ -405,24 +403,24 @@ class Recorder:
             index: of the release.
             channel: its name.
             dimension: coordinates.
-            reason: why it costs nothing.
+            reason: why it has no privacy cost.
         """
         if index == 0:
             return
         column = self._columns.get(channel)
         if column is None:
             column = self._columns[channel] = _ChannelColumn(NO_MECHANISM, dimension, reason)
-        # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
+        # A plain array on a charged channel is public already.
         if not column.mechanism.charged:
             column.late.append((index, _FREE_SCALE, {}, 1.0))
             if len(column.late) >= self._most_late:
                 column.settle()
 
     def lines(self, before: int | None = None) -> dict[str, Any]:
-        """Return what was recorded, as plain values, which `load` reads back.
+        """Return the recorded releases as plain values, which `load` reads back.
 
         Args:
-            before: releases of lower index only; by default all.
+            before: only releases with a lower index; default all.
         """
         end = math.inf if before is None else before
         columns = {name: c.to_lines(end) for name, c in self.columns.items()}
@@ -434,11 +432,11 @@ class Recorder:
         }
 
     def load(self, lines: Mapping[str, Any], known: Iterable[Mechanism]) -> None:
-        """Put back what `lines` returned.
+        """Restore the releases that `lines` returned.
 
         Args:
             lines: plain values.
-            known: mechanisms by which this block releases, for those that are not of this package.
+            known: mechanisms of this block, among which custom ones are looked up.
         """
         mechanisms = {m.name: m for m in known}
         self._columns = {name: _ChannelColumn.from_lines(c, mechanisms) for name, c in lines["columns"].items()}
@@ -460,7 +458,7 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
         releases_per_round: default 1.
 
     Raises:
-        ValueError: a channel was not released alike by all blocks.
+        ValueError: blocks differ in the releases of a channel.
     """
     names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
     return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), releases_per_round)
@@ -469,24 +467,24 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
 def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
     columns = [(agents, r.columns[name]) for agents, r in blocks]
     first = columns[0][1]
-    alike = {(c.mechanism, c.dimension, frozenset(c.sensitivity), frozenset(c.shared)) for _, c in columns}
+    kinds = {(c.mechanism, c.dimension, frozenset(c.sensitivity), frozenset(c.shared)) for _, c in columns}
     rounds = first.indices()
-    if len(alike) > 1 or not all(np.array_equal(rounds, c.indices()) for _, c in columns[1:]):
-        raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
+    if len(kinds) > 1 or not all(np.array_equal(rounds, c.indices()) for _, c in columns[1:]):
+        raise ValueError(f"{name}: blocks differ in its releases, so it cannot be listed as one channel")
     group = np.arange(n_agents)
     if not first.mechanism.charged:
         group, none = np.zeros(n_agents, dtype=np.int64), np.broadcast_to(0.0, (rounds.size, 1))
         return ChannelLedger(name, NO_MECHANISM, first.dimension, group, rounds, none, {}, {}, first.reason)
 
     series = [first.scale, *first.sensitivity.values(), *first.rate.values(), *first.shared.values()]
-    alone = len(columns) == 1 and all(s.single for s in series)
-    if alone:
+    is_uniform = len(columns) == 1 and all(s.single for s in series)
+    if is_uniform:
         group = np.zeros(n_agents, dtype=np.int64)
 
-    def stack(part: str, key: str = "") -> Array:
-        each = [getattr(column, part) for _, column in columns]
-        rows: list[Array] = [(one[key] if key else one).dense() for one in each]
-        if alone:
+    def stack(field_name: str, key: str = "") -> Array:
+        each = [getattr(column, field_name) for _, column in columns]
+        rows: list[Array] = [(part[key] if key else part).dense() for part in each]
+        if is_uniform:
             return rows[0][:, None]
         out = np.empty((rounds.size, n_agents))
         for (agents, _), values in zip(columns, rows, strict=True):

@@ -1,17 +1,17 @@
-"""Releasers: the objects that add noise to values and record its price.
+"""Releasers: objects that add noise to values and write ledger entries.
 
-Noise is float-safe. What is rounded and noised is the private part u of a value, on a power-of-two grid g, to an
-integer k (see `mechanisms`); adding the public part afterwards, on the same grid, is post-processing. The released
-value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded for
-those to whom it is not public: who sees few messages could read from the low bits of one what its sender had received.
+Noise is float-safe. The private part u of a value is rounded and noised on a power-of-two grid g, as an integer k
+(see `mechanisms`). Adding the public part on the same grid is post-processing: the released value is
+g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded as well,
+since low bits of a message would leak to its receivers which messages the sender had received.
 
-A trusted coordinator's `PlannedReleaser` adds the noise at which every release has its planned price. The plan fixes
-the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities, which may
-depend on what was released. Prices that the transcript cannot touch compose as if releases were independent (Dong, Roth
-& Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as coarse
-beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
+A `ScheduledReleaser` serves the agents of a block. A trusted coordinator's `PlannedReleaser` adds the noise at which
+every release has its planned cost. The plan fixes the cost of each release, μ_t or ε_t, before the run. Scales follow
+from costs and sensitivities, which may depend on released values. Costs that do not depend on the transcript compose as
+if releases were independent (Dong, Roth & Su 2022). In a plan every scale is 1, at which the grid is coarsest compared
+with the noise, so that no release costs more at its own scale.
 
-A `CheckedReleaser` refuses releases of a custom algorithm that its plan does not list at their price.
+A `CheckedReleaser` refuses releases of a custom algorithm that exceed its plan.
 """
 
 from __future__ import annotations
@@ -41,19 +41,22 @@ from decentral_dp.privacy.time_factors import (
 )
 from decentral_dp.user_code import UserCodeError
 
-# Why a plain array costs nothing, whatever was computed on the way to it.
+# The reason in a ledger entry of a plain array.
 FREE = "reads no record, being a function of public and released values"
 
 _CACHED_VARIATES = 2**14
-# Scales and grids are formed for so many rounds at once, where all of them together are so few numbers.
+# Rounds whose scales and grids are computed at once, and the most floats that this may take.
 _ROUNDS_AHEAD, _KEPT_AHEAD = 512, 2**16
 
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """Standard deviation σ/(t+1)^ς · f(t) of the noise on the value with index t, per agent.
+    """Standard deviation σ/(t+1)^ς · f(t) of the noise on the release with index t, per agent.
 
-    scale: (m,) σ; decay: (m,) ς; points: of f, as `factor_at` takes them, the same of all agents.
+    Args:
+        scale: (m,) σ.
+        decay: (m,) ς.
+        points: of f, as in `factor_at`, the same for all agents.
     """
 
     scale: Array
@@ -61,23 +64,27 @@ class NoiseSchedule:
     points: Points = ()
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
-        """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
+        """Return the mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
         return noise_of(mechanism_of(mechanism), "a channel").scale_of(self.deviations(index))
 
     def deviations(self, index: int | NDArray[np.int64]) -> Array:
-        """σ/(t+1)^ς · f(t), of the same shapes as `scales`."""
+        """Return σ/(t+1)^ς · f(t), of the same shapes as `scales`."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
         deviations: Array = self.scale * (t + 1.0) ** -self.decay * factor_at(self.points, t)
         return deviations
 
     def select(self, agents: NDArray[np.int64]) -> NoiseSchedule:
+        """Return the schedule of some agents."""
         return replace(self, scale=self.scale[agents], decay=self.decay[agents])
 
 
 class _Noise(NamedTuple):
-    """The noise of one release; a single row where all agents have the same.
+    """Scale and grid of one release; a single row if all agents have the same.
 
-    scale: (channels, b). grid: of every column, (b, Σ widths). ratio: scale/grid, of the same shape.
+    Attributes:
+        scale: (channels, b).
+        grid: (b, Σ widths) of every column.
+        ratio: (b, Σ widths) scale/grid.
     """
 
     scale: Array
@@ -86,12 +93,15 @@ class _Noise(NamedTuple):
 
 
 class ScheduledReleaser:
-    """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
+    """Noise and ledger of one block of agents: `release` draws noise and writes the ledger entry together.
 
-    mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
-    schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
-    pairs: noise that the agents share with others, all of whom have the same schedules, of σ; by default none.
-    factor: of noise that goes on from that of earlier rounds; by default it is fresh.
+    Args:
+        mechanism: one that adds noise, or `NO_NOISE` for unchanged values at infinite cost; or its name.
+        schedules: channel → noise schedule of the block's agents.
+        streams: keyed noise of the block's agents.
+        releases_per_round: all of which share a scale; default 1.
+        pairs: pairwise correlated noise, of agents with equal schedules; default none.
+        factor: of noise correlated over rounds; default fresh noise.
     """
 
     def __init__(
@@ -110,20 +120,20 @@ class ScheduledReleaser:
         self.recorder = Recorder(len(streams))
         self._streams = streams
         self._workspace: Workspace = {}
-        # Before which release, and what it goes on from. Draws are keyed, so that nothing of it need be saved.
+        # Index of the next release, and the past noise that it needs. Draws are keyed, so it need not be saved.
         self._past: tuple[int, Past] | None = None
-        # Channel → what the last release added of the noise of earlier ones, (b, d).
+        # Channel → (b, d) noise of earlier rounds in the last release.
         self.past_noise: dict[str, Array] = {}
-        # Channels and their widths → a round, and the noise of that one and of those that follow.
+        # Channels and widths → a round, and the noise of this and the next rounds.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing.
+        """Release the values of a block, and charge them. Index 0 is data-independent and costs nothing.
 
         Args:
             index: of the release.
             values: channel → (b, d).
-            sends: (b,) whose values leave; by default everybody's. In the rows of the others there are zeros.
+            sends: (b,) which agents send; default all. Rows of the others are zero.
         """
         bounded, free = {}, {}
         for channel, value in values.items():
@@ -134,24 +144,24 @@ class ScheduledReleaser:
         if self.mechanism.adds_noise and bounded:
             widths = tuple([v.private.shape[1] for v in bounded.values()])
             noise = self._noise(index, tuple(bounded), widths)
-            released, whole = self._add_noise(index, bounded, widths, noise)
+            released, matrix = self._add_noise(index, bounded, widths, noise)
             scales = noise.scale
         else:
-            released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
+            released, matrix, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
             charged, shared = scale, dict[str, Array]()
             if self.pairs is not None:
-                # Charged at its effective scale; what was drawn of noise that neighbours share is listed beside it.
+                # Charged at its effective scale. The scales of the draws are listed, too.
                 rounds = np.array([index // self.releases_per_round])
                 of_round, drawn = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
                 charged, shared = of_round[0], {name: values[0] for name, values in drawn.items()}
             if self.factor is not None and index:
-                # Rounds read records again and again: charged at the sensitivity that all of them show together.
-                width, at = noised.private.shape[1], np.array([index])
+                # Charged at a sensitivity that accounts for all rounds together.
+                width, indices = noised.private.shape[1], np.array([index])
                 grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
                 moved = {
                     split: s._replace(
-                        sensitivity=charged_sensitivity(self.factor, at, s.sensitivity[None], grid, width)[0]
+                        sensitivity=charged_sensitivity(self.factor, indices, s.sensitivity[None], grid, width)[0]
                     )
                     for split, s in noised.sensitivities.items()
                 }
@@ -162,18 +172,18 @@ class ScheduledReleaser:
             for channel, value in free.items():
                 self.recorder.free(index, channel, value.shape[1], FREE)
             each = list(out.values())
-            whole = np.concatenate(each, axis=1)
+            matrix = np.concatenate(each, axis=1)
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
-        return Bundle(out, whole)
+        return Bundle(out, matrix)
 
     def pair_noise_sum(self, index: int, widths: Mapping[str, int], pairs: PairDraws) -> Array:
-        """Compute what pairs add to what these channels release, as `release` would: (b, Σ widths).
+        """Compute the pairwise noise in the release of these channels, (b, Σ widths).
 
         Args:
             index: of the release.
             widths: channel → its width, in the order of the release.
-            pairs: of the same noise; draws those pairs alone that some agents can tell.
+            pairs: draws of the pairs that count, such as those of colluding agents.
         """
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
@@ -183,12 +193,12 @@ class ScheduledReleaser:
         first, ahead = self._ahead.get((channels, widths), (0, []))
         if first <= t < first + len(ahead):
             return ahead[t - first]
-        # With that of some later rounds, where it is little to keep: many rounds take as many calls as one.
+        # Later rounds are computed in the same calls.
         mechanism = noise_of(self.mechanism, ", ".join(channels))
         used = [self.schedules[c] for c in channels]
-        # One row where all agents have the same in every channel.
-        alike = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
-        schedules = [s.select(np.arange(1)) for s in used] if alike else used
+        # One row if all agents have the same schedules.
+        is_uniform = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
+        schedules = [s.select(np.arange(1)) for s in used] if is_uniform else used
         rows = schedules[0].scale.size
         rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * sum(widths)))))
         scales = np.stack([s.scales(rounds, self.mechanism) for s in schedules], axis=1)
@@ -197,7 +207,7 @@ class ScheduledReleaser:
             grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
         by_row = (v.transpose(0, 2, 1) for v in (grids, scales / grids))
         if len(widths) == 1:
-            # One number for all columns: of a large model even to copy it takes long.
+            # One number for all columns: for large models even a copy is slow.
             grid, ratio = (np.broadcast_to(v, (*v.shape[:2], widths[0])) for v in by_row)
         else:
             grid, ratio = (v.repeat(widths, axis=2) for v in by_row)
@@ -208,7 +218,7 @@ class ScheduledReleaser:
     def _add_noise(
         self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
-        """The released values by channel, and the array whose columns they are."""
+        """Return the released values by channel, and the array that they are columns of."""
         channels = list(bounded)
         names = ",".join(channels)
         mechanism, queries, publics = noise_of(self.mechanism, names), [], []
@@ -216,10 +226,10 @@ class ScheduledReleaser:
             _require_norm(mechanism, channel, value)
             queries.append(value.private)
             publics.append(value.public)
-        # All channels side by side, (b, Σ widths): few calls where the block is small.
+        # All channels side by side, (b, Σ widths).
         agents, width = len(queries[0]), sum(widths)
         released = np.empty((agents, width))
-        # A few agents at a time, so that their variates are still in cache when they are used.
+        # A few agents at a time, whose variates fit into the cache.
         rows, tagged = max(1, _CACHED_VARIATES // width), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         shared, factor = None, self.factor if index else None
@@ -252,14 +262,14 @@ class ScheduledReleaser:
         return _columns(channels, widths, released), released
 
     def _past_of(self, index: int, factor: TimeFactor, bounded: Mapping[str, Bounded]) -> Past:
-        """What noise goes on from before this release: kept from the one before, or drawn again from the first on."""
+        """Return the past noise that this release needs: kept from the release before, or drawn again."""
         if self._past is None or self._past[0] != index:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded.items()}
-            none = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
+            silent = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
+                self._add_noise(before, silent, widths, self._noise(before, tuple(silent), widths))
         return self._past[1]
 
 
@@ -287,19 +297,22 @@ def _planned_row(lines: Mapping[str, ChannelLedger], index: int, channel: str) -
     return (line, row) if row < line.rounds.size and line.rounds[row] == index else None
 
 
-# Room for the float64 arithmetic of a scale.
+# Exceeds the rounding of a scale.
 _ROUND_UP = 1.0 + 1e-12
-# Of a release that nothing moves, or moves by less than float64 can tell.
+# Scale of a release whose sensitivity is 0 or negligible.
 _LEAST_SCALE = 2.0**-800
-# Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
-# no further from its neighbour's.
+# Grid integers up to here are exact in float64 with noise added. Larger queries are clipped, which does not increase
+# their distance in neighbouring data sets.
 _LARGEST_INTEGER = 2.0**51
 
 
 class PlannedReleaser:
-    """Releases values at the prices of a plan; the recorder keeps what they were charged.
+    """Releases of a coordinator at the costs of a plan, with a recorder of what they were charged.
 
-    fixed: whether the plan's scales are those of the noise (a published calibration), instead of prices at scale 1.
+    Args:
+        plan: ledger of one agent.
+        root: noise key.
+        fixed: whether the plan has scales of the noise (a published calibration) instead of costs at scale 1.
     """
 
     def __init__(self, plan: Ledger, root: Root, fixed: bool = False) -> None:
@@ -310,7 +323,7 @@ class PlannedReleaser:
         self._channels = {c.channel: c for c in plan.channels}
 
     def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
-        """Everything that is published at this index."""
+        """Release the values of one index, and charge them."""
         out: dict[str, Array] = {}
         scales: dict[str, float] = {}
         for channel, value in values.items():
@@ -325,15 +338,15 @@ class PlannedReleaser:
             scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
                 self._check_rates(index, channel, value)
-                # What no record can move is no secret, and there is no scale for its noise to have.
-                still = not any(bounds.values())
-                out[channel] = value.value if still else self._add_noise(index, channel, value, scale)
+                # A value of sensitivity 0 is no secret, and has no scale for its noise.
+                is_public = not any(bounds.values())
+                out[channel] = value.value if is_public else self._add_noise(index, channel, value, scale)
             else:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
             mechanism, distortion = self._channels[channel].mechanism, 0.0
             if not isinstance(value, Bounded):
                 if mechanism not in (mechanism_of(value.mechanism), NO_NOISE):
-                    raise ValueError(f"{channel} is planned as {mechanism.name} and drawn by {value.mechanism}")
+                    raise ValueError(f"{channel}: drawn by {value.mechanism}, planned as {mechanism.name}")
                 distortion, nothing = value.distortion, np.zeros((1, value.width))
                 sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
                 value = Bounded(nothing, nothing, sensitivity, "l2")
@@ -341,20 +354,20 @@ class PlannedReleaser:
         return Released(Bundle(out), scales)
 
     def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
-        """Refuse a value that reads a larger sample than the planned one, whose rate is in the price."""
-        line, at = self._planned(index, channel)
+        """Refuse a value that reads a larger sample than planned, since the cost depends on the sampling rate."""
+        line, row = self._planned(index, channel)
         for split, moved in value.sensitivities.items():
-            rate, planned = float(moved.rate[0]), float(line.rate[split][at, 0]) if split in line.rate else 1.0
+            rate, planned = float(moved.rate[0]), float(line.rate[split][row, 0]) if split in line.rate else 1.0
             if line.mechanism != NO_NOISE and moved.sensitivity[0] > 0.0 and not rate <= planned * _ROUND_UP:
                 raise ReleaseRefusedError(
-                    f"release {index}: {channel} reads {split} records at rate {rate:g}, and {planned:g} was planned "
-                    "and priced; it was not made. Mend the plan of releases, or `step`."
+                    f"release {index}: {channel} reads {split} records at rate {rate:g}, planned {planned:g}; nothing "
+                    "was released. Fix: change the plan of releases, or `step`."
                 )
 
     def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
         released_by = self._channels[channel].mechanism
         if not released_by.proven:
-            # As a paper prints it: what nothing is proven of may leave as it is, at an infinite price.
+            # As published: releases without a proof stay unchanged, at infinite cost.
             return value.value
         mechanism = noise_of(released_by, channel)
         _require_norm(mechanism, channel, value)
@@ -362,7 +375,7 @@ class PlannedReleaser:
         g = mechanism.grid(scale, d).reshape(1, 1)
         draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
         out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
-        # A part at a time, still in cache when it is used.
+        # In parts that fit into the cache.
         for first in range(0, d, step):
             part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
@@ -371,55 +384,55 @@ class PlannedReleaser:
         return out
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
-        """The smallest scale that costs no kind of record more than planned for this release."""
-        line, at = self._planned(index, channel)
+        """Return the smallest scale at which the release costs no split more than planned."""
+        line, row = self._planned(index, channel)
         if line.mechanism == NO_NOISE:
             return 0.0
         if self._fixed:
-            return float(line.scale[at, 0])
+            return float(line.scale[row, 0])
         planned = self.planned_cost(index, channel)
-        # Written so that what is not a number fails, too.
+        # NaN fails this comparison, too.
         if not all(0.0 <= bounds < np.inf for bounds in sensitivity.values()):
             raise ValueError(
-                f"{channel} at index {index} has the sensitivities {dict(sensitivity)}, which bound nothing"
+                f"{channel} at index {index}: got sensitivities {dict(sensitivity)}, expected finite numbers"
             )
         needed = max((bounds / planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0)
         return max(_ROUND_UP * needed, _LEAST_SCALE)
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
-        """What the release may cost one record of each kind: at scale 1, its sensitivity."""
-        line, at = self._planned(index, channel)
-        return {split: float(s[at, 0]) for split, s in line.sensitivity.items()}
+        """Return split → the planned cost of the release: at scale 1, its sensitivity."""
+        line, row = self._planned(index, channel)
+        return {split: float(s[row, 0]) for split, s in line.sensitivity.items()}
 
     def _planned(self, index: int, channel: str) -> tuple[ChannelLedger, int]:
         planned = _planned_row(self._channels, index, channel)
         if planned is None:
-            raise ValueError(f"a release on {channel!r} with the index {index} was not planned")
+            raise ValueError(f"{channel}: release {index} was not planned")
         return planned
 
     def generator(self, index: int, channel: str) -> np.random.Generator:
-        """The keyed random bits of one release."""
+        """Return the keyed generator of one release."""
         return self._streams.generator(0, index, tag(channel))
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
-        """What was released so far, as a ledger of one agent."""
+        """Return the releases so far as a ledger of one agent."""
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
-# How far two computations of one sensitivity may differ by rounding.
+# Largest relative difference by rounding between two computations of one sensitivity.
 _ROUNDING = 1e-9
 
 
 class ReleaseRefusedError(UserCodeError):
-    """A release that was not planned, or that one record moves further than planned; it was not made."""
+    """A release that was not planned, or with a larger sensitivity than planned. Nothing was released."""
 
 
 class CheckedReleaser:
-    """A `ScheduledReleaser` that refuses a round before anything of it is noised, where it is not what was priced.
+    """A `ScheduledReleaser` that refuses a round that exceeds the plan, before any noise is drawn for it.
 
     Args:
         make: builds the releaser.
-        plan: the releases of the block's agents, as they were priced.
+        plan: planned ledger of the block's agents.
         algorithm: its class, for messages.
     """
 
@@ -431,38 +444,40 @@ class CheckedReleaser:
 
     @property
     def recorder(self) -> Recorder:
+        """Recorder of the releases."""
         return self._inner.recorder
 
     @property
     def mechanism(self) -> Mechanism:
+        """Mechanism of the releases."""
         return self._inner.mechanism
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release as planned; arguments as of `ScheduledReleaser`.
+        """Release as planned; arguments as in `ScheduledReleaser`.
 
         Raises:
-            ReleaseRefusedError: a channel, an index or a sensitivity that was not priced.
+            ReleaseRefusedError: a channel or an index was not planned, or a sensitivity exceeds the plan.
         """
         for channel, value in values.items():
-            # The start, at index 0, depends on no record and is not listed.
+            # Index 0 depends on no record and is not listed.
             if index > 0 and isinstance(value, Bounded):
                 self._check(index, channel, value, sends)
         try:
             return self._inner.release(index, values, sends)
         except (ValueError, KeyError) as error:
-            raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing of it was released.") from error
+            raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing was released.") from error
 
     def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
         planned_row = _planned_row(self._lines, index, channel)
         if planned_row is None:
             raise ReleaseRefusedError(
-                f"{self._step_location(index)} it releases {channel} from records, which was not planned and priced; "
-                "nothing of that round was released. Mend the plan of releases, or `step`."
+                f"{self._step_location(index)} it releases {channel} from records, which was not planned; nothing of "
+                "this round was released. Fix: change the plan of releases, or `step`."
             )
-        line, at = planned_row
+        line, planned_index = planned_row
         for split, moved in value.sensitivities.items():
-            planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
-            # Written so that what is not a number fails, too.
+            planned = line.sensitivity[split][planned_index, line.group] if split in line.sensitivity else np.zeros(1)
+            # NaN fails this comparison, too.
             fits = moved.sensitivity <= planned * (1.0 + _ROUNDING)
             if sends is not None:
                 fits |= ~sends
@@ -470,10 +485,9 @@ class CheckedReleaser:
                 row = int(np.argmin(fits))
                 raise ReleaseRefusedError(
                     f"{self._step_location(index)} one {split} record may move {channel} by "
-                    f"{moved.sensitivity[row]:.6g}, and {np.broadcast_to(planned, fits.shape)[row]:.6g} was planned "
-                    "and priced; nothing of that round was released. Mend the plan of releases, or `step`."
+                    f"{moved.sensitivity[row]:.6g}, planned {np.broadcast_to(planned, fits.shape)[row]:.6g}; nothing "
+                    "of this round was released. Fix: change the plan of releases, or `step`."
                 )
 
     def _step_location(self, index: int) -> str:
-        made_by = f"step of {self._algorithm.__name__}"
-        return f"round {-(-index // self._per_round)}: {made_by}:"
+        return f"round {-(-index // self._per_round)}: step of {self._algorithm.__name__}:"

@@ -16,14 +16,14 @@ Points = tuple[tuple[float, float], ...]
 
 
 def factor_at(points: Points, t: Any) -> Any:
-    """Interpolate factors: on a straight line between two points, before the first and after the last as there.
+    """Interpolate factors linearly between points, constant before the first and after the last.
 
     Args:
-        points: rounds, ascending, and factors; 1 everywhere without any.
+        points: (round, factor), rounds ascending; without points the factor is 1.
         t: rounds, a number or an array.
 
     Returns:
-        Of the shape of t.
+        Factors, of the shape of t.
 
     Example:
         >>> factor_at(((0, 0.0), (10, 1.0), (20, 0.5)), np.array([0, 5, 10, 15, 99])).tolist()
@@ -34,12 +34,12 @@ def factor_at(points: Points, t: Any) -> Any:
 
 @dataclass(frozen=True)
 class StepSize:
-    """A step size λ_t = scale/(t+1)^decay · f(t) of rounds t = 0, 1, ….
+    """A learning rate λ_t = scale/(t+1)^decay · f(t) of rounds t = 0, 1, ….
 
     Args:
         scale: λ_0 without points, at least 0.
-        decay: exponent, at least 0; default 0, which keeps the step constant.
-        points: (round, factor) of f, as `factor_at` takes them; by default f = 1.
+        decay: exponent, at least 0; default 0, a constant.
+        points: (round, factor) of f, as in `factor_at`; default f = 1.
 
     Example:
         >>> step = StepSize(0.5, decay=1.0)
@@ -57,19 +57,19 @@ class StepSize:
         return float(self.scale * float(t + 1) ** -self.decay * factor_at(self.points, t))
 
     def at(self, rounds: NDArray[np.int64]) -> Array:
-        """λ of these rounds, of the same shape."""
+        """Return λ of these rounds, of the same shape."""
         return np.asarray(self.scale * (rounds + 1.0) ** -self.decay * factor_at(self.points, rounds))
 
     def series(self, rounds: int) -> Array:
-        """(rounds,) λ_0, …, λ_{rounds−1}."""
+        """Return (rounds,) λ_0, …, λ_{rounds−1}."""
         return self.at(np.arange(rounds))
 
     def to_dict(self) -> dict[str, Any]:
-        """As a table of a scenario; without points where there are none."""
+        """Return the table of a scenario."""
         table: dict[str, Any] = {"scale": self.scale, "decay": self.decay}
         return table | ({"points": [list(point) for point in self.points]} if self.points else {})
 
 
 def schedule_points(table: Sequence[Sequence[float]] | None) -> Points:
-    """Points as a table has them."""
+    """Convert points of a scenario's table."""
     return tuple((t, factor) for t, factor in table or ())

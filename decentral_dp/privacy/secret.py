@@ -1,4 +1,4 @@
-"""Values that stay in the process that made them: records, the secret noise key, noiseless state."""
+"""Values that stay in one process: records, the noise key, noiseless state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Secret(Generic[T]):
-    """A value that is reached by a call, and by nothing else: no pickle, copy, text or attribute has it.
+    """A value that a call returns, and that no pickle, copy, text or attribute contains.
 
     Args:
-        name: what it is, in messages.
-        held: the value; a copy and a pickle have none.
+        name: of the value, in messages.
+        held: the value; empty in a copy or a pickle.
 
     Raises:
-        InputError: it is called where it has no value.
+        InputError: a copy or a pickle is called.
 
     Example:
         >>> import copy
@@ -28,7 +28,7 @@ class Secret(Generic[T]):
         ...     copy.copy(secret)()
         ... except InputError as error:
         ...     print(str(error).partition(".")[0])
-        the records: they stay in the process that made them, and no copy and no pickle has them
+        the records: not in this process, since copies and pickles leave them out
     """
 
     __slots__ = ("_held", "name")
@@ -39,8 +39,8 @@ class Secret(Generic[T]):
     def __call__(self) -> T:
         if not self._held:
             raise InputError(
-                f"{self.name}: they stay in the process that made them, and no copy and no pickle has them. Make them "
-                "there again, from the scenario."
+                f"{self.name}: not in this process, since copies and pickles leave them out. Fix: build them again "
+                "from the scenario."
             )
         return self._held[0]
 

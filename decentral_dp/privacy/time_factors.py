@@ -1,18 +1,18 @@
-"""Gaussian noise correlated over rounds: n = C⁻¹ n°, n° fresh in every round.
+"""Gaussian noise correlated over rounds (matrix factorisation): n = C⁻¹ n°, with fresh draws n° in every round.
 
-C is lower-triangular, with ones on its diagonal.
+C is lower-triangular, with ones on its diagonal:
 
     n_t = n°_t + Σ_{j≥1} a_{t,j} n°_{t−j} − Σ_{j≥1} c_j n_{t−j}
 
-A few draws or noises of the past are enough. Draws are integers of a grid g, and a release is
+Only the last few draws and the last few n_t are kept. Draws are integers on a grid g, and a release is
 g·(rint(u/g + n_t − n°_t) + n°_t).
 
     banded square root    C = first c_j of (1 − x)^(−1/2) = Σ_k binom(2k, k) (x/4)^k      Kalinin & Lampert 2024
     custom                C⁻¹ = any a_{t,j}
 
 The first is a power series of the shift x by a round. C² ≈ the running sums of the gradients balances the noise of
-these sums and the sensitivity to one record. For records that may be read in every round no factor shows less than
-fresh noise. If batches are cyclic, none errs less than fresh noise of all records in every round.
+these sums and the sensitivity to one record. If a record may be read in every round, no factor is better than fresh
+noise. With cyclic batches, none has a smaller error than fresh noise on all records in every round.
 
 Proof in docs/proofs/40.
 """
@@ -27,21 +27,21 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 
-# Of float64, the largest relative error of one operation.
+# The largest relative error of one float64 operation.
 _UNIT = 2.0**-53
 
 
 class TimeFactor(NamedTuple):
-    """How noise goes on from that of earlier rounds, and what it costs.
+    """The correlation of noise over rounds, and its privacy cost.
 
-    Args:
+    Attributes:
         draw_weights: a, (T, p) of each round, the last draw first.
-        noise_weights: c, (q,) of all rounds, the last noise first.
-        row_sums: ρ, (T,): up to any round t, the reads of no record show more than Σ_{k≤t} ρ_k², in the unit of a round
-            of fresh noise. Of reads in every round the row sums of |C|. Every round has the same sensitivity and scale.
-        rounded_sums: (T,), of |C| over all rounds, whether they read a record or not: all of them round.
-        growth: the largest row sum of |C⁻¹|, rounded up: how many times as large as a draw noise can be.
-        error: bound on what float64 errs in a coordinate of `carried_noise`, in the unit of the largest draw.
+        noise_weights: c, (q,) of all rounds, the last n_t first.
+        row_sums: ρ, (T,). Up to round t, the reads of one record cost at most Σ_{k≤t} ρ_k² rounds of fresh noise. If
+            every round reads it, ρ are the row sums of |C|. All rounds have the same sensitivity and scale.
+        rounded_sums: (T,) row sums of |C| over all rounds, since every round is rounded.
+        growth: the largest row sum of |C⁻¹|, rounded up: the largest ratio of n_t to a draw.
+        error: bound on the float64 error in a coordinate of `carried_noise`, in units of the largest draw.
     """
 
     draw_weights: Array
@@ -53,12 +53,12 @@ class TimeFactor(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What later rounds need, in the unit of the draws.
+    """Draws and noise of earlier rounds, in units of the grid.
 
-    Args:
+    Attributes:
         draws: n°, (p, …), the last first.
         noises: n, (q, …), the last first.
-        rounds: t, how many rounds are over.
+        rounds: t, the number of past rounds.
     """
 
     draws: Array
@@ -70,7 +70,7 @@ def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
     """Return the past before round 0.
 
     Args:
-        factor: whose past it is.
+        factor: of the noise.
         shape: of a draw, for example (d,).
 
     Returns:
@@ -81,17 +81,17 @@ def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
 
 
 def carried_noise(factor: TimeFactor, past: Past) -> Array:
-    """Return n_t − n°_t: what earlier rounds add to the noise of this one.
+    """Compute n_t − n°_t, the part of the noise that earlier rounds determine.
 
     Args:
-        factor: as of all rounds.
+        factor: of the noise.
         past: before round t.
 
     Returns:
-        (…), with the shape and in the unit of a draw.
+        (…), of the shape of a draw.
 
     Raises:
-        IndexError: for a round from T on.
+        IndexError: t is T or larger.
     """
     drawn = np.tensordot(factor.draw_weights[past.rounds], past.draws, 1)
     return np.asarray(drawn - np.tensordot(factor.noise_weights, past.noises, 1))
@@ -101,15 +101,15 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
     """Return the past of the next round.
 
     Args:
-        factor: as of all rounds.
+        factor: of the noise.
         past: before round t.
-        draw: n°_t, (…) as a release, independent of all draws before.
+        draw: n°_t, (…), independent of all earlier draws.
 
     Returns:
         The past before round t + 1.
 
     Raises:
-        IndexError: as `carried_noise`.
+        IndexError: t is T or larger.
     """
     noise = carried_noise(factor, past) + draw
     return Past(
@@ -122,16 +122,16 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
 def charged_sensitivity(
     factor: TimeFactor, index: NDArray[np.int64], sensitivity: Array, grid: Array, width: int
 ) -> Array:
-    """Compute the sensitivity that releases are charged at, beside the √d g of a release in fresh noise.
+    """Compute the sensitivity that releases are charged at, in addition to the √d g of a release with fresh noise.
 
-    Rounds up to t show at most Δ(Σ_{k≤t} ρ_k²)^{1/2} of the reads, and γ(Σ_{k≤t} r_k²)^{1/2} of rounding, r_k the row
-    sums of |C|, γ = √d g (1 + 2φ), φ = 2⁻⁹ more than float64 makes wrong in a coordinate, in cells of g. Round t is
-    charged what the square of their sum grows by.
+    Up to round t, reads contribute at most Δ(Σ_{k≤t} ρ_k²)^{1/2} and rounding γ(Σ_{k≤t} r_k²)^{1/2}, with the row sums
+    r_k of |C| and γ = √d g (1 + 2φ), where φ = 2⁻⁹ exceeds the float64 error in a coordinate, in cells of g. Round t is
+    charged the growth of the square of their sum.
 
     Args:
-        factor: as of all rounds.
-        index: (R,) of the releases; the first one has the number 1.
-        sensitivity: Δ, (R, b), the same in all rounds.
+        factor: of the noise.
+        index: (R,) of the releases; the first one is 1.
+        sensitivity: Δ, (R, b), equal in all rounds.
         grid: g, (R, b) or (R, 1), of the draws.
         width: d.
 
@@ -139,14 +139,14 @@ def charged_sensitivity(
         (R, b).
     """
     if factor.growth <= 1.0:
-        # Where nothing goes on, a release is that of fresh noise.
+        # Noise without correlation is fresh noise.
         return np.asarray(factor.row_sums[index - 1][:, None] * sensitivity)
-    shown, rounded = (
+    read, rounded = (
         np.sqrt(np.cumsum(np.square(np.append(0.0, sums)))) for sums in (factor.row_sums, factor.rounded_sums)
     )
     cell = np.sqrt(width) * grid
     before, after = (
-        np.square(shown[k][:, None] * sensitivity + rounded[k][:, None] * (1.0 + 2.0**-8) * cell)
+        np.square(read[k][:, None] * sensitivity + rounded[k][:, None] * (1.0 + 2.0**-8) * cell)
         for k in (index - 1, index)
     )
     return np.asarray(np.sqrt(after - before) * (1.0 + 2.0**-40) - cell)
@@ -158,7 +158,7 @@ def banded_square_root(rounds: int, bands: int, apart: int = 1) -> TimeFactor:
     Args:
         rounds: T.
         bands: number of coefficients, the leading 1 included.
-        apart: two rounds that read one record are at least so far apart; default 1.
+        apart: least distance between two rounds that read one record; default 1.
 
     Returns:
         The factor, its row sums rounded up.
@@ -175,12 +175,11 @@ def banded_square_root(rounds: int, bands: int, apart: int = 1) -> TimeFactor:
     series = np.zeros(rounds)
     series[0] = 1.0
     series[1 : 1 + c.size] = c
-    # Reads in the fixed rhythm 0, b, 2b, … show most, since coefficients are positive and fall with the lag.
+    # Reads in rounds 0, b, 2b, … cost most, since coefficients are positive and fall with the lag.
     sums = series.copy()
     for k in range(apart, rounds):
         sums[k] += sums[k - apart]
-    # A sum of positive products, one for each coefficient and each round before. The cost of a round does not depend
-    # on how many follow.
+    # Sums of positive products, one for each coefficient and each earlier round.
     upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (c.size + 8.0) * _UNIT
     # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
     factor = TimeFactor(np.zeros((rounds, 0)), c, sums * upwards, np.cumsum(series) * upwards, 1.0, 0.0)
@@ -198,13 +197,13 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
 
     Args:
         inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
-        reads: (P, T) which rounds read a record, of every record that differs in that; by default all rounds read all.
+        reads: (P, T) which rounds read a record, one row per pattern of reads; default every record in every round.
 
     Returns:
         The factor, with coefficients of each round, and its row sums rounded up.
 
     Raises:
-        InputError: it is not, or too close to singular to be inverted in float64.
+        InputError: the matrix is not of this form, or too close to singular for float64.
 
     Example:
         >>> inverse = np.array([[1.0, 0.0], [-0.5, 1.0]])
@@ -216,13 +215,13 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     rounds = len(inverse)
     if inverse.shape != (rounds, rounds) or np.triu(inverse, 1).any() or (inverse.diagonal() != 1.0).any():
         raise InputError(
-            f"privacy.correlation.in_time: got the inverse of a factor with the shape {inverse.shape}; wanted a "
-            "lower-triangular matrix, T by T, with ones on its diagonal."
+            f"privacy.correlation.in_time: the inverse of the factor has a wrong form (got shape {inverse.shape}, "
+            "expected a lower-triangular T by T matrix with ones on its diagonal)."
         )
-    # Substitution needs no pivots, so that no processor fails at a matrix which another one inverts. An overflow leaves
-    # `lost` infinite or NaN.
+    # Substitution needs no pivots, and gives the same result on all processors. After an overflow `lost` is infinite or
+    # NaN.
     with np.errstate(over="ignore", invalid="ignore"):
-        # The import takes longer than a short run, which seldom needs it.
+        # A slow import, which few runs need.
         from scipy.linalg import solve_triangular
 
         near = solve_triangular(inverse, np.eye(rounds), lower=True, unit_diagonal=True, check_finite=False)
@@ -231,7 +230,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
         sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
     if not lost.max() < 0.5:
         raise InputError(
-            "privacy.correlation.in_time: the inverse of the factor is close to singular. Take smaller coefficients."
+            "privacy.correlation.in_time: the inverse of the factor is close to singular. Fix: take smaller entries."
         )
     lost *= sums.max() / (1.0 - lost.max())
     upwards = 1.0 + 4.0 * rounds * _UNIT
@@ -240,17 +239,17 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     for part in () if reads is None else np.array_split(reads, -(-len(reads) // 1024)):
         each = (np.abs(near) @ part.T + lost[:, None]) * upwards
         most = np.maximum(most, np.cumsum(np.square(each), axis=0).max(axis=1))
-    # Differences of floats are rounded once, so that what is charged up to a round falls short by one unit at most.
-    shown = rounded if reads is None else np.sqrt(np.diff(most, prepend=0.0)) * upwards
+    # Differences of floats are rounded once, so that the sum up to a round is too small by at most one unit.
+    charged = rounded if reads is None else np.sqrt(np.diff(most, prepend=0.0)) * upwards
     lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
     drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
     growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
-    factor = TimeFactor(drawn, np.zeros(0), shown, rounded, growth, 0.0)
+    factor = TimeFactor(drawn, np.zeros(0), charged, rounded, growth, 0.0)
     return factor._replace(error=_error(factor, growth))
 
 
 def _error(factor: TimeFactor, growth: float) -> float:
-    """Bound the float64 error of `carried_noise`: local errors of products and sums, each carried on as a draw is."""
+    """Bound the float64 error of `carried_noise`: errors of products and sums, which propagate as draws do."""
     a, c = factor.draw_weights, factor.noise_weights
     sizes = np.abs(a).sum(axis=1).max() + growth * (np.abs(c).sum() + 1.0)
     return float(2.0 * growth * _UNIT * (a.shape[1] + c.size + 4.0) * sizes)

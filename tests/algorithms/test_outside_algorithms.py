@@ -135,8 +135,8 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
 
 # Replacement in the code → reason why the first round is not released.
 UNPLANNED = {
-    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "was planned and priced; nothing of that round was released",
-    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "was planned and priced; nothing of that round was released",
+    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "nothing of this round was released",
+    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "nothing of this round was released",
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "u",
     ("State(s.x, moved - self.y(t) * gradient, own.y)", "State(s.x, own.y[:1], own.y)"): "sends y with 1 rows",
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
@@ -161,8 +161,8 @@ def test_a_release_that_is_not_planned_ends_the_run(folder: Path, change: tuple[
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
 UNPLANNED_QUERIES = {
     "another term": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
-    "all records": (GRADIENTS.replace(", self.rate", ""), "at rate 1, and 0.25 was planned"),
-    "a larger sample": (GRADIENTS.replace("self.rate", "2 * self.rate"), "at rate 0.5, and 0.25 was planned"),
+    "all records": (GRADIENTS.replace(", self.rate", ""), "at rate 1, planned 0.25"),
+    "a larger sample": (GRADIENTS.replace("self.rate", "2 * self.rate"), "at rate 0.5, planned 0.25"),
 }
 
 

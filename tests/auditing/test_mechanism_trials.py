@@ -146,7 +146,7 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
 @pytest.mark.parametrize("planted", PLANTED)
 def test_planted_errors_are_detected(page: type[Any], planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # `build` refuses the plainest of them already.
-    monkeypatch.setattr("decentral_dp.privacy.mechanisms.outside_mechanism._noise_faults", lambda mechanism: iter(()))
+    monkeypatch.setattr("decentral_dp.privacy.custom_mechanism._noise_faults", lambda mechanism: iter(()))
     change, told = PLANTED[planted]
     found = find_fault(register_outside(change(page)()))
     assert told in found

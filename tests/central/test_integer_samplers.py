@@ -25,7 +25,7 @@ class MoreBitsError(Exception):
 
 
 def enumerated(draw: Callable[[Any], Any], bits: int) -> tuple[dict[Any, float], float]:
-    """The probability of every outcome that some string of so many bits decides, and of being undecided."""
+    """The probability of every outcome that a string of n bits decides, and of no decision."""
     law: dict[Any, float] = {}
     undecided, scripts = 0.0, [([], 0)]
     while scripts:

@@ -216,7 +216,7 @@ def test_a_state_that_is_kept_is_charged_for_its_rounding() -> None:
 
 
 def test_contributions_that_are_not_finite_count_as_zero() -> None:
-    """At a point that overflows (a neighbour may send one) no term lets a record through, and the price is the same."""
+    """At a point that overflows no record contributes to any term, and the sensitivity is the same."""
     records, at = rows(), point()
     for name in ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x"):
         kind = "train" if name.startswith("lower") else "validation"

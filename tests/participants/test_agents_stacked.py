@@ -1,4 +1,4 @@
-"""Many agents in one pass: the bits of each agent's sums are those of that agent alone, whoever is hosted with it."""
+"""Many agents in one pass: each agent's sums have the bits of a block with this agent only."""
 
 from __future__ import annotations
 

@@ -88,14 +88,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a custom mechanism without noise that build accepts",
         "privacy/custom_mechanism.py",
-        "(_price_faults, _noise_faults)",
-        "(_price_faults,)",
+        "(_cost_faults, _noise_faults)",
+        "(_cost_faults,)",
         ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
     Mutation(
         "equal noise under two keys that build accepts",
         "privacy/custom_mechanism.py",
-        "if len(np.unique(noised, axis=0)) < len(noised):",
+        "if len(np.unique(samples, axis=0)) < len(samples):",
         "if False:",
         ("tests/privacy/test_custom_mechanism.py::test_wrong_prices_and_samples_are_refused",),
     ),
@@ -623,8 +623,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no noise that costs nothing",
         "privacy/mechanisms.py",
-        "np.where(unbounded, np.inf, price)",
-        "np.where(unbounded, 0.0, price)",
+        "np.where(unbounded, np.inf, cost)",
+        "np.where(unbounded, 0.0, cost)",
         (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
     ),
     # Slack ----------------------------------------------------------------------------------------------------------
@@ -741,8 +741,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a batch that is kept, amplified as if forgotten",
         "participants.py",
-        "drawn = (MIXED if kept else t * _DRAWS + draw)",
-        "drawn = (t * _DRAWS + draw)",
+        "draw_number = (MIXED if kept else t * _DRAWS + draw)",
+        "draw_number = (t * _DRAWS + draw)",
         (f"{_BATCH}::test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified",),
     ),
     Mutation(
@@ -887,8 +887,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "train records only",
         "privacy/accounting/accountants.py",
-        "    whole = _largest([nothing, *records.values()])\n",
-        '    whole = _largest([nothing, records.get("train", nothing)])\n',
+        "    whole = _largest([free, *records.values()])\n",
+        '    whole = _largest([free, records.get("train", free)])\n',
         (f"{_ACCOUNTANTS}::test_a_validation_record_may_be_the_dearer_one",),
     ),
     Mutation(
@@ -1033,8 +1033,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "runs that may release more than was planned",
         "privacy/ledger.py",
-        "if not (price <= allowed * (1.0 + rtol)).all() or",
-        "if not (price <= np.inf).all() or",
+        "if not (cost <= allowed * (1.0 + rtol)).all() or",
+        "if not (cost <= np.inf).all() or",
         (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
     ),
     Mutation(

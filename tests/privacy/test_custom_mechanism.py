@@ -93,7 +93,7 @@ def test_module_object_and_package_are_one_mechanism(scenario: Make, made: type[
 def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(scenario: Make) -> None:
     @dataclass(frozen=True)
     class Dearer:
-        """Thrice the price of Gaussian noise, and no δ is left for its sampler: the planned rounds have no ε."""
+        """Three times the cost of Gaussian noise, and no δ is left for the sampler: the planned rounds have no ε."""
 
         name, norm, unit, deviation = "dearer", "l2", "μ", 1.0
 
@@ -157,10 +157,10 @@ class Mine:
     def cost(self, sensitivity, scale, width): return sensitivity / scale
     def sample(self, generator, query, grid, scale): return SAMPLE
 """.replace("SAMPLE", SAMPLE := "np.rint((query + generator.laplace(0.0, scale, query.size)) / grid) * grid")
-NO_NOISE = "gives coordinate 0 one value under 60 keys"
+NO_NOISE = "one value in coordinate 0 under 60 keys"
 CHANGES = {
     "return sensitivity / scale": {
-        "return -sensitivity / scale": "wanted prices of at least 0",
+        "return -sensitivity / scale": "expected costs of at least 0",
         "return 0 * sensitivity / scale": "cost is 0 for a sensitivity above 0",
         "return scale / (sensitivity + 1)": "grow with the sensitivity and fall with the scale",
         "return sensitivity * scale": "grow with the sensitivity and fall with the scale",
@@ -179,15 +179,15 @@ CHANGES = {
         "raise GeneratorExit": "sample fails with GeneratorExit",
         "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 10 of .*mine\.py",
         # One coordinate of many; and a mechanism whose noise is rounded away.
-        f"generator = Last(generator); return {SAMPLE}": "gives coordinate 63 one value under 60 keys",
+        f"generator = Last(generator); return {SAMPLE}": "one value in coordinate 63 under 60 keys",
         "return np.rint(query + generator.laplace(0.0, 1e-3, query.size))": NO_NOISE,
-        # Of no key, of the agent's without the index, of the index without the agent.
+        # No key, the agent's key without the index, and the index without the agent.
         f"generator = np.random.default_rng(0); return {SAMPLE}": NO_NOISE,
         f"generator = of(generator, 'key'); return {SAMPLE}": "equal noise under two keys",
         f"generator = of(generator, 'counter'); return {SAMPLE}": "equal noise under two keys",
         f"generator = np.random.default_rng(generator.integers(9)); return {SAMPLE}": "equal noise under two keys",
-        SAMPLE.replace("query.size", "1").join(["return ", ""]): "two coordinates of a release the same noise",
-        f"generator = np.random.default_rng(); return {SAMPLE}": "two noises under one key",
+        SAMPLE.replace("query.size", "1").join(["return ", ""]): "equal noise to two coordinates",
+        f"generator = np.random.default_rng(); return {SAMPLE}": "different noise under one key",
     },
 }
 
@@ -205,15 +205,15 @@ def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, righ
     (folder / "mine.py").write_text(BASE.replace(right, wrong))
     with pytest.raises(InputError, match=CHANGES[right][wrong]) as refused:
         decentral_dp.run(content(scenario, "mine:Mine"), out=folder / "out")
-    assert str(refused.value).endswith("Mend the class.")
+    assert str(refused.value).endswith("Fix: change the class.")
     # A sampler is tried before a run begins.
     assert not (folder / "out").exists()
 
 
-# What stands at the end of the class → options of the scenario, and what is said.
+# The end of the class → options of the scenario, and a part of the error.
 ADDED = {
-    "    def float_slack(self, loss, width): return -loss, 0.0 * loss": ("", "float_slack gave"),
-    "    def float_slack(self, loss, width): return loss * np.nan, loss": ("", "float_slack gave"),
+    "    def float_slack(self, loss, width): return -loss, 0.0 * loss": ("", "float_slack returns"),
+    "    def float_slack(self, loss, width): return loss * np.nan, loss": ("", "float_slack returns"),
     "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack fails with"),
     "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass"),
 }
@@ -242,7 +242,7 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
             flag.touch()
 
     given = content(scenario, "mine:Mine", run={"evaluate_every": 1})
-    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
+    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Fix"
     with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
         decentral_dp.run(given, out=folder / "out", callbacks=[reached])
     assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
@@ -253,7 +253,7 @@ def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path,
     with pytest.raises(InputError, match=r"privacy\.mechanism"):
         build(decentral_dp.load(printed))
     batches = content(scenario, problem={"stream": {"kind": "minibatch", "batch": 5}})
-    with pytest.raises(InputError, match="no rule here covers it"):
+    with pytest.raises(InputError, match="no rule covers it"):
         build(decentral_dp.load(batches))
     for given in ({}, {"mechanism": made()}):
         named = [f'privacy.mechanism="{NAME}"'] if not given else []

@@ -1,4 +1,4 @@
-"""The ledger: grouping does not matter, cutting and scaling do what they say, and the table says it all."""
+"""Ledgers: truncation, scaling, comparison, refusals, and the table."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> No
 @pytest.mark.parametrize("agents", [1, 3, 5000])
 @pytest.mark.parametrize("alike", [False, True])
 def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: int, alike: bool) -> None:
-    """Multiples that nobody asked for, with gaps, at which a second kind of record joins: as plain arrays would be."""
+    """Multiples that are evaluated late, with gaps, at which a second split joins, equal plain arrays."""
     still, rounds = np.full(agents, 0.1) if alike else np.linspace(0.1, 0.2, agents), 7
     of, zeros = {"train": Sensitivity(still, np.ones(agents), None)}, np.zeros((agents, 2))
     both = of | {"validation": Sensitivity(0.3 * still, np.ones(agents), None)}
@@ -84,7 +84,7 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
         recorder.charge(index, "y", mechanism_of("laplace"), np.full(agents, 1.0 + k), value)
         recorder.free(index, "x", 2, "touches no data")
         if k == 3:
-            # A run that goes on from what was written down.
+            # A resumed run.
             lines = recorder.lines()
             recorder = Recorder(agents)
             recorder.load(lines, [])
@@ -98,7 +98,7 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
         assert (y.rate[kind] == 1.0).all()
 
 
-# What a recorder refuses to list ------------------------------------------------------------------------------------
+# Refusals of a recorder ------------------------------------------------------------------------------------
 
 
 def fresh(batch: int | None, rate: float = 0.25, split: Split = "train", sampling: Any = "fixed") -> Bounded:
@@ -111,35 +111,35 @@ def fresh(batch: int | None, rate: float = 0.25, split: Split = "train", samplin
 REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     "one batch at two indices": (
         [(1, "y", fresh(7)), (2, "y", fresh(7))],
-        "y at index 2 uses the train batch of round 7 a second time",
+        "y: release 2 uses the train batch of round 7 a second time",
     ),
     "one batch at two indices, on two channels": (
         [(1, "y", fresh(7)), (2, "z", fresh(7))],
-        "z at index 2 uses the train batch of round 7 a second time",
+        "z: release 2 uses the train batch of round 7 a second time",
     ),
     "one batch later, not even sampled": (
         [(1, "y", fresh(7)), (3, "y", fresh(8)), (4, "y", fresh(7, 1.0))],
-        "y at index 4 uses the train batch of round 7 a second time",
+        "y: release 4 uses the train batch of round 7 a second time",
     ),
     "two batches at one index": (
         [(1, "y", fresh(7)), (1, "z", fresh(8))],
-        "z at index 1 uses a second train batch of the same index",
+        "z: release 1 uses a second train batch of the same index",
     ),
     "kept after it was charged as forgotten": (
         [(1, "y", fresh(7)), (2, "z", fresh(MIXED, 1.0))],
-        r"z at index 2 still depends on train batches whose releases were charged as if forgotten; .*kept=True.*",
+        r"z: release 2 still depends on train batches that were charged as if forgotten; .*kept=True.*",
     ),
     "forgotten while others keep it": (
         [(1, "z", fresh(MIXED, 1.0)), (2, "y", fresh(7))],
-        "y at index 2 amplifies a train batch that other channels may remember",
+        "y: release 2 amplifies a train batch that other channels may remember",
     ),
     "two ways of sampling": (
         [(1, "y", fresh(7)), (2, "y", fresh(8, sampling="poisson"))],
-        "y at index 2 mixes batches drawn in several ways",
+        "y: release 2 mixes batches of several samplings",
     ),
     "a start that depends on records": (
         [(0, "y", fresh(None, 1.0))],
-        "y starts from data, but the release with index 0 is not charged",
+        "y: release 0 is not charged, but reads records",
     ),
 }
 
@@ -158,7 +158,7 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
 @pytest.mark.parametrize("rows", [7, 400])
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
 def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, rows: int, tmp_path: Path) -> None:
-    """Of one agent's releases, or of several agents' each."""
+    """One agent, or several agents."""
     ledger = build(name).ledger
     ledger.to_parquet(tmp_path / "parts.parquet", rows=rows)
     written = ParquetFile(tmp_path / "parts.parquet").metadata

@@ -1,4 +1,4 @@
-"""Mechanisms as objects: the prices they charged as functions of a name, and checks that find a wrong one."""
+"""Mechanisms as objects: names, deviations and costs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PAIRS = Network(RING.mixing, 0, matching(off_diagonal(RING.mixing), seed=4))
 ROOTS: tuple[Root, ...] = (b"root", SecretRoot(bytes(32)))
 SCALE = np.full((1, WIDTH), 2.0**16)
 LEAVING = Network(RING.mixing, 0, OverTime("fixed", RING.mixing, lambda t: RING.mixing, 1, seed=3, offline=0.4))
-# Each agent has own noise of its own scale, and every pair its ratio.
+# Each agent has its own scale, and every pair its ratio.
 OWN = np.array([1.0, 2.0, 1.5, 1.0, 3.0, 1.25])
 RATIOS = np.where(RING.mixing.toarray() != 0.0, 1.0 + np.add.outer(np.arange(M), np.arange(M)) / 4.0, 0.0)
 
@@ -113,9 +113,9 @@ def releaser(agents: np.ndarray, kind: str = "ring") -> ScheduledReleaser:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_released_has_the_law_that_is_charged(kind: str) -> None:
-    """A covariance of own and shared noise, round by round; a price by the eigenvectors of another would be seen.
+    """The covariance of own and shared noise, round by round; a cost from another covariance would fail.
 
-    Two channels that are released together have noise of their own.
+    Two channels that are released together have independent noise.
     """
     of_all, own = releaser(np.arange(M), kind), OWN if kind == "scales" else np.ones(M)
     moved = {"train": Sensitivity(np.ones(M), np.ones(M), None)}

@@ -69,7 +69,7 @@ def test_scales_of_each_link_err_less_where_agents_differ(graph: nx.Graph, gain:
     own, pair = best_scales(mixed, links, 50, colluders)
     scales = effective_scale(own, pair, colluders)
     assert scales.min() == pytest.approx(1.0, abs=1e-9)
-    # Whoever is protected better than need be has noise to spare, but for a floor of its own.
+    # Agents with more protection than needed could reduce their noise, down to a floor.
     assert (scales < 1.03)[own > 0.26].all()
     assert own.min() > 0.24
     weights, shared = error_weights(mixed, 50), pair.toarray() ** 2
@@ -78,7 +78,7 @@ def test_scales_of_each_link_err_less_where_agents_differ(graph: nx.Graph, gain:
     least = np.sqrt(np.maximum(np.linalg.eigvalsh(weights), 0.0)).sum() ** 2 / len(mixed)
     ratio = best_ratio(mixed, links, 50, colluders)
     assert least * (1.0 - 1e-9) <= found <= gain * 1.001 * error(mixed, links, 50, ratio, colluders)
-    # No small change of scales errs less at the same price.
+    # No small change of scales has a smaller error at the same cost.
     rng = np.random.default_rng(0)
     for _ in range(40):
         other = own * rng.lognormal(0.0, 0.05, own.size)

@@ -102,7 +102,7 @@ def test_numbers_of_every_width_come_in_order(way: str, n: int) -> None:
     np.testing.assert_array_equal(whole, numbers[:n])
     generator = streams.generator(1, 5, tag("train"))
     few = 1 + n % 30
-    # Of 32 bits the upper halves; then what follows.
+    # 32-bit numbers are upper halves, in order.
     assert generator.bytes(4 * few) == (numbers[:few] >> 32).astype("<u4").tobytes()
     assert generator.random() == fractions[few]
 
@@ -170,7 +170,7 @@ def test_no_block_serves_two_draws(way: str, monkeypatch: pytest.MonkeyPatch) ->
             _Watched.draw = (purpose, name, index, row)
             n = 2500 if index < 3 and name == "y" else 3
             Draws(streams, index, tag(name), slice(row, row + 1)).fill(("normal", np.empty((1, n))))
-            # Of another kind, the same draw again.
+            # The same draw again with another distribution.
             streams.generator(row, index, tag(name)).random(n)
     assert not _Watched.shared
     assert len(set(_Watched.seen.values())) == 3 * 4 * 3 * len(indexes)
@@ -249,7 +249,7 @@ def test_what_is_drawn_while_a_cipher_fails_goes_nowhere(way: str, monkeypatch: 
             streams.generator(0, 1, 9).choice(10**6, 5000, replace=False, shuffle=False)
     else:
         streams.generator(0, 1, 7).standard_normal(300)
-        with pytest.raises(RuntimeError, match="broke off"):
+        with pytest.raises(RuntimeError, match="was interrupted"):
             streams.generator(0, 2, 7)
     # And then all is as it was.
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_what_numpy_would_draw_otherwise_is_left_to_numpy() -> None:
             if kind == 2:
                 out[1, 2000] = np.nextafter(out[1, 2000], np.inf)
 
-    assert not randomness._as_numpy_draws(_Shifted)  # type: ignore[arg-type]  # a module's stand-in
+    assert not randomness._as_numpy_draws(_Shifted)  # type: ignore[arg-type]  # a fake module
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ ARRAYS = st.lists(NUMBERS, min_size=WIDTH, max_size=WIDTH).map(np.array).filter(
 
 
 def plain(entries: list[Any]) -> np.ndarray[Any, Any]:
-    """What a list of all entries makes."""
+    """The same from a list of all entries."""
     if any(isinstance(e, np.ndarray) for e in entries):
         return np.array([np.broadcast_to(e, WIDTH) for e in entries])
     return np.array(entries, dtype=np.float64)

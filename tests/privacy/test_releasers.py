@@ -100,7 +100,7 @@ def test_another_purpose_has_another_root_although_the_seed_is_the_same() -> Non
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_low_bits_do_not_depend_on_the_input(kind: str) -> None:
-    """Every released private part is a multiple of the same grid, whatever the query; plain floats are not."""
+    """Every released private part is a multiple of the same grid for any query; plain floats are not."""
     rng = np.random.default_rng(2)
     for size in (0.0, 1.0, np.pi, 1e-3):
         out = released(kind, rng.normal(size=(5, 2000)) * size + size / 3, scale=1.0)

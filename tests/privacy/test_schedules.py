@@ -1,4 +1,4 @@
-"""Public schedules of steps, clips and noise: priced round by round, planned as recorded, else refused."""
+"""Public schedules of learning rates, clips and noise: costs by round, planned = recorded, refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["dp_dsgd", "push_sum"])
 def test_rounds_that_differ_cost_what_their_composition_does(kind: str) -> None:
-    """By dp_accounting, of one Gaussian a round whose ratio is its own; the clip of no single round has this price."""
+    """By dp_accounting, one Gaussian per round with the round's ratio; no constant clip has this cost."""
     plan = decentral_dp.plan(content(kind))
     fewest = min(decentral_dp.build(content(kind)).simulation().counts["train"])
     step, clip, noise = numbers()
@@ -111,12 +111,12 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
         (content(), {"algorithm.y.points": [[3, 1.0], [1, 0.5]]}, r"algorithm\.y\.points.*each above the one before"),
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
-        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: got"),
+        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
         (content(), {"privacy.correlation": {"in_time": "banded_square_root"}}, "changes by round"),
         (
             "dp_bilevel",
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},
-            "dp_bilevel clips alike",
+            "same clipping norm in every round",
         ),
         (
             "paper_synthetic",

@@ -130,9 +130,9 @@ CYCLES = {
 
 @pytest.mark.parametrize("case", CYCLES)
 def test_batches_that_take_turns_gain_nothing_by_factors(case: str) -> None:
-    """The best factor that a search finds, at the price of the record that shows most, over the best fresh noise.
+    """The best factor of a search at the cost of the worst record, relative to the best fresh noise.
 
-    A record of one residue is read every so many rounds, in means over that share of the records.
+    A record of one residue is read every `apart` rounds, in means over that share of the records.
     """
     apart, weights, least, most = CYCLES[case]
     rounds = len(weights)

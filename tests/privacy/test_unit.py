@@ -41,7 +41,7 @@ KEYS: tuple[Mapping[str, Any], ...] = (
 )
 UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
 ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum")
-# What multiplies a mean in the first release that carries one: λ_0, or 1 where the gradient itself is released.
+# The factor of a mean in the first release that has one: λ_0, or 1 if the gradient itself is released.
 FACTOR = dict.fromkeys(ALGORITHMS, 0.7) | {"gradient_tracking": 1.0}
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 4})
 CLIP = 0.5
@@ -173,7 +173,7 @@ def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, strea
 def data_sets(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool) -> Iterator[Any]:
     """Two data sets that differ in the unit: its features are opposite and long if `extreme`, or of any size.
 
-    The model does not lean to either side of the first feature, so that neither gradient is cut off.
+    The model is symmetric in the first feature, so that neither gradient saturates.
     """
     n = len(records.label)
     members = np.arange(n) if unit.records is None else draw.choice(n, min(unit.records, n), replace=False)
@@ -186,7 +186,7 @@ def data_sets(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool
         label = records.label.copy()
         label[members] = 1.0
         if unit.zeroed and side < 0.0:
-            # What is not finite contributes nothing, and is what this kind of neighbour has in its place.
+            # A record that is not finite contributes nothing, like a zeroed one.
             features[members] = np.nan
         yield type(records)(features, label)
 
@@ -218,7 +218,7 @@ def test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near(unit: U
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_messages_of_neighbours_stay_within_what_is_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
-    """On one transcript: two data sets are no farther apart than the ledger says, and all others say the same."""
+    """On one transcript, neighbouring data sets differ by at most the sensitivity in the ledger, in one agent only."""
     job = built(keys, algorithm)
     largest = 0.0
     for seed in range(8):
@@ -241,7 +241,7 @@ def with_train(job: Any, agent: int, records: Any) -> Any:
 
 
 def replayed(job: Any) -> list[Array]:
-    """What each agent wants to say in each round, (m, q), where all always release the same made-up values."""
+    """Noiseless messages of each agent in each round, (m, q), while all release the same synthetic values."""
     said, channel = [], job.ledger.charged_channels[0].channel
     nodes, public = job.nodes([job.n_agents]), np.random.default_rng(0).normal(size=(job.rounds + 1, job.n_agents, 1))
     node = nodes[0]
@@ -316,7 +316,7 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
         infer_membership(tmp_path / "run")
     local = {"algorithm.kind": "dp_dsgd", "algorithm.local_steps": 2}
     for change in ({"privacy.neighbours": "zero_out"}, local):
-        with pytest.raises(InputError, match="is not derived"):
+        with pytest.raises(InputError, match="is not derived|algorithm.local_steps"):
             decentral_dp.network_view("network_view", set=change)
     assert run.result.status == "ok"
 
@@ -325,7 +325,7 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
 def test_an_audit_refutes_a_price_that_forgets_the_unit(
     keys: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Halved twice, priced as one record, or as an agent's records one by one; as it is, nothing is refuted."""
+    """Accounted as half, as one record, or as an agent's records one by one. The correct ledger is not refuted."""
     noise = {"scale": 0.5 if keys.get("unit") == "agent" else 0.05}
     scenario = content({**keys, "y": noise}, algorithm={"rounds": 2, "heavy_ball": 0.0})
     right = decentral_dp.audit(scenario, runs=60)
@@ -464,7 +464,7 @@ def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit
 def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_says(
     m: float, q: float, rounds: int
 ) -> None:
-    """Its accountant composes the two orders apart, and takes the larger; here one pair stands for both."""
+    """Its accountant composes the two orders separately and takes the larger; here one pair covers both."""
     accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(1.0 / m))
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
@@ -537,7 +537,7 @@ def test_poisson_samples_without_a_price_are_refused(change: Any, why: str) -> N
 
 @dataclass(frozen=True)
 class Stating(DpDsgd):
-    """From outside, it states what unlocks a price of ours."""
+    """A custom algorithm that claims the attributes of a built-in one."""
 
     one_mean = True
     memoryless = True

@@ -1,12 +1,12 @@
-"""Accountants: pure ε and ε(δ) of a ledger, per agent, channel and split, and noise scales for a target budget.
+"""Accountants: pure ε and ε(δ) of a ledger, per agent, channel and split, and calibration of noise scales.
 
 Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
-larger of what one train record and one validation record can cost; a record in both would cost the sum.
+larger cost of one train record and one validation record. A record in both would cost the sum.
 
-What composes, given the public transcript so far (each bound holds whatever the transcript):
+Composition, given the public transcript so far (each bound holds for every transcript):
 
     Laplace     pure: Σε_t. (ε, δ): privacy-loss distributions
-    other       known to be of pure ε and nothing else: pure: Σε_t. (ε, δ): as randomised response, the worst of them
+    other       only the pure ε is known. pure: Σε_t. (ε, δ): as randomised response, the worst case
     exponential mechanisms: the same, and ρ = ε²/8 concentrated (bounded range; Dong, Durfee & Rogers 2020)
     Gaussian    pure: ∞.    (ε, δ): exactly Gaussian with μ² = Σμ_t², δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
     both        (ε, δ): privacy-loss distributions
@@ -15,14 +15,12 @@ What composes, given the public transcript so far (each bound holds whatever the
                 Amplifying channel by channel and adding would under-report.
     Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the pair of the unit (proof 11)
 
-Prices are those of ideal samplers, and float64 ones are not: what they may add (`float_slack`) is in every ε, and is
-taken from δ before ε is read off; of several bounds on it, that with the least ε. So ε(δ) holds for the noise that is
-drawn. The pure ε holds but for the slack's δ: no float64 sampler has the tails that pure ε needs.
+These are costs of ideal samplers. The slack of float64 samplers (`float_slack`) is included in every ε and taken from δ
+before ε is computed, by the bound that leads to the least ε. So ε(δ) holds for the noise that is drawn. The pure ε
+holds except for the slack's δ, since no float64 sampler has the tails that pure ε needs.
 
 Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
 Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
-
-Calibration inverts the accountants.
 """
 
 from __future__ import annotations
@@ -52,19 +50,24 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, DominatingPair
 
-# Below this δ tails are cut where float64 has no numbers left.
+# Below this δ the tails exceed the range of float64.
 SMALLEST_NUMERICAL_DELTA = 1e-100
-# Above this ε a finer number means nothing, and its grid would overflow.
+# Above this ε numerical composition has no use, and its grid would overflow.
 LARGEST_NUMERICAL_EPSILON = 1e4
-# Above this ε before amplification, samples are composed under a tilt alone.
+# Above this ε before amplification, samples are composed under a tilt only.
 LARGEST_SAMPLED_EPSILON = 1e6
-# A numerical composition is not repeated for a bound on the samplers that may lower ε by less than this part of it.
+# Relative reduction of ε below which no further bound on the samplers is composed.
 _WORTH = 1e-3
 _WORTH_A_FORMULA = 1e-6
 
 
 class PrivacyCost(NamedTuple):
-    """epsilon: (m,) at the budget's δ. epsilon_pure: (m,) at δ = 0."""
+    """Privacy cost of each agent.
+
+    Attributes:
+        epsilon: (m,) at the budget's δ.
+        epsilon_pure: (m,) at δ = 0.
+    """
 
     epsilon: Array
     epsilon_pure: Array
@@ -72,11 +75,17 @@ class PrivacyCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a ledger costs, per agent; +inf where nothing is proven.
+    """Privacy cost of a ledger, per agent; +inf without a proof.
 
-    epsilon: (m,) smallest ε known to hold with δ. epsilon_pure: (m,) with δ = 0. channels: the same for what each
-    channel alone reveals. records: the same for one train and for one validation record. slack_epsilon, slack_delta:
-    the largest share that all these numbers contain for float64 samplers. notes: sentences on how they came about.
+    Attributes:
+        delta: δ.
+        epsilon: (m,) smallest certified ε at δ.
+        epsilon_pure: (m,) at δ = 0.
+        channels: channel → cost of its releases only.
+        records: split → cost of one of its records.
+        slack_epsilon: largest part of any ε for float64 samplers.
+        slack_delta: largest part of δ for float64 samplers.
+        notes: sentences on the computation.
     """
 
     delta: float
@@ -90,17 +99,17 @@ class Budget:
 
 
 def price(ledger: Ledger, delta: float) -> Budget:
-    """Price every agent of a ledger.
+    """Compute the privacy cost of every agent of a ledger.
 
     Args:
-        ledger: what was, or is to be, released.
-        delta: δ of the budget, from 0 up to, but below, 1.
+        ledger: recorded or planned releases.
+        delta: δ, in [0, 1).
 
     Returns:
-        The budget of each agent, with a breakdown by channel and by kind of record.
+        The budget of each agent, by channel and by split.
 
     Raises:
-        InputError: a δ that is none, or a line that is unknown or cannot be priced soundly.
+        InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
 
     References:
         Bun & Steinke 2016 (concentrated); Doroshenko et al. 2022 (numerical composition). See docs/proofs/09 and 10.
@@ -117,24 +126,24 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    nothing = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
-    known: dict[tuple[int, ...], tuple[PrivacyCost, float, float]] = {}
+    free = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+    costs_of_lines: dict[tuple[int, ...], tuple[PrivacyCost, float, float]] = {}
 
     def settle(split: Split, channel: str | None = None) -> tuple[PrivacyCost, float, float]:
-        # What is charged alike is one object, and is settled once.
+        # Equal charges are one object, and are composed once.
         lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
-        if lines not in known:
-            known[lines] = _cost_of_split(charged, split, channel, delta, notes)
-        return known[lines]
+        if lines not in costs_of_lines:
+            costs_of_lines[lines] = _cost_of_split(charged, split, channel, delta, notes)
+        return costs_of_lines[lines]
 
     settled = {split: settle(split) for split in charged.kinds}
     records = {split: cost for split, (cost, _, _) in settled.items()}
-    alone: dict[str, list[PrivacyCost]] = {name: [nothing] for name in charged.names}
+    by_channel: dict[str, list[PrivacyCost]] = {name: [free] for name in charged.names}
     for split in charged.kinds:
         for line in charged.lines[split]:
-            alone[line.channel].append(settle(split, line.channel)[0])
-    channels = {name: _largest(costs) for name, costs in alone.items()}
-    whole = _largest([nothing, *records.values()])
+            by_channel[line.channel].append(settle(split, line.channel)[0])
+    channels = {name: _largest(costs) for name, costs in by_channel.items()}
+    whole = _largest([free, *records.values()])
     return Budget(
         delta,
         whole.epsilon,
@@ -148,17 +157,17 @@ def price(ledger: Ledger, delta: float) -> Budget:
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
-    """Price every agent of a ledger, without the breakdown by channel that `price` gives.
+    """Compute ε of every agent of a ledger, without the breakdown of `price`.
 
     Args:
-        ledger: what was, or is to be, released.
-        delta: δ, from 0 up to, but below, 1.
+        ledger: recorded or planned releases.
+        delta: δ, in [0, 1).
 
     Returns:
         (m,) ε(δ) of every agent.
 
     Raises:
-        InputError: as `price`.
+        InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
     """
     _check_delta(delta)
     charged = charges(ledger)
@@ -169,19 +178,19 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     """Bound the ε that the worst agent has spent after each of some rounds.
 
-    Agents are bounded by the elementwise maxima of their releases: the worst agent's own curve wherever one agent is
-    charged most in every round, as with equal schedules, or the smallest shard.
+    The bound is that of the elementwise largest releases of all agents. It is the worst agent's ε if one agent is
+    charged most in every round, such as the smallest shard.
 
     Args:
-        ledger: what was, or is to be, released.
-        delta: δ, from 0 up to, but below, 1.
-        rounds: T of them, in ascending order.
+        ledger: recorded or planned releases.
+        delta: δ, in [0, 1).
+        rounds: (T,) ascending.
 
     Returns:
         (T,) upper bounds.
 
     Raises:
-        InputError: as `price`.
+        InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
     """
     _check_delta(delta)
     cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
@@ -201,14 +210,14 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
 
 
 def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
-    """Solve δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) for ε, from above: the price of a Gaussian pair.
+    """Solve δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) for ε, from above: the cost of a Gaussian pair.
 
     Args:
         mu: distance of the pair in standard deviations, any shape.
         delta: δ, broadcastable.
 
     Returns:
-        ε, elementwise; +inf where μ is infinite or δ is 0, and 0 where μ is 0.
+        ε, elementwise; +inf if μ is infinite or δ is 0, and 0 if μ is 0.
 
     References:
         Balle & Wang 2018, Theorem 8.
@@ -229,7 +238,7 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
 
 def pure_epsilon(releases: Releases) -> float:
-    """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
+    """Compute Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
     drawn = (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
     if releases.mu > 0.0 or any((part[0] > 0.0).any() for part in drawn):
         return float("inf")
@@ -238,10 +247,10 @@ def pure_epsilon(releases: Releases) -> float:
 
 
 def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
-    """Compute the smallest ε(δ) known for one record's releases.
+    """Compute the smallest certified ε(δ) of one record's releases.
 
     Args:
-        releases: their prices, sorted by what composes with what.
+        releases: their costs.
         delta: δ; 0 gives the pure ε.
         factor: on all noise scales; default 1.
     """
@@ -249,9 +258,9 @@ def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
 
 
 def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
-    """ε(δ) after each segment of releases."""
+    """Compute ε(δ) after each segment of releases."""
     pure = np.cumsum([pure_epsilon(s) for s in segments])
-    # Infinite if a release hides nothing at all.
+    # Infinite if a release has no noise.
     if delta == 0.0 or not np.isfinite([float(sum(np.sum(part) for part in s)) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
@@ -261,21 +270,21 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
     sampled = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
     if not sampled:
-        # Pure releases by their sum, beside the Gaussian ones exactly.
+        # The sum of pure releases plus the exact Gaussian part.
         plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
-    # Before amplification a sampled release may look far dearer than it is.
-    too_dear = not sampled and best[-1] > LARGEST_NUMERICAL_EPSILON
-    if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0 or too_dear:
+    # The cost of a sampled release before amplification may be far too large.
+    is_too_large = not sampled and best[-1] > LARGEST_NUMERICAL_EPSILON
+    if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0 or is_too_large:
         return np.asarray(best)
     numerical = loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON)
     return np.asarray(np.minimum(best, numerical))
 
 
 def _zcdp_rho(releases: Releases) -> float:
-    """ρ of zero-concentrated privacy, unamplified.
+    """Compute ρ of zero-concentrated privacy, without amplification.
 
-    ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian one.
+    ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian release.
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
@@ -293,10 +302,10 @@ def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
 def _cost_of_split(
     charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]
 ) -> tuple[PrivacyCost, float, float]:
-    """Price one record of a kind for every agent, over all channels or over one.
+    """Compute the cost of one record of a split for every agent, over all channels or over one.
 
     Returns:
-        The cost, and the largest part of it, in ε and in δ, that is for float64 samplers.
+        The cost, and its largest parts for float64 samplers, in ε and in δ.
     """
     composed = accounts(charged, split, channel)
     pure, size = composed.pure(), composed.size()
@@ -322,24 +331,27 @@ def _cost_of_split(
             break
     if (hidden & ~stated).any() and delta > 0.0:
         notes.append(
-            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
-            "for them, and it holds for ideal samplers."
+            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: for them only pure ε is "
+            "stated, and it holds for ideal samplers."
         )
     cost = PrivacyCost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
     return cost, float(added.max()), float(lost.max())
 
 
 def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
-    """Whether no other bound on the samplers is worth another composition of these releases.
+    """Return whether no other bound on the samplers is worth another composition of these releases.
 
-    added, epsilon: (G,) or one number: what float64 samplers add to ε, and ε, of each column.
+    Args:
+        composed: the releases.
+        added: what float64 samplers add to ε, (G,) or a number.
+        epsilon: ε, (G,) or a number.
     """
     worth = _WORTH_A_FORMULA if composed.has_only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
 
 def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
-    """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition. delta: (G,)."""
+    """Compute (G,) ε(δ) column by column; equal columns share one composition, and so do bundles of too many."""
     size = composed.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
@@ -347,7 +359,7 @@ def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[s
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
         notes.append(
-            f"More than {MOST_COLUMNS} different schedules: agents were gathered by cost into {len(bundles)} bundles, "
+            f"More than {MOST_COLUMNS} different schedules: agents were bundled by cost into {len(bundles)} bundles, "
             "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
         )
     for bundle in bundles:
@@ -357,39 +369,39 @@ def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[s
 
 def _check_delta(delta: float) -> None:
     if not 0.0 <= delta < 1.0:
-        raise InputError(f"privacy.delta: got {delta}, wanted a number from 0 up to, but below, 1; 1e-5 is usual.")
+        raise InputError(f"privacy.delta: out of range (got {delta}, expected a number in [0, 1), usually 1e-5).")
 
 
 # A calibrated agent spends between (1 − this) and all of the target.
 TIGHTNESS = 1e-3
-# So often the target may be missed before it is asked whether any noise meets it.
+# Iterations before a check that any noise meets the target.
 _TURNS_BEFORE_DOUBT = 3
-# Factors that leave nothing of a price but what does not depend on the noise. Their fractions move the noise against
-# the grid, finely enough that no other factor reaches less than _LEAST_SHARE of the least price at these.
+# Factors at which only costs that do not depend on the noise are left. Their fractions shift the noise against the
+# grid, so finely that no other factor has a cost below _LEAST_SHARE of the least one.
 _ENDLESS_NOISE = 2.0 ** (60.0 + np.arange(16) / 16.0)
 _LEAST_SHARE = 0.9
 
 
 def calibrate(
-    ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None, alike: bool = False
+    ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None, uniform: bool = False
 ) -> dict[str, Array]:
     """Find factors on the ledger's noise scales such that every agent's ε(δ) meets the target.
 
     Args:
-        ledger: the releases with the scales to start from.
-        epsilon: the target, above 0.
+        ledger: the releases with initial scales.
+        epsilon: target, above 0.
         delta: δ; 0 for pure ε.
-        shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted
-            by the sampling rate) stand in this proportion, Gaussian ones so that their μ² do. Without shares the ratios
-            of the given scales stay. One factor per agent on top of that meets the target.
-        alike: whether all agents get the factors of the most expensive, as where they share noise; default no.
+        shares: channel → part of the budget, summing to one: of the pure ε of Laplace channels (weighted by the
+            sampling rate), of the μ² of Gaussian ones. Default None keeps the ratios of the scales. In addition one
+            factor per agent meets the target.
+        uniform: whether all agents get the factors of the most expensive one, as with shared noise; default False.
 
     Returns:
         Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
         of it.
 
     Raises:
-        InputError: a target that no amount of noise on these releases can meet.
+        InputError: no amount of noise meets the target.
 
     Limits:
         With more than MOST_COLUMNS different schedules and a numerical composition, agents of similar cost share a
@@ -408,38 +420,38 @@ def calibrate(
     for fault in _uncalibratable(ledger, charged, shares):
         raise InputError(fault)
 
-    def largest_if_alike(values: Array) -> Array:
-        return np.full_like(values, values.max()) if alike else values
+    def largest_if_uniform(values: Array) -> Array:
+        return np.full_like(values, values.max()) if uniform else values
 
-    factors = {c: largest_if_alike(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
-    push = largest_if_alike(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
-    # Prices are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and what rounding costs
-    # a Gaussian release does not shrink with more noise. So the scaled ledger is priced afresh until it fits.
+    factors = {c: largest_if_uniform(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
+    push = largest_if_uniform(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
+    # Costs are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and the cost of rounding
+    # does not shrink with more Gaussian noise. So the scaled ledger is accounted again until it fits.
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
         scaled = _rescale_channels(ledger, factors)
-        spent = largest_if_alike(epsilon_of(scaled, delta))
+        spent = largest_if_uniform(epsilon_of(scaled, delta))
         over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
         if turn == _TURNS_BEFORE_DOUBT and over.any():
             _check_reachable(scaled, epsilon, delta)
-        need = largest_if_alike(_common(charges(scaled), ledger.n_agents, epsilon, delta))
+        need = largest_if_uniform(_common(charges(scaled), ledger.n_agents, epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(spent).any():
         why = (
-            f"got {epsilon:g}, but with so little noise the sampling of these few releases in float64 may add more "
-            f"than delta = {delta:g} to it; lower epsilon, or spread it over more rounds."
+            f"got {epsilon:g}, at which float64 sampling of these few releases may add more than delta = {delta:g}. "
+            "Fix: lower epsilon, or spread it over more rounds."
         )
     else:
-        why = f"no noise was found that brings these releases to {epsilon:g} at delta = {delta:g}; {_advice(ledger)}."
+        why = f"no noise meets {epsilon:g} at delta = {delta:g}. Fix: {_advice(ledger)}."
     raise InputError(f"privacy.epsilon: {why}")
 
 
 def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
-    """Refuse a target below what rounding and sampling in float64 cost under ever so much noise, and name that cost.
+    """Refuse a target below the cost of rounding and float64 sampling, which no noise reduces.
 
-    The grid is a power of two: of all noise scales between two powers, the largest make it the smallest part of them.
+    Among noise scales between two powers of two, the largest have the relatively finest grid.
     """
     prices = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
     least = float(prices.min(axis=0).max())
@@ -450,15 +462,14 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     if np.isinf(least):
         lost = max(float(bounds[0].delta.max()) for bounds in slack)
         why = (
-            f"privacy.delta: got {delta:g}, but sampling these releases in float64 may add {lost:.2g} to it, whatever "
-            f"the noise; take a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
+            f"privacy.delta: got {delta:g}, but float64 sampling of these releases may add {lost:.2g} to it at any "
+            f"noise. Fix: a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
     else:
         drawn = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
         why = (
-            f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is "
-            f"about {epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) "
-            f"cost that much, and more noise does not shrink it; {_advice(ledger)}."
+            f"privacy.epsilon: got {epsilon:g}, but rounding to the noise's grid and float64 sampling ({drawn:.2g}) "
+            f"cost about {epsilon_text(least)} at delta = {delta:g} and any noise. Fix: {_advice(ledger)}."
         )
     raise InputError(why)
 
@@ -468,29 +479,29 @@ def _advice(ledger: Ledger) -> str:
 
 
 def _uncalibratable(ledger: Ledger, charged: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
-    """Yield why no noise is found for these releases."""
+    """Yield why these releases cannot be calibrated."""
     for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
-            yield f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
+            yield f"privacy.epsilon: channel {c.channel!r} has no noise. Fix: give it a mechanism."
         if any(np.isinf(s).any() for s in c.sensitivity.values()):
             yield (
-                f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded and no noise makes up for it; "
-                "clip its records, or give the constants that bound it."
+                f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded. Fix: clip its records, or "
+                "give the constants that bound it."
             )
     lines = [line for split_lines in charged.lines.values() for line in split_lines]
     if not any((line.loss > 0.0).any() for line in lines):
         yield (
-            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: a custom algorithm "
-            "names what it releases in RELEASES."
+            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: list the releases of "
+            "a custom algorithm in RELEASES."
         )
     if shares is not None and set(shares) != set(charged.names):
-        yield f"privacy.share: wanted a share for each of {', '.join(charged.names)}, got {dict(shares)}."
+        yield f"privacy.share: got {dict(shares)}, expected a share for each of {', '.join(charged.names)}."
     if shares is not None and len({line.mechanism for line in lines}) > 1:
-        yield "privacy.share: channels of different mechanisms share no unit; give scales instead."
+        yield "privacy.share: channels have different mechanisms. Fix: give scales instead."
 
 
 def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
-    """Channel → factor per agent that puts the channels' own costs in the proportion of the shares."""
+    """Return channel → factor per agent that gives the channels' costs the proportion of the shares."""
     if shares is None:
         return {name: np.ones(agents) for name in charged.names}
     out = {}
@@ -511,26 +522,26 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
 
 
 def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
-    one = [
+    channels = [
         replace(ledger, channels=(c,)).rescale(factors[c.channel]).channels[0] if c.channel in factors else c
         for c in ledger.channels
     ]
-    return replace(ledger, channels=tuple(one))
+    return replace(ledger, channels=tuple(channels))
 
 
 def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Array:
-    """(m,) the factor that brings the most expensive kind of record of every agent just under the target."""
+    """Return (m,) the factor that brings the most expensive split of every agent just under the target."""
     need = np.zeros(int(charged.group.max()) + 1)
     for kind in charged.kinds:
         composed = accounts(charged, kind, None)
-        # What is left for ideal samplers, by the bounds that leave anything.
-        every = [
+        # δ left for ideal samplers and ε added, by each bound.
+        bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
             for slack in sampling_slack(charged, kind, None, delta)
         ]
         least = np.full(composed.groups, np.inf)
-        for left, added in [one for one in every if one[0] > 0.0 and one[1] <= 0.5 * epsilon] or every[:1]:
-            # Far from the solution the slack may be more than everything.
+        for left, added in [pair for pair in bounds if pair[0] > 0.0 and pair[1] <= 0.5 * epsilon] or bounds[:1]:
+            # Far from the solution the slack may exceed the budget.
             allowed = 0.5 * delta if left == 0.0 and composed.gaussian else left
             least = np.minimum(least, _needed_factors(composed, max(0.5 * epsilon, epsilon - added), allowed))
             if settles(composed, added, epsilon):
@@ -540,7 +551,7 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
 
 
 def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
-    """(G,) factors; 0 where nothing is charged."""
+    """Return (G,) factors; 0 without charges."""
     size = composed.size()
     out = np.zeros(composed.groups)
     open_groups = np.flatnonzero(size > 0.0)
@@ -560,7 +571,7 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
 
 @lru_cache(maxsize=64)
 def largest_mu(epsilon: float, delta: float) -> float:
-    """Compute μ of the Gaussian pair that is (ε, δ)-private and no more, from below.
+    """Compute the largest μ of a Gaussian pair that is (ε, δ)-private, from below.
 
     Example:
         >>> round(largest_mu(epsilon=1.0, delta=1e-5), 3)
@@ -570,20 +581,20 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 
 def smallest_factor(
-    price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
+    cost_of: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
 ) -> float:
-    """Find a factor whose price lies in [(1 − tightness)·target, target].
+    """Find a factor whose cost lies in [(1 − tightness)·target, target].
 
     False position in logarithms, between a factor that is too small and one that is large enough.
 
     Args:
-        price: factor → price, which falls as the factor grows.
-        target: of the price.
-        guess: a factor to start from; None for 1.
+        cost_of: factor → cost, which falls as the factor grows.
+        target: of the cost.
+        guess: initial factor; None for 1.
         tightness: default half of TIGHTNESS.
 
     Raises:
-        InputError: no factor has such a price.
+        InputError: no factor has such a cost.
 
     Example:
         >>> round(smallest_factor(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
@@ -594,7 +605,7 @@ def smallest_factor(
     large: tuple[float, float] | None = None
     factor = guess if guess is not None else 1.0
     for turn in range(200):
-        cost = price(factor)
+        cost = cost_of(factor)
         if target * (1.0 - tightness) <= cost <= target:
             return factor
         if cost > target:
@@ -606,7 +617,7 @@ def smallest_factor(
             break
     if large is None:
         raise InputError(
-            f"privacy.epsilon: no amount of noise brings these releases down to {target}; raise epsilon or delta."
+            f"privacy.epsilon: no amount of noise meets {target} for these releases. Fix: raise epsilon or delta."
         )
     return large[0]
 
@@ -614,7 +625,7 @@ def smallest_factor(
 def _next_factor(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
     if small is None or large is None:
         factor, cost = small or large or (1.0, aim)
-        # About ε ∝ 1/factor; a little further, so that the next point lies on the other side.
+        # ε is about proportional to 1/factor. A little further, the next point lies on the other side.
         ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
         return factor * float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
     (a, cost_a), (b, cost_b) = small, large

@@ -1,6 +1,6 @@
-"""Prices of a ledger's releases for every group of agents, sorted by how they compose.
+"""Privacy costs of a ledger's releases, for every group of agents, sorted by how they compose.
 
-Agents that share their column in every channel form one group and are priced once.
+Agents that share their column in every channel form one group, which is accounted once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from decentral_dp.privacy.clipping import RECORD, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
 
-# Prices are computed for so many releases at once, 256 KiB an array: what arises on the way stays in a core's cache.
+# Costs computed at once: 256 KiB an array, which fits into a core's cache.
 BLOCK = 1 << 15
-# Of releases on a Poisson sample, the distances between which float64 samplers are judged from the records' absence,
-# and the dimension and number of records up to which they are.
+# For releases on a Poisson sample, the range of μ, the dimension and the number of records for which float64 samplers
+# are compared with the records' absence.
 _NEAR, _FAR, _MOST_COORDINATES, _MOST_RECORDS = 2.0, 9.0, 10**6, 16
 
 
@@ -41,13 +41,13 @@ class ChannelCharges(NamedTuple):
 
     Args:
         channel: its name.
-        mechanism: how it is released.
+        mechanism: of its releases.
         dimension: coordinates of one release.
         rounds: (T,) indices of the releases.
-        loss: (T, g) the price of every release before amplification, in the mechanism's unit.
+        loss: (T, g) cost of every release before amplification, in the mechanism's unit.
         rate: (T, g) sampling rate.
         column: (G,) its column for each group of agents.
-        variates: what float64 samplers may add: (ε, δ) of each column, (g,) each, or normal variates, by group.
+        variates: of float64 samplers: their (ε, δ) in each column, (g,) each, or normal variates, by group.
         sampling: as in the ledger.
         distortion: as in the ledger.
     """
@@ -65,13 +65,13 @@ class ChannelCharges(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """The priced lines of a ledger.
+    """The charges of a ledger.
 
     Args:
-        names: channels that are charged.
+        names: charged channels.
         kinds: of records.
         group: (m,) of each agent.
-        lines: kind → charges of every channel; the same object where two kinds are charged alike.
+        lines: split → charges of every channel; the same object if two splits have equal charges.
     """
 
     names: tuple[str, ...]
@@ -81,26 +81,26 @@ class Charges(NamedTuple):
 
 
 def charges(ledger: Ledger) -> Charges:
-    """Price the lines of a ledger.
+    """Compute the cost of every release of a ledger.
 
     Args:
         ledger: the releases.
 
     Returns:
-        Prices before composition; agents with the same columns form one group.
+        Costs before composition; agents with the same columns form one group.
 
     Raises:
-        InputError: a line that no rule covers.
+        InputError: no rule covers an entry.
 
     Example:
         >>> from decentral_dp.privacy.ledger import ChannelLedger
         >>> ones = np.ones((4, 1))
         >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(3, dtype=np.int64),
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
-        >>> priced = charges(Ledger(3, (laplace,)))
-        >>> priced.lines["train"][0].loss[:, 0].round(4).tolist(), priced.group.tolist()
+        >>> charged = charges(Ledger(3, (laplace,)))
+        >>> charged.lines["train"][0].loss[:, 0].round(4).tolist(), charged.group.tolist()
         ([0.25, 0.25, 0.25, 0.25], [0, 0, 0])
-        >>> accounts(priced, "train", channel=None).pure().round(4).tolist()
+        >>> accounts(charged, "train", channel=None).pure().round(4).tolist()
         [1.0]
     """
     channels = ledger.charged_channels
@@ -112,53 +112,55 @@ def charges(ledger: Ledger) -> Charges:
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
     kinds = tuple(k for k in SPLITS if any(k in c.sensitivity for c in channels))
     lines: dict[Split, list[ChannelCharges]] = {split: [] for split in kinds}
-    drawn = [c for c in channels if sampled_unit(c.sampling) and any((rate < 1.0).any() for rate in c.rate.values())]
+    sampled_channels = [
+        c for c in channels if sampled_unit(c.sampling) and any((rate < 1.0).any() for rate in c.rate.values())
+    ]
     for c, column in zip(channels, pairs, strict=True):
-        for split, line in _lines(c, column, len(drawn) == 1).items():
+        for split, line in _lines(c, column, len(sampled_channels) == 1).items():
             lines[split].append(line)
     by_split = {split: tuple(charged) for split, charged in lines.items()}
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
-def _lines(c: ChannelLedger, column: IntArray, alone: bool) -> dict[Split, ChannelCharges]:
-    """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
-    known: dict[Split, ChannelCharges] = {}
+def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
+    """Return split → charges of a channel; splits with equal charges share one object."""
+    charged: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        for kind, line in known.items():
+        for kind, line in charged.items():
             pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
-            if all(one is other or np.array_equal(one, other) for one, other in pairs):
-                known[split] = line
+            if all(a is b or np.array_equal(a, b) for a, b in pairs):
+                charged[split] = line
                 break
         else:
-            known[split] = _line(c, split, column, alone)
-    return known
+            charged[split] = _line(c, split, column, is_single)
+    return charged
 
 
-def _line(c: ChannelLedger, split: Split, column: IntArray, alone: bool) -> ChannelCharges:
-    """alone: whether a Poisson sample feeds no other channel."""
-    # A record in a Poisson sample is compared with its absence: a part of what the unit moves, but rounded as coarsely.
+def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
+    """Compute the charges of a channel to one split. is_single: whether a Poisson sample feeds no other channel."""
+    # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
     sampled = sampled_unit(c.sampling)
     parts = 1.0 if sampled is None else float(sampled.steps)
     sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
     for rows in _blocks(loss):
         loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
-    variates = _variates(c, loss, column, c.rate[split] if alone and not c.shared else np.ones(1))
+    variates = _variates(c, loss, column, c.rate[split] if is_single and not c.shared else np.ones(1))
     return ChannelCharges(
         c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
     )
 
 
 def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> tuple[Array, Array] | DrawnVariates:
-    """rate: of a sample that feeds nothing else; 1 of others."""
+    """Count float64 variates. rate: of a sample that feeds no other channel; else 1."""
     epsilon, delta = np.zeros(loss.shape[1]), np.zeros(loss.shape[1])
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
         if isinstance(slack, NormalVariates):
-            # What hides one agent's record are the variates of all agents, where they share noise.
+            # With shared noise, the variates of all agents protect one agent's record.
             number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
             unit, weight = sampled_unit(c.sampling), np.ones(1)
             if unit is not None and not unit.zeroed and unit.steps <= 2 * _MOST_RECORDS:
-                # Most samples have no record of the unit, and none has a centre further from that than half.
+                # Most samples have no record of the unit, and no centre is further from those than half of μ.
                 halved = (loss > _NEAR) & (loss <= _FAR) & (rate <= 0.5) & (c.dimension <= _MOST_COORDINATES)
                 loss, weight = np.where(halved, 0.5 * loss, loss), np.where(halved, 0.6 * 2.0 ** (unit.steps / 2), 1.0)
             bits = slack.bits
@@ -173,47 +175,47 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> t
 
 
 def _blocks(table: Array) -> Iterator[slice]:
-    """Rows of a table, about `BLOCK` numbers at a time, at least once: its entries are priced one by one."""
+    """Yield slices of rows with about `BLOCK` numbers each, at least one."""
     height = max(1, BLOCK // max(1, table.shape[1]))
     return (slice(start, start + height) for start in range(0, max(1, len(table)), height))
 
 
 def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
-    """Yield why a channel cannot be priced soundly, in words that follow its name."""
+    """Yield why a channel has no sound cost, in words that follow its name."""
     rules = c.mechanism.amplified_by or ("fixed", "poisson")
     if (c.sampling if sampled_unit(c.sampling) is None else "poisson") not in rules:
         yield (
-            f"adds {c.mechanism.name} noise to batches drawn by {c.sampling!r} sampling; no rule here covers that. "
-            '"poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise'
+            f"adds {c.mechanism.name} noise to batches of {c.sampling!r} sampling; no rule covers that. Use "
+            '"poisson" with Gaussian noise, "fixed" with Laplace or Gaussian noise'
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         yield f"must list {agents} agents and ascending rounds"
     for split, sensitivity in c.sensitivity.items():
         rate = c.rate[split]
         for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
-            # The least number is not a number where one is not.
+            # A minimum with NaN is NaN.
             if not values.min(initial=0.0) >= 0.0:
                 yield f"has a {name} that is negative or not a number"
         if not rate.max(initial=0.0) <= 1.0:
             yield f"has a sampling rate above 1, {rate.max():g}"
         if not c.mechanism.amplified_by and (rate < 1.0).any():
             yield (
-                f"samples for a release by {c.mechanism.name!r}; no rule here covers it. Read all records in every "
-                "round, or take Laplace or Gaussian noise"
+                f"samples for a release by {c.mechanism.name!r}; no rule covers it. Read all records in every round, "
+                "or use Laplace or Gaussian noise"
             )
 
 
 def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """Bound what float64 samplers may add to one record's (ε, δ), over all channels or over one.
+    """Bound what float64 samplers add to one record's (ε, δ), over all channels or over one.
 
     Args:
-        charged: the priced lines of a ledger.
+        charged: charges of a ledger.
         split: of the record.
-        channel: the only one that counts; None for all.
+        channel: a single channel; None for all.
         delta: δ of the budget.
 
     Returns:
-        Bounds, each of which holds. The first does not depend on δ, and is enough where few coordinates are released.
+        Valid bounds. The first does not depend on δ, and is tight for few coordinates.
 
     Limits:
         Exact samplers add nothing. See docs/proofs/09.
@@ -245,12 +247,18 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         )
 
 
-# So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
+# Most columns that are composed one by one; more are bundled and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
 
 
 class Plain(NamedTuple):
-    """Releases that every record takes part in. loss: (T, g). column: (G,) of each group."""
+    """Releases that every record takes part in.
+
+    Attributes:
+        rounds: (T,) indices.
+        loss: (T, g) costs.
+        column: (G,) of each group.
+    """
 
     rounds: IntArray
     loss: Array
@@ -258,9 +266,12 @@ class Plain(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Rounds (R,) with a fresh batch, over all channels that it feeds.
+    """Rounds with a fresh batch, over all channels that it feeds.
 
-    base: (R, G), Σε of Laplace releases and √Σμ² of Gaussian ones. rate: (R, G).
+    Attributes:
+        rounds: (R,) indices.
+        base: (R, G), Σε of Laplace releases and √Σμ² of Gaussian ones.
+        rate: (R, G) sampling rates.
     """
 
     rounds: IntArray
@@ -268,17 +279,17 @@ class Fresh(NamedTuple):
     rate: Array
 
 
-# Pair → its field of `Releases`; those of pure ε in the order in which they are added up.
+# Pair → its field of `Releases`; those of pure ε in the order of their sum.
 _PURE = {DominatingPair.LAPLACE: "laplace", DominatingPair.RESPONSE: "pure", DominatingPair.RANGED: "bounded_range"}
 
 
 @dataclass(frozen=True)
 class ComposedCharges:
-    """What one kind of record is charged, for all G groups, over some channels.
+    """Charges to one split, for all G groups, over some channels.
 
     Args:
         groups: G.
-        plain: pair → releases that every record takes part in, line by line, where there are any.
+        plain: pair → releases that every record takes part in, by channel.
         subsampled: "sampled_laplace" or "sampled_gaussian", as in `Releases`, or a Poisson sampling, as in a ledger →
             rounds with a fresh batch.
     """
@@ -288,12 +299,12 @@ class ComposedCharges:
     subsampled: Mapping[str, Fresh]
 
     def has_only(self, pair: DominatingPair) -> bool:
-        """Whether all of them are such releases that every record takes part in."""
+        """Return whether all releases have this pair, and every record takes part in them."""
         return not self.subsampled and self.plain.keys() <= {pair}
 
     @property
     def gaussian(self) -> bool:
-        """Whether any of them is a Gaussian release."""
+        """Whether any release is Gaussian."""
         return DominatingPair.GAUSSIAN in self.plain or not self.subsampled.keys() <= {"sampled_laplace"}
 
     def mu(self) -> Array:
@@ -322,16 +333,16 @@ class ComposedCharges:
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
-        """Order columns by cost: (G,) a number; +inf where nothing is hidden, 0 where nothing is charged."""
+        """Return (G,) numbers that order columns by cost; +inf without noise, 0 without charges."""
         total = self.mu() + self.sums
         for _, base, rate in self.subsampled.values():
             total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
     def equal_groups(self, groups: IntArray) -> list[IntArray]:
-        """Bundle the given groups (G,) where every charge is the same: (g,) of each bundle."""
+        """Bundle groups with equal charges; return the groups (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        plain = [(_names(line.loss), line.column) for lines in self.plain.values() for line in lines]
+        plain = [(_column_keys(line.loss), line.column) for lines in self.plain.values() for line in lines]
         for j in groups:
             key = [names[column[j]] for names, column in plain]
             key += [part[:, j].tobytes() for fresh in self.subsampled.values() for part in fresh[1:]]
@@ -339,7 +350,7 @@ class ComposedCharges:
         return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
 
     def releases(self, groups: IntArray) -> Releases:
-        """Return the elementwise largest charges of the given groups (G,)."""
+        """Return the elementwise largest charges of these groups."""
         return self._elementwise_largest(groups).releases_between(-1, None)
 
     def dominating(self) -> ComposedCharges:
@@ -347,7 +358,7 @@ class ComposedCharges:
         return self._elementwise_largest(np.arange(self.groups))
 
     def releases_between(self, after: int, until: int | None) -> Releases:
-        """Return the charges of the only group for releases with after < index ≤ until."""
+        """Return the charges of a single group for releases with after < index ≤ until."""
 
         def select_rounds(rounds: IntArray, part: Array) -> Array:
             # Rounds ascend.
@@ -396,24 +407,24 @@ class ComposedCharges:
         )
 
 
-def _names(loss: Array) -> list[float | bytes]:
-    """A name for every column, equal where the columns are."""
-    # Equal columns have equal sums, so that most need not be compared.
+def _column_keys(loss: Array) -> list[float | bytes]:
+    """Return a key for every column, equal for equal columns."""
+    # Columns with different sums differ, so that most need no comparison.
     total = loss.sum(axis=0)
     _, which, count = np.unique(total, return_inverse=True, return_counts=True)
-    alone = (count[which] == 1) & np.isfinite(total)
-    return [float(total[j]) if alone[j] else loss[:, j].tobytes() for j in range(total.size)]
+    unique = (count[which] == 1) & np.isfinite(total)
+    return [float(total[j]) if unique[j] else loss[:, j].tobytes() for j in range(total.size)]
 
 
 def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCharges:
-    """Compose the charges of one kind of record over all channels, or over one."""
+    """Collect the charges to one split over all channels, or over one."""
     lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
     drawn: dict[str, list[ChannelCharges]] = {}
     for line in lines:
         pair = line.mechanism.dominating_pair
-        # Mostly nothing is sampled, and the least rate says so at once.
+        # The least rate shows quickly that there is no sampling, the usual case.
         fresh = (line.rate < 1.0) & (line.loss > 0.0) if line.rate.min(initial=1.0) < 1.0 else None
         if fresh is None or not fresh.any():
             plain[pair].append(Plain(line.rounds, line.loss, line.column))
@@ -423,28 +434,28 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
         drawn.setdefault(way, []).append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
     charged_plain = {pair: tuple(p for p in parts if p.loss.any()) for pair, parts in plain.items()}
     sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items()}
-    for one, other in itertools.combinations(sampled.values(), 2):
-        common, i, j = np.intersect1d(one.rounds, other.rounds, return_indices=True)
-        both = ((one.base[i] > 0.0) & (other.base[j] > 0.0)).any(axis=1)
+    for first, second in itertools.combinations(sampled.values(), 2):
+        common, i, j = np.intersect1d(first.rounds, second.rounds, return_indices=True)
+        both = ((first.base[i] > 0.0) & (second.base[j] > 0.0)).any(axis=1)
         if both.any():
             raise InputError(
                 f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms "
-                "or two ways of sampling; no amplification rule here covers both. Use one, or read all records."
+                "or two samplings; no amplification rule covers both. Fix: use one, or read all records."
             )
     return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)
 
 
 def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
-    """Rounds with a fresh batch: Σ over the channels that it feeds, and its rate."""
+    """Return rounds with a fresh batch, with Σ over the channels that it feeds, and its rate."""
     rounds = np.unique(np.concatenate([line.rounds for line in lines]))
     groups = lines[0].column.size
     total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
-    taken = np.zeros((rounds.size, groups), dtype=bool)
+    is_read = np.zeros((rounds.size, groups), dtype=bool)
     for line in lines:
         where = np.searchsorted(rounds, line.rounds)
         loss, share = line.loss[:, line.column], line.rate[:, line.column]
         fed = loss > 0.0
-        differs = fed & taken[where] & (rate[where] != share)
+        differs = fed & is_read[where] & (rate[where] != share)
         if differs.any():
             t = int(line.rounds[np.argmax(differs.any(axis=1))])
             raise InputError(
@@ -453,14 +464,18 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
             )
         total[where] += loss**power
         rate[where] = np.where(fed, share, rate[where])
-        taken[where] |= fed
-    return Fresh(rounds, total ** (1.0 / power), np.where(taken, rate, 0.0))
+        is_read[where] |= fed
+    return Fresh(rounds, total ** (1.0 / power), np.where(is_read, rate, 0.0))
 
 
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
-    """At most MOST_COLUMNS bundles of column numbers, each spanning the same ratio of costs.
+    """Merge bundles of columns to at most `MOST_COLUMNS`, each over the same ratio of costs.
 
-    The most expensive bundle is not merged. size: (G,) the cost of each column.
+    The most expensive bundle is not merged.
+
+    Args:
+        bundles: column numbers.
+        size: (G,) cost of each column.
     """
     order = sorted(bundles, key=lambda b: -size[b[0]])
     cost = np.log([size[b[0]] for b in order[1:]])

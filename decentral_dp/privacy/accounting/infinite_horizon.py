@@ -1,17 +1,17 @@
-"""Budgets for T → ∞ of the released-state protocol: certified sums over all rounds still to come.
+"""Budgets for T → ∞ of the released-state protocol: certified sums over infinitely many rounds.
 
-The release at the end of round t = 0, 1, … carries λ₀(t+1)^{−v}·2C/N_t on noise of standard deviation σ(t+2)^{−ς}.
-The Laplace scale b is that over √2. With N_t = n₀ + (t+1)B it costs
+The release at the end of round t = 0, 1, … has sensitivity λ₀(t+1)^{−v}·2C/N_t and noise of standard deviation
+σ(t+2)^{−ς}. The Laplace scale b is that over √2. With N_t = n₀ + (t+1)B the cost is
 
     Laplace   ε_t = (2√2 C λ₀/σ) (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σε finite iff v > ς, Σε² iff v > ς − 1/2
     Gaussian  μ_t = (2 C λ₀/σ)   (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σμ² finite iff v > ς − 1/2
 
-Those are the budgets of a stream that never ends. Every real shard does: then N_t stays at n, the conditions become
-v > ς + 1 for Σε and v > ς + 1/2 for the squares. So the pure ε of a finite shard is infinite for every decay v ≤ 1 of
-the step and noise that does not grow; its ε(δ) is finite only where the step decays faster than √t times the noise.
+These are the budgets of an endless stream. A real shard is finite: N_t stays at n, and the conditions become v > ς + 1
+for Σε and v > ς + 1/2 for the squares. So the pure ε of a finite shard diverges for every decay v ≤ 1 of the learning
+rate with noise that does not grow, and ε(δ) is finite only if the learning rate decays faster than √t times the noise.
 
-The sums are in exact arithmetic: the grid, the summation slack and the samplers' slack, which a finite run is charged,
-grow without bound with T and are left out here.
+The sums are in exact arithmetic. Grid, summation slack and the samplers' slack, which a finite run is charged, grow
+without bound with T and are left out.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import LAPLACE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.schedules import StepSize
 
-# The explicit part of a sum; what is left is bracketed so tightly that more would not show.
+# Rounds that are summed explicitly; the bounds on the remainder are tight.
 _EXPLICIT_ROUNDS = 100_000
 
 
 class DecayingRelease(NamedTuple):
-    """What feeds one channel every round: its step λ, the channel's noise (σ, ς), and the clip C of its records."""
+    """One channel's release in every round.
+
+    Attributes:
+        step: learning rate λ.
+        noise: deviation (σ, ς).
+        clip: C of its records.
+    """
 
     step: StepSize
     noise: StepSize
@@ -41,12 +47,12 @@ class DecayingRelease(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """The records of one kind that there are in round t: N_t = min(records, warm_start + (t + 1)·batch).
+    """The number of records in round t: N_t = min(records, warm_start + (t + 1)·batch).
 
     Args:
         batch: records that arrive each round; records = batch bounds a minibatch of that size without amplification.
-        warm_start: records there before round 0; default 0.
-        records: in all; None, the default, for a stream without end.
+        warm_start: records before round 0; default 0.
+        records: in total; default None, an endless stream.
     """
 
     batch: int
@@ -57,12 +63,12 @@ class Arrivals(NamedTuple):
 def round_losses(
     query: DecayingRelease, arrivals: Arrivals, rounds: int = _EXPLICIT_ROUNDS, mechanism: Mechanism | str = LAPLACE
 ) -> Array:
-    """Compute the price of every round, in exact arithmetic.
+    """Compute the cost of every round, in exact arithmetic.
 
     Args:
-        query: what is released.
-        arrivals: the records that it reads.
-        rounds: how many.
+        query: the release.
+        arrivals: records that it reads.
+        rounds: number of rounds.
         mechanism: "laplace", the default, or "gaussian".
 
     Returns:
@@ -92,14 +98,14 @@ def remainder(
     """Bound Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian) from above.
 
     Args:
-        query: as in `losses`, and so are arrivals and mechanism.
-        arrivals: the records that it reads.
+        query: as in `round_losses`.
+        arrivals: as in `round_losses`.
         after: first round of the sum; default 0.
         mechanism: "laplace", the default, or "gaussian".
-        squares: sum squares or not, whatever the mechanism; default as above.
+        squares: whether to sum squares; default for Gaussian noise only.
 
     Returns:
-        The bound; +inf where the sum diverges. See docs/proofs/04.
+        The bound; +inf if the sum diverges. See docs/proofs/04.
 
     Example:
         >>> from decentral_dp.privacy.schedules import StepSize
@@ -131,8 +137,8 @@ def remainder(
         series = np.array([(1.0 + 1.0 / (start + 1.0)) ** growth])
     for _ in range(power):
         series = np.convolve(series, share)
-    left = sum(float(c) * float(scipy.special.zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
-    return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
+    tail = sum(float(c) * float(scipy.special.zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
+    return float((explicit**power).sum() + factor**power * tail) * (1.0 + 1e-12)
 
 
 def price_endless(
@@ -146,16 +152,16 @@ def price_endless(
     """Bound ε(δ) of one record after infinitely many rounds.
 
     Args:
-        queries: all that read this kind of record, one per channel.
-        batch: of `Arrivals`, and so on up to `records`.
-        warm_start: records there before round 0; default 0.
-        records: in all; None, the default, for a stream without end.
+        queries: all releases that read this split, one per channel.
+        batch: as in `Arrivals`.
+        warm_start: as in `Arrivals`.
+        records: as in `Arrivals`.
         mechanism: "laplace", the default, or "gaussian".
         delta: 0, the default, for pure ε.
 
     Returns:
-        Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2; Gaussian: exact. +inf where nothing finite is
-        known. See docs/proofs/04.
+        Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2; Gaussian: exact. +inf without a finite bound.
+        See docs/proofs/04.
 
     Example:
         >>> from decentral_dp.privacy.schedules import StepSize

@@ -1,36 +1,36 @@
 """(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions.
 
 Every release is replaced by a pair that dominates it, and the pairs are composed numerically, always rounding towards
-more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, what is rounded up:
+more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are exact, others are rounded up:
 
 * A set of Laplace releases is dominated by one Laplace whose pure ε is their sum: on the straight path between two
   shifts every log-density moves by at most Σε in all, and no such path leads to a lower trade-off curve than Laplace's.
   Only releases smaller than the grid are merged so.
-* A release that is known to be of pure ε and nothing else is dominated by randomised response, which is likelier to
-  answer one way by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough for it.
-* Similar releases share one distribution, that of the largest of them; the sum of squares grows by at most 1 %.
+* A release of which only the pure ε is known is dominated by randomised response, whose answers differ in probability
+  by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough.
+* Similar releases share the distribution of the largest of them; the sum of squares grows by at most 1 %.
 * A release on a fresh fixed-size batch (replace-one, share η of the pool) has the profile δ(ε') = η·δ_base(ε) with
   ε' = log(1 + η(e^ε − 1)) ≥ 0, and f(−e) = 1 − e^{−e} + e^{−e} f(e) (Balle, Barthe & Gaboardi 2018).
 * A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
-  of all events with one probability under N(0), a half-space is likeliest under the one shift and least likely under
-  the other. That pair is its own mirror image.
-* Of k records that are replaced, j of them drawn: Σ_j Bin(k, q)(j) N(jμ/2k) against its mirror image; of records that
-  contribute nothing Σ_j Bin(k, q)(j) N(jμ/k) against N(0), of both orders the larger profile.
+  of all events with one probability under N(0), a half-space is likeliest under one shift and least likely under the
+  other. This pair is its own mirror image.
+* For k replaced records, j of them drawn: Σ_j Bin(k, q)(j) N(jμ/2k) against its mirror image; for zeroed records
+  Σ_j Bin(k, q)(j) N(jμ/k) against N(0), the larger profile of both orders.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
-Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
-they would take a good part of it, after very many releases or at a very small δ, `tilted_composition` takes over.
+Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is computed. If they
+are a large part of δ, after very many releases or at a very small δ, `tilted_composition` is used.
 
-Every release has a privacy profile δ(ε). Its losses are discretised, composed by Fourier transforms, and ε is read off
-at a δ. A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1)
+Every release has a privacy profile δ(ε). Its losses are discretised and composed by Fourier transforms, and ε follows
+from δ. A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1)
 gives the grid's masses from the profile δ_i = δ(ih), i = −n … n:
 
     P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
 
-and what is left of the profile at both ends; δ of those masses is δ_i on the grid, and linear in e^ε between, so never
-below the profile, which is convex in e^ε. The arithmetic, and what is cut off the tails, is that of `dp_accounting`
-0.6, to the rounding of its transforms, without what its classes cost a call: a budget takes thousands of transforms of
-a few hundred numbers.
+and the rest of the profile at both ends. δ of these masses is δ_i on the grid, and linear in e^ε between, so never
+below the profile, which is convex in e^ε. The arithmetic and the truncation of tails are those of `dp_accounting` 0.6,
+up to the rounding of its transforms, without the overhead of its classes: a budget takes thousands of transforms of a
+few hundred numbers.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ import scipy
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.tilted_composition import ReleaseProfile, tilted_epsilon
 
-# Of the interval that ε of a Gaussian pair lies in.
+# Bisections of the interval that contains ε of a Gaussian pair.
 _BISECTIONS = 100
 
 
 def amplify(loss: Array | float, rate: Array | float) -> Array:
-    """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool.
+    """Compute log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch with sampling rate η.
 
-    loss, rate: E and η, numbers or arrays that broadcast. Of their common shape.
+    Args:
+        loss: E, a number or an array.
+        rate: η, broadcastable.
     """
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -66,10 +68,7 @@ def amplify(loss: Array | float, rate: Array | float) -> Array:
 
 
 def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for an array of ε ≥ 0, of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool.
-
-    It keeps the shape of ε.
-    """
+    """Return δ(ε), for arrays of ε ≥ 0, of a Laplace pair of pure ε `loss` on a batch with sampling rate `rate`."""
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * -np.expm1(np.minimum(0.0, 0.5 * (_base_epsilon(e, rate) - loss))))
@@ -78,10 +77,7 @@ def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
 
 
 def response_profile(loss: float) -> Callable[[Array], Array]:
-    """δ(e) = (e^loss − e^e)₊/(1 + e^loss) for an array of e ≥ 0: randomised response, the most pure ε `loss` allows.
-
-    It keeps the shape of e.
-    """
+    """Return δ(e) = (e^loss − e^e)₊/(1 + e^loss), for arrays of e ≥ 0, of randomised response."""
 
     def profile(e: Array) -> Array:
         return np.asarray(-np.expm1(np.minimum(0.0, e - loss)) / (1.0 + math.exp(-loss)))
@@ -90,10 +86,7 @@ def response_profile(loss: float) -> Callable[[Array], Array]:
 
 
 def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for an array of ε ≥ 0, of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool.
-
-    It keeps the shape of ε.
-    """
+    """Return δ(ε), for arrays of ε ≥ 0, of a Gaussian pair of distance `mu` on a batch with sampling rate `rate`."""
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * np.exp(log_gaussian_delta(np.asarray(mu), _base_epsilon(e, rate))))
@@ -102,7 +95,7 @@ def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
 
 
 def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for ε ≥ 0 of a Gaussian release on a Poisson sample, one record replaced.
+    """Return δ(ε), for arrays of ε ≥ 0, of a Gaussian release on a Poisson sample, with one replaced record.
 
     P = (1−q)N(0, 1) + qN(m, 1), Q = (1−q)N(0, 1) + qN(−m, 1), m = μ/2. log(P/Q) grows with the outcome; with
     w = e^{mτ} and a = e^{−m²/2}, it is ε where (1−q) + qaw = e^ε((1−q) + qa/w), so that
@@ -125,20 +118,20 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
     return profile
 
 
-# Numbers of drawn records that differ in the pair. Those of larger groups are rounded up.
+# Different numbers of drawn records in a pair; those of larger groups are rounded up.
 _MOST_MEMBERS = 128
 # Points times numbers of drawn records, at once.
 _AT_ONCE = 2**18
 
 
 class _Members:
-    """A Gaussian mixture Σ_j Bin(k, q)(j) N(jm, 1) beside its mirror image, or beside N(0, 1).
+    """A Gaussian mixture Σ_j Bin(k, q)(j) N(jm, 1) and its mirror image, or N(0, 1).
 
     Args:
-        mu: what the unit moves, 2km or km.
+        mu: sensitivity to the unit, 2km or km.
         rate: q.
         records: k.
-        zeroed: whether it is beside N(0, 1).
+        zeroed: whether the second distribution is N(0, 1).
     """
 
     def __init__(self, mu: float, rate: float, records: int, zeroed: bool) -> None:
@@ -155,7 +148,7 @@ class _Members:
         return loss, slope
 
     def _rise(self, x: Array) -> tuple[Array, Array]:
-        """log P/N(0, 1) and its slope."""
+        """Compute log P/N(0, 1) and its slope."""
         terms = self._start + x[:, None] * self.centre
         top = terms.max(axis=1, keepdims=True)
         weight = np.exp(terms - top)
@@ -167,20 +160,20 @@ class _Members:
         return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(self.centre - x[:, None])))
 
     def log_below(self, x: Array) -> Array:
-        """Compute log P(outcome < x), (n,), and of the mirror image log P(outcome > −x)."""
+        """Compute log P(outcome < x), (n,), which is log P(outcome > −x) of the mirror image."""
         return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(x[:, None] - self.centre)))
 
     def outcome(self, loss: Array) -> Array:
-        """Solve log P/Q = loss, (n,), by Newton's method between bounds; −40 at the least where it is below all."""
+        """Solve log P/Q = loss, (n,), by Newton's method between bounds, at least −40."""
         last = self.centre[-1]
         low = np.full(loss.shape, -40.0 if self.zeroed else 0.0)
         high = (np.maximum(loss, 0.0) - self.log_share[-1]) / last + 0.5 * last
         x = high.copy()
         for _ in range(200):
-            here, slope = self.loss(x)
-            low, high = np.where(here < loss, x, low), np.where(here < loss, high, x)
+            value, slope = self.loss(x)
+            low, high = np.where(value < loss, x, low), np.where(value < loss, high, x)
             with np.errstate(divide="ignore", invalid="ignore"):
-                step = x - (here - loss) / slope
+                step = x - (value - loss) / slope
             following = np.where((step > low) & (step < high), step, 0.5 * (low + high))
             moved, x = np.abs(following - x), following
             if (moved <= 1e-12 * (1.0 + np.abs(x))).all():
@@ -217,7 +210,7 @@ def _log_sum(terms: Array) -> Array:
 
 @cache
 def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
-    """Numbers j of k records that are drawn, rounded up to at most `_MOST_MEMBERS` ones, and log of their shares."""
+    """Return numbers j of drawn records, rounded up to at most `_MOST_MEMBERS` ones, and log of their probabilities."""
     ways, logs = 1, []
     for j in range(records + 1):
         logs.append(math.log(ways) + j * math.log(rate) + (records - j) * math.log1p(-rate))
@@ -230,17 +223,17 @@ def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
 
 
 def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callable[[Array], Array]:
-    """δ(ε) for ε ≥ 0 of a Gaussian release on a Poisson sample, k records replaced or zeroed out.
+    """Return δ(ε), for ε ≥ 0, of a Gaussian release on a Poisson sample, with k records replaced or zeroed out.
 
     Args:
-        mu: what they move together, 2km or km.
+        mu: sensitivity to all k records, 2km or km.
         rate: q.
         records: k.
         zeroed: whether they contribute nothing in one of the data sets.
 
     Returns:
-        The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), of both orders
-        the larger. It takes an array (n,).
+        The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), the larger of
+        both orders, for arrays (n,).
 
     References:
         docs/proofs/11.
@@ -262,10 +255,7 @@ def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callabl
 
 
 def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
-    """log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast.
-
-    Of their common shape.
-    """
+    """Compute log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast."""
     first = scipy.special.log_ndtr(0.5 * mu - epsilon / mu)
     second = epsilon + scipy.special.log_ndtr(-0.5 * mu - epsilon / mu)
     with np.errstate(divide="ignore"):
@@ -273,13 +263,18 @@ def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
 
 
 def smallest_epsilon(mu: Array, target: Array) -> Array:
-    """The smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection; mu above 0 and target of one shape."""
+    """Find the smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection.
+
+    Args:
+        mu: μ > 0, any shape.
+        target: of the same shape.
+    """
     if mu.ndim == 0:
         return np.asarray(_smallest_of_one(float(mu), float(target)))
     low, high = np.zeros_like(mu), 0.5 * mu * mu + mu * np.sqrt(-2.0 * target)
     for turn in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        # Between neighbouring numbers no further step would move either.
+        # Between neighbouring floats bisection has ended.
         if turn > 50 and turn % 4 == 0 and ((middle == low) | (middle == high)).all():
             break
         enough = log_gaussian_delta(mu, middle) <= target
@@ -288,7 +283,7 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
 
 
 def _smallest_of_one(m: float, target: float) -> float:
-    """As of an array, to the bit: solvers ask for thousands, and what arrays cost would be most of it."""
+    """Bisect as for an array, to the bit, without the overhead of arrays in solvers with thousands of calls."""
     low, high = 0.0, 0.5 * m * m + m * math.sqrt(-2.0 * target)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         for _ in range(_BISECTIONS):
@@ -303,19 +298,19 @@ def _smallest_of_one(m: float, target: float) -> float:
 
 
 def _base_epsilon(e: Array, rate: float) -> Array:
-    """The ε whose amplified value is e: log(1 + (e^e − 1)/η)."""
+    """Return log(1 + (e^e − 1)/η), the ε whose amplified value is e."""
     if rate == 1.0:
         return e
     return np.where(e < 500.0, np.log1p(np.expm1(np.minimum(e, 500.0)) / rate), e - math.log(rate))
 
 
 def gaussian_reach(mu: float, rate: float, tail: float) -> float:
-    """A loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
+    """Return a loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
     return float(amplify(0.5 * mu * mu - mu * float(scipy.special.ndtri(max(tail, 1e-300))), rate))
 
 
 def poisson_reach(mu: float, rate: float, tail: float) -> float:
-    """The loss at an outcome that N(μ/2, 1), and so the mixture, exceeds with probability below `tail`."""
+    """Return the loss at an outcome that N(μ/2, 1), and so the mixture, exceeds with probability below `tail`."""
     if rate == 1.0:
         return gaussian_reach(mu, 1.0, tail)
     m = 0.5 * mu
@@ -325,15 +320,15 @@ def poisson_reach(mu: float, rate: float, tail: float) -> float:
 
 
 def group_reach(mu: float, rate: float, records: int, zeroed: bool, tail: float) -> float:
-    """A loss that the pair of `group_profile` exceeds with probability below `tail`."""
+    """Return a loss that the pair of `group_profile` exceeds with probability below `tail`."""
     return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zeroed).reach(tail)
 
 
 _ULP = 2.0**-52
-# Of so many masses or fewer products are summed as they are, in a quarter of the time of transforms. With 60 a price of
-# Poisson samples moves in its ninth digit, and noise that meets a target with it.
+# Distributions with at most this number of masses are convolved directly, four times as fast as by transforms. With 60,
+# costs of Poisson samples would change in the ninth digit.
 _SHORT = 48
-# Masses that are looked through for a tail one by one; more in arrays, each twice as long.
+# Masses that are searched for a tail one by one; more in arrays, each twice as long.
 _RUN = 32
 
 
@@ -343,7 +338,7 @@ class LossMasses(NamedTuple):
     Args:
         step: of the grid.
         lowest: the least loss, in steps.
-        masses: (n,) of the losses first, first + 1, … steps.
+        masses: (n,) of the losses lowest, lowest + 1, … steps.
         infinite: mass of an infinite loss.
         error: a bound on the l1 error of all masses.
     """
@@ -359,8 +354,8 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     """Connect the dots of profiles.
 
     Args:
-        pairs: δ(ε) for an array (n,) of ε ≥ 0, of a pair that is its own mirror image, and a loss, its reach; losses
-            beyond ±reach are rounded up to −reach and to infinity.
+        pairs: δ(ε) for arrays (n,) of ε ≥ 0, of a pair that is its own mirror image, and its reach: losses beyond
+            ±reach are rounded up to −reach and to infinity.
         step: of the grid.
 
     Returns:
@@ -376,7 +371,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     """
     points = [points_of(reach, step) for _, reach in pairs]
     e = np.asarray(np.arange(max(points, default=0) + 1) * step, dtype=np.float64)
-    # What does not depend on the pair is computed once for all of them.
+    # Independent of the pair.
     above, falling = -np.expm1(-e), np.exp(-e)
     out, per_step = [], math.expm1(step)
     for (profile, _), n in zip(pairs, points, strict=True):
@@ -396,7 +391,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
 
 
 def points_of(reach: float, step: float) -> int:
-    """Return how many grid points lie between 0 and the reach, its end included.
+    """Return the number of grid points in (0, reach], the first one beyond included.
 
     Example:
         >>> points_of(reach=1.0, step=0.25), points_of(reach=0.1, step=0.25)
@@ -415,8 +410,8 @@ def power(part: LossMasses, count: int, tail: float) -> LossMasses:
 
     Args:
         part: the distribution.
-        count: how many of them.
-        tail: mass that may be cut off in each product: half of it below, which is rounded up, and half above, which
+        count: number of copies.
+        tail: mass that may be truncated in each product: half of it below, which is rounded up, and half above, which
             becomes infinite.
     """
     squares: list[LossMasses] = []
@@ -430,7 +425,7 @@ def power(part: LossMasses, count: int, tail: float) -> LossMasses:
 
 
 def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
-    """Compose distributions on one grid, the two smallest first; tail: as for `power`."""
+    """Compose distributions on one grid, the two smallest first; tail as in `power`."""
     heap = [(p.masses.size, i, p) for i, p in enumerate(parts)]
     heapq.heapify(heap)
     fresh = len(heap)
@@ -442,16 +437,16 @@ def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
 
 
 def powers(parts: Sequence[LossMasses], counts: Sequence[int], tail: float) -> LossMasses:
-    """Compose each distribution with itself so many times, and all of them: Π_k P_k^{n_k}, squared together.
+    """Compose powers of distributions, Π_k P_k^{n_k}, squared together.
 
-    For bits b of the counts from the highest down, S ← S² Π_{k: n_k has bit b} P_k (Straus 1964): what is squared is
-    one distribution and not each, and what it is multiplied by is short. What a product cuts off comes as often as it
-    is squared after that, over all products at most 3 Σ_k n_k times.
+    For bits b of the counts from the highest down, S ← S² Π_{k: n_k has bit b} P_k (Straus 1964): a single distribution
+    is squared, and the others are short. The mass that a product truncates counts as often as it is squared after that,
+    over all products at most 3 Σ_k n_k times.
 
     Args:
         parts: P_k, on one grid.
         counts: n_k, at least 1.
-        tail: as for `power`.
+        tail: as in `power`.
     """
     total: list[LossMasses] = []
     for bit in reversed(range(max(counts).bit_length())):
@@ -471,13 +466,13 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
     elif min(a.masses.size, b.masses.size) <= _SHORT:
         masses = np.asarray(np.convolve(a.masses, b.masses))
     else:
-        # Slow to import, and most budgets take no transform.
+        # Slow to import, and few budgets need transforms.
         from scipy.fft import next_fast_len
 
         length = int(next_fast_len(size - 1, True))
         values = np.fft.rfft(a.masses, length)
         other = values if a.masses is b.masses else np.fft.rfft(b.masses, length)
-        # In this order: as an operator, numpy may exchange the factors, and fused products then round otherwise.
+        # In this order: as an operator, numpy may exchange the factors, and fused products then round differently.
         values = np.multiply(values, other)
         masses = np.asarray(np.fft.irfft(values, length)[: size - 1])
     # A cut below the transform's noise would never end the tails.
@@ -493,16 +488,16 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
 
 
 def _prefix(masses: Array, threshold: float) -> int:
-    """Length of the longest prefix whose sums, one mass after the other, stay at or below the threshold."""
+    """Return the length of the longest prefix whose cumulative sum stays at or below the threshold."""
     total, start = 0.0, 0
-    # Mostly a few masses: a list of them is faster than arrays.
+    # Usually a few masses, for which a list is faster than arrays.
     for mass in masses[:_RUN].tolist():
         total += mass
         if total > threshold:
             return start
         start += 1
     while start < masses.size:
-        # In the same order, and so to the same bits.
+        # In the same order, so to the same bits.
         sums = masses[start : 2 * start].copy()
         sums[0] += total
         np.cumsum(sums, out=sums)
@@ -518,7 +513,7 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
 
     Args:
         total: the distribution of the loss x.
-        delta: δ; what errors may take is to be left out of it.
+        delta: δ, less the errors.
     """
     if total.infinite > delta:
         return math.inf
@@ -529,7 +524,7 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
     # Sums over all larger losses: of P, and of P e^{−x}.
     above, further = np.empty(n + 1), np.empty(n + 1)
     above[0], above[1:] = total.infinite, total.masses[::-1]
-    # Where e^{−x} would overflow, less of it is more privacy loss.
+    # A smaller e^{−x} is more privacy loss.
     further[0], further[1:] = 0.0, np.exp(np.minimum(-losses, 700.0)) * above[1:]
     np.cumsum(above, out=above)
     np.cumsum(further, out=further)
@@ -537,7 +532,7 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
         reached = (above > delta) & (further > 0.0)
         solved = np.log(np.where(reached, (above - delta) / further, 1.0))
     beyond = reached[:n] & (solved[:n] >= losses)
-    # Only where the loss is so large that e^{−x} is zero.
+    # For losses so large that e^{−x} is zero.
     vanishing = (above[1:] >= delta) & (further[1:] == 0.0)
     k = int(beyond.argmax()) if beyond.any() else n
     if vanishing[:k].any():
@@ -552,24 +547,27 @@ _EMPTY = np.zeros(0)
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
 _COARSER = 64.0
 _MAX_POINTS, _TILTED_POINTS = 2**18, 2**22
-# Of so many releases at most similar ones are squared apart, and tiny ones merged by the grid alone: otherwise a price
-# moves in its fifth digit, and so does noise that meets a target. Of more it is worth it.
+# Up to this number of releases, similar ones are squared separately, and tiny ones merged by the grid only. Otherwise
+# costs would change in the fifth digit, and calibrated noise with them.
 _FEW = 2**14
-# So many tiny losses are merged into one before there is a grid.
+# Tiny losses that are merged into one before a grid is chosen.
 _TOGETHER = 32
-# Above this share of δ the errors of plain transforms show in ε.
+# Above this share of δ the errors of plain transforms are visible in ε.
 _NOISE_SHARE = 0.01
 
 
 class Releases(NamedTuple):
-    """What one record is charged for a set of releases.
+    """Charges of one record for a set of releases.
 
-    laplace: (n,) pure ε of releases that every record takes part in. mu: √Σμ² of such Gaussian releases.
-    sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
-    pure: (n,) pure ε of releases of any other law that every record takes part in. bounded_range: (n,) the same of
-    exponential mechanisms. poisson: (2, k) base μ (two records exchanged) and rate of Gaussian releases on a Poisson
-    sample. poisson_groups: (4, k) the same of other units: μ of all their records, rate, how many, and 1 where they are
-    zeroed out.
+    Attributes:
+        laplace: (n,) pure ε of Laplace releases that every record takes part in.
+        mu: √Σμ² of such Gaussian releases.
+        sampled_laplace: (2, k) base pure ε and sampling rate, one column per round with a fresh batch.
+        sampled_gaussian: (2, k) base μ and sampling rate.
+        pure: (n,) pure ε of other releases that every record takes part in.
+        bounded_range: (n,) pure ε of exponential mechanisms.
+        poisson: (2, k) base μ of one replaced record and rate of Gaussian releases on a Poisson sample.
+        poisson_groups: (4, k) the same for other units: μ of all their records, rate, number, and 1 if zeroed out.
     """
 
     laplace: Array = _EMPTY
@@ -582,13 +580,13 @@ class Releases(NamedTuple):
     poisson_groups: Array = np.zeros((4, 0))
 
     def join(self, other: Releases) -> Releases:
-        """Both sets of releases."""
+        """Return both sets of releases as one."""
         pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
         return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
 
     def divide(self, factor: float) -> Releases:
         """Return what is charged with all noise scales multiplied by a factor."""
-        # Of sampled releases the first row is divided; rates and units stay.
+        # The first row of sampled releases is divided; rates and units stay.
         return Releases._make(
             np.concatenate([part[:1] * (1.0 / factor), part[1:]])
             if isinstance(part, np.ndarray) and part.ndim == 2
@@ -598,22 +596,22 @@ class Releases(NamedTuple):
 
     @property
     def only_gaussian(self) -> bool:
-        """Whether all of them are Gaussian releases that every record takes part in."""
+        """Whether all releases are Gaussian, and every record takes part in them."""
         return not any(part.size for part in self if isinstance(part, np.ndarray))
 
 
 def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -> list[float]:
-    """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell.
+    """Bound ε(δ) after the first, the first two, … segments from above; +inf if δ is too small.
 
-    Where the errors of transforms add up to a good part of δ, and wherever `tilted` is set, the releases are composed
-    under an exponential tilt (`tilted_composition`), whose errors are relative to δ.
+    If the errors of transforms add up to a large part of δ, or if `tilted` is set, the releases are composed under an
+    exponential tilt (`tilted_composition`), whose errors are relative to δ.
     """
     every = reduce(Releases.join, segments)
     releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
     if releases > _FEW:
         segments = [segment._replace(laplace=_merge_tiny(segment.laplace)) for segment in segments]
         every = reduce(Releases.join, segments)
-    # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
+    # Truncated tails are charged as infinite loss. All of them take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
     step = _resolution(every, delta, _MAX_POINTS)
     out: list[float] = []
@@ -622,11 +620,11 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
     for k, segment in enumerate(segments):
         if not tilted:
             pairs = list(_pairs(segment, step, tail, _BUCKET_SHARE / len(segments)))
-            # Errors never shrink: once they are too large, no later segment is composed so.
+            # Errors never shrink, so that all later segments are tilted as well.
             profiles = sum(p.number * errors(points_of(p.reach, step)) for p in pairs)
             tilted = (total.error if total else 0.0) + profiles > _NOISE_SHARE * delta
         if tilted:
-            # On the way, schedules are gathered more coarsely.
+            # Segments before the last one are bundled more coarsely.
             share = _BUCKET_SHARE if k + 1 == len(segments) else _COARSER * _BUCKET_SHARE
             out.append(_tilted_epsilon(segments[: k + 1], tail, delta, share))
             first_tilted = min(first_tilted, k)
@@ -668,9 +666,9 @@ def _epsilon_at(total: LossMasses | None, delta: float) -> float:
 
 
 def _squares(releases: Releases) -> Array:
-    """Variances of the privacy losses, about: small losses ε² (η²χ² when sampled), large ones saturate.
+    """Approximate variances of the privacy losses: ε² for small losses (η²χ² with sampling), bounded for large ones.
 
-    On a Poisson sample also q times the square of the loss of a record that is in it: a large loss is a rare one.
+    On a Poisson sample also q times the square of the loss of a drawn record: a large loss is rare.
     """
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
@@ -678,12 +676,12 @@ def _squares(releases: Releases) -> Array:
     half = 0.5 * drawn
     together, drawn_rate, records, zeroed = releases.poisson_groups
     each = together / np.where(zeroed > 0.0, records, 2.0 * records)
-    # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
+    # 0·∞ and ∞ belong to releases that are dropped, or bounded, below.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
-        # What one of k records adds, which are drawn together more often than apart.
-        one = np.minimum((2.0 * each) ** 2, drawn_rate * (each + 0.5 * each**2) ** 2)
-        one = np.minimum(one, drawn_rate**2 * np.expm1(each**2) * 4.0)
+        # The part of one of k records.
+        single = np.minimum((2.0 * each) ** 2, drawn_rate * (each + 0.5 * each**2) ** 2)
+        single = np.minimum(single, drawn_rate**2 * np.expm1(each**2) * 4.0)
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
@@ -692,7 +690,7 @@ def _squares(releases: Releases) -> Array:
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
-            np.minimum(together**2, records * (1.0 + (records - 1.0) * drawn_rate) * one),
+            np.minimum(together**2, records * (1.0 + (records - 1.0) * drawn_rate) * single),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _EMPTY,
         ]
     several = [part for part in parts if part.size]
@@ -701,14 +699,17 @@ def _squares(releases: Releases) -> Array:
 
 
 def _resolution(releases: Releases, delta: float, points: int) -> float:
-    """Grid step: connecting dots a step h apart adds min(h²/4, hε) to the variance of a loss of size ε.
+    """Choose a grid step h. Connecting the dots adds min(h²/4, hε) to the variance of a loss of size ε.
 
-    points: how many of them the composed losses may take, about.
+    Args:
+        releases: to be composed.
+        delta: δ.
+        points: approximate limit on the points of the composed losses.
     """
     squares = _squares(releases)
     if not squares.size:
         return 1.0
-    # Where prices fall from round to round, a stable sort has a few runs to merge.
+    # A stable sort is fast for costs that fall from round to round.
     sizes = np.sort(np.sqrt(squares), kind="stable")
     sums, total = np.zeros(sizes.size + 1), float(squares.sum())
     np.cumsum(sizes, out=sums[1:])
@@ -730,7 +731,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
 
 
 def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
-    """Dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
+    """Yield dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
         yield ReleaseProfile(laplace_profile(loss, 1.0), loss, count)
     for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.bounded_range]), step), share):
@@ -742,18 +743,18 @@ def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterat
     for mu, rate, count in _sampled_buckets(releases.poisson, share):
         yield ReleaseProfile(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
     for records, zeroed in np.unique(releases.poisson_groups[2:], axis=1).T:
-        same = np.all(releases.poisson_groups[2:] == [[records], [zeroed]], axis=0)
+        is_unit = np.all(releases.poisson_groups[2:] == [[records], [zeroed]], axis=0)
         unit = int(records), bool(zeroed)
-        for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, same], share):
+        for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, is_unit], share):
             yield ReleaseProfile(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
     if releases.mu > 0.0:
         yield ReleaseProfile(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
 
 
 def _merge_tiny(losses: Array) -> Array:
-    """Replace the tiniest of many losses by sums of _TOGETHER of them, so that fewer are sorted.
+    """Replace the tiniest of many losses by sums of `_TOGETHER` of them, so that fewer are sorted.
 
-    To merge losses into sums of at most h adds at most hΣε to their variance, Σε²: half of what a grid step may add.
+    Sums of at most h add at most hΣε to the variance Σε²: half of the variance that a grid step may add.
     """
     total = float(losses.sum())
     if total == 0.0:
@@ -761,25 +762,25 @@ def _merge_tiny(losses: Array) -> Array:
     is_tiny = losses < 0.5 * _GRID_SHARE * float(losses @ losses) / total / _TOGETHER
     tiny = losses[is_tiny]
     sums = np.concatenate([tiny, np.zeros(-tiny.size % _TOGETHER)]).reshape(-1, _TOGETHER).sum(axis=1)
-    # Sums are rounded; none must come out smaller than its parts.
+    # Sums are rounded, and must not be smaller than their parts.
     return np.concatenate([losses[~is_tiny], sums * (1.0 + _TOGETHER * _ULP)])
 
 
 def _merge_small(losses: Array, step: float) -> Array:
-    """Replace losses below the grid step by merged ones of about one step: the grid cannot tell them apart."""
-    # Sorted, so that the order of the releases does not show in how they fall together.
+    """Merge losses below the grid step into losses of about one step."""
+    # Sorted, so that the result does not depend on the order of the releases.
     small = np.sort(losses[(losses < step) & (losses > 0.0)], kind="stable")
     if small.size < 2:
         return losses[losses > 0.0]
-    # What is not negative is cut off to its floor.
+    # The conversion to integers is a floor of non-negative numbers.
     chunk = (np.cumsum(small) / step).astype(np.int64)
     merged = np.bincount(chunk, weights=small)
-    # The sums above are rounded; a merged loss must not come out smaller than its parts.
+    # The sums are rounded, and a merged loss must not be smaller than its parts.
     return np.concatenate([losses[losses >= step], merged[merged > 0.0] * (1.0 + 1e-12)])
 
 
 def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
-    """(largest value, count) of runs of similar values; each run may add the same part of `share`·Σv² to Σv²."""
+    """Yield (largest value, count) of runs of similar values; each may add the same part of `share`·Σv² to Σv²."""
     v = np.sort(values)[::-1]
     if not v.size:
         return
@@ -797,7 +798,7 @@ def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
 
 
 def _sampled_buckets(sampled: Array, share: float) -> Iterator[tuple[float, float, int]]:
-    """(base, rate, count): rates rounded up to at most a few dozen values, then bases bucketed within each."""
+    """Yield (base, rate, count): rates rounded up to at most a few dozen values, with buckets of bases for each."""
     base, rate = sampled[:, (sampled[0] > 0.0) & (sampled[1] > 0.0)]
     if np.unique(rate).size > 32:
         rate = np.asarray(np.minimum(1.0, 1.01 ** np.ceil(np.log(rate) / math.log(1.01)) * (1.0 + 1e-12)), np.float64)

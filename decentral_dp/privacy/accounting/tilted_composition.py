@@ -1,19 +1,19 @@
 """ε(δ) of very many releases, or of a very small δ: composition by Fourier transform under an exponential tilt.
 
-A transform in float64 leaves errors near 10⁻¹⁶ of the *largest* mass of a distribution, per release composed. Where δ
-is smaller than their sum, nothing can be read off. Tilting moves the largest mass to where ε(δ) is: with M = E e^{θL}
-and P_θ = e^{θL}P/M,
+A transform in float64 has errors near 10⁻¹⁶ of the *largest* mass of a distribution, per composed release. If δ is
+smaller than their sum, it has no meaning. Tilting moves the largest mass to ε(δ): with M = E e^{θL} and
+P_θ = e^{θL}P/M,
 
     P^{∗T}(x) = M^T e^{−θx} P_θ^{∗T}(x),
 
-so that an error of P_θ^{∗T} is an error relative to δ. θ is the minimiser of Chernoff's bound on δ. What is charged:
+so that an error of P_θ^{∗T} is an error relative to δ. θ is the minimiser of Chernoff's bound on δ. Charged are:
 
 * Each pair is discretised by connecting the dots (Doroshenko et al. 2022). The probability of more than the loss iΔ is
   S_i = δ_i + (δ_i − δ_{i+1})/(e^Δ − 1); a profile that is wrong by no more than η times that probability makes S_i
   wrong by no more than 3η(1/Δ + 1)S_{i−1}, which is added. Larger probabilities of larger losses are more privacy loss.
 * Losses above the reach are charged as infinite, and below it rounded up to the least loss of the grid.
-* A circular convolution moves losses below its window into it, which can only add; what lies above the window is
-  charged by Chernoff's bound.
+* A circular convolution moves losses below its window into it, which can only add. Losses above the window are charged
+  by Chernoff's bound.
 * The errors of the transforms and of the powers are bounded, summed over the losses above ε and added.
 
 Proof: docs/proofs/10-composition.md.
@@ -33,8 +33,8 @@ from decentral_dp.bounded import Array
 Complex = NDArray[np.complex128]
 
 _U = 2.0**-53
-# |computed − exact| of a profile, in units of 2⁻⁵³·(4 + reach + |log S|)·S, S the probability of more than that loss;
-# against fifty digits the largest ratio found is stated in the test.
+# Bound on |computed − exact| of a profile, in units of 2⁻⁵³·(4 + reach + |log S|)·S, S the probability of larger
+# losses. A test has the largest ratio, computed with fifty digits.
 _PROFILE = 32.0
 # A component of a transform of length n and of masses of sum 1 is wrong by less than this many 2⁻⁵³·log2(n): every
 # component is a sum over log2(n) butterflies, each of which costs a product, a sum and a rounded root of unity.
@@ -49,9 +49,12 @@ _WINDOW_NATS = 16.0
 
 
 class ReleaseProfile(NamedTuple):
-    """δ(ε), ε ≥ 0, of a pair that is its own mirror image; a loss it passes hardly ever; how many such releases.
+    """A dominating pair that is its own mirror image, and the number of its releases.
 
-    The profile keeps the shape of ε.
+    Attributes:
+        profile: δ(ε) for arrays of ε ≥ 0.
+        reach: a loss that is rarely exceeded.
+        number: of releases.
     """
 
     profile: Callable[[Array], Array]
@@ -60,7 +63,13 @@ class ReleaseProfile(NamedTuple):
 
 
 class _Losses(NamedTuple):
-    """masses: (2n + 1,) of the losses −n…n grid steps. infinite: mass of an infinite loss."""
+    """A discretised loss of several releases.
+
+    Attributes:
+        masses: (2n + 1,) of the losses −n…n grid steps.
+        infinite: mass of an infinite loss.
+        number: of releases.
+    """
 
     masses: Array
     infinite: float
@@ -68,15 +77,16 @@ class _Losses(NamedTuple):
 
     @property
     def half(self) -> int:
+        """n, the largest loss in grid steps."""
         return self.masses.size // 2
 
 
 def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -> float:
-    """An upper bound on ε(δ) of all these releases; +inf where none is found.
+    """Bound ε(δ) of all these releases from above; +inf without a bound.
 
     Args:
-        pairs: what dominates the releases; the same pair `number` times.
-        step: the grid step that accuracy asks for; a coarser one is taken where the grid would be too long.
+        pairs: dominating pairs of the releases.
+        step: grid step for the accuracy; a coarser one is used if the grid would be too long.
         delta: δ > 0.
     """
     reach = max(pair.reach for pair in pairs)
@@ -115,12 +125,12 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
 
 
 def _discretise(pair: ReleaseProfile, step: float) -> _Losses:
-    # Past the largest loss of a bounded pair, where its profile is zero without an error.
+    # Two points beyond the largest loss of a bounded pair, at which its profile is exactly zero.
     n = math.ceil(pair.reach / step) + 2
     e = np.asarray(np.arange(n + 1) * step, dtype=np.float64)
     upper = np.clip(pair.profile(e), 0.0, 1.0)
     deltas = np.concatenate([(-np.expm1(-e) + np.exp(-e) * upper)[:0:-1], upper])
-    # More than the loss i, of i = −n … n − 1.
+    # Probability of more than the loss i, for i = −n … n − 1.
     more = deltas[:-1] - np.diff(deltas) / math.expm1(step)
     before = np.concatenate([[1.0], np.clip(more[:-1], 0.0, 1.0)])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -135,7 +145,7 @@ def _discretise(pair: ReleaseProfile, step: float) -> _Losses:
 
 
 def _rounding(p: _Losses) -> float:
-    """Relative rounding error of sums over all masses (added by halves), with a margin."""
+    """Bound the relative rounding error of (pairwise) sums over all masses."""
     return 2.0 * _U * (4.0 + math.log2(p.masses.size))
 
 
@@ -143,7 +153,7 @@ def _rounding(p: _Losses) -> float:
 
 
 class _Blocks(NamedTuple):
-    """Neighbouring losses gathered: their log masses, means and variances. For searches only; nothing rests on them."""
+    """Log masses, means and variances of blocks of neighbouring losses, for searches only."""
 
     log_mass: Array
     mean: Array
@@ -152,21 +162,22 @@ class _Blocks(NamedTuple):
 
     @staticmethod
     def from_losses(p: _Losses, step: float, most: int) -> _Blocks:
+        """Form at most `most` blocks of neighbouring losses."""
         width = -(-p.masses.size // most)
         filled = np.zeros(width * -(-p.masses.size // width))
         filled[: p.masses.size] = p.masses
         mass = filled.reshape(-1, width)
         place = (np.arange(filled.size).reshape(-1, width) - p.half) * step
         total = mass.sum(axis=1)
-        kept = total > 0.0
-        mass, place, total = mass[kept], place[kept], total[kept]
+        is_positive = total > 0.0
+        mass, place, total = mass[is_positive], place[is_positive], total[is_positive]
         mean = (mass * place).sum(axis=1) / total
         variance = (mass * (place - mean[:, None]) ** 2).sum(axis=1) / total
         return _Blocks(np.log(total), mean, variance, p.number)
 
 
 class _Moments:
-    """Λ(θ) = Σ number·log E e^{θL}, roughly, on a table of θ."""
+    """Approximation of Λ(θ) = Σ number·log E e^{θL} on a table of θ."""
 
     def __init__(self, blocks: Sequence[_Blocks]) -> None:
         reach = max(float(np.abs(b.mean).max()) for b in blocks) + 1e-300
@@ -176,6 +187,7 @@ class _Moments:
         self.values = self.evaluate(self.tilts)
 
     def evaluate(self, tilts: Array) -> Array:
+        """Approximate Λ at these θ."""
         total = np.zeros(tilts.size)
         for b in self._blocks:
             for k, t in enumerate(tilts):
@@ -185,7 +197,7 @@ class _Moments:
         return total
 
     def best_tilt(self, log_delta: float) -> float | None:
-        """θ of about the least ε by Chernoff's bound."""
+        """Find θ with about the least ε by Chernoff's bound; None without a finite one."""
         positive = self.tilts > 0.0
         tilts, values = self.tilts[positive], self.values[positive]
         for _ in range(2):
@@ -199,15 +211,15 @@ class _Moments:
         return float(tilts[int(np.argmin(epsilons))])
 
     def window(self, theta: float) -> tuple[float, float]:
-        """Between which losses the tilted sum lies, but for about e^{−_WINDOW_NATS}."""
-        # On a Poisson sample moments of high order take off suddenly: tilts close to θ have to be tried as well.
+        """Return losses between which the tilted sum lies, except for about e^{−_WINDOW_NATS}."""
+        # On a Poisson sample moments of high order grow suddenly, so tilts close to θ are evaluated as well.
         near = theta * 2.0 ** -np.arange(1.0, 12.0)
         tilts = np.concatenate([self.tilts, theta - near, [theta], theta + near])
         values = np.concatenate([self.values, self.evaluate(tilts[self.tilts.size :])])
-        here = float(values[self.tilts.size + near.size])
+        at_theta = float(values[self.tilts.size + near.size])
         above, below = tilts > theta * 1.0001, tilts < theta * 0.9999
-        high = ((values - here + _WINDOW_NATS)[above] / (tilts - theta)[above]).min()
-        low = ((here - values - _WINDOW_NATS)[below] / (theta - tilts)[below]).max()
+        high = ((values - at_theta + _WINDOW_NATS)[above] / (tilts - theta)[above]).min()
+        low = ((at_theta - values - _WINDOW_NATS)[below] / (theta - tilts)[below]).max()
         return float(low), float(high)
 
 
@@ -220,13 +232,19 @@ def _tilt_all(parts: Sequence[_Losses], step: float, theta: float) -> tuple[list
 
 
 def _chernoff_epsilon(log_moment: float, theta: float, log_delta: float) -> float:
-    """ε with M e^{−θε} θ^θ/(1 + θ)^{1+θ} = δ: (1 − e^{ε−x})₊ is at most that factor times e^{θ(x−ε)}."""
+    """Solve M e^{−θε} θ^θ/(1 + θ)^{1+θ} = δ for ε, since (1 − e^{ε−x})₊ ≤ e^{θ(x−ε)} θ^θ/(1 + θ)^{1+θ}."""
     factor = -math.log1p(theta) - theta * math.log1p(1.0 / theta)
     return max(0.0, (log_moment + factor - log_delta) / theta) * (1.0 + 1e-9)
 
 
 class _Tilted(NamedTuple):
-    """masses: e^{θL}P/M, (2n + 1,). relative: a bound on their relative errors. log_moment: log M."""
+    """A tilted distribution.
+
+    Attributes:
+        masses: e^{θL}P/M, (2n + 1,).
+        relative: bound on their relative errors.
+        log_moment: log M.
+    """
 
     masses: Array
     relative: float
@@ -253,7 +271,7 @@ def _tilt(p: _Losses, step: float, theta: float) -> _Tilted:
 def _compose(
     parts: Sequence[_Losses], tilted: Sequence[_Tilted], length: int, first: int, total: int
 ) -> tuple[Array, float]:
-    """Masses of the tilted sum at the losses first … first + length − 1 modulo the window, and their largest error."""
+    """Compute masses of the tilted sum at the losses of the window, modulo its length, and their largest error."""
     size = length // 2 + 1
     product: Complex = np.ones(size, dtype=np.complex128)
     log_most, relative = np.zeros(size), np.zeros(size)
@@ -276,7 +294,7 @@ def _compose(
 
 
 def _power(values: Complex, count: int) -> Complex:
-    """values^count by squaring: each product is wrong by less than 4·2⁻⁵³ of itself."""
+    """Compute values^count by squaring; each product has a relative error below 4·2⁻⁵³."""
     result, square = np.ones_like(values), values
     while count:
         if count & 1:
@@ -290,7 +308,7 @@ def _power(values: Complex, count: int) -> Complex:
 def _epsilon_at(
     masses: Array, first: int, step: float, theta: float, log_m: float, beyond: float, delta: float, near: float
 ) -> float:
-    """The least ε whose δ, with every error charged, is at most δ. near: an upper bound on it."""
+    """Find the least ε whose δ, all errors included, is at most δ. near: an upper bound on it."""
     start = max(0, math.ceil((near - min(60.0 / theta, 500.0)) / step) - first - 1)
     x = (first + np.arange(start, masses.size)) * step
     log_scale = log_m - theta * near

@@ -45,7 +45,7 @@ def composed(losses: np.ndarray, delta: float = DELTA) -> float:
 )
 def test_stream_of_one_record_a_round(rounds: int, train: float, validation: float) -> None:
     budget = price(stream(rounds), 0.0)
-    # The rounding grid adds at most 2⁻²⁰ of the price.
+    # The rounding grid adds at most 2⁻²⁰ of the cost.
     assert budget.records["train"].epsilon_pure[0] == pytest.approx(train, rel=1.5e-6)
     assert budget.records["validation"].epsilon_pure[0] == pytest.approx(validation, rel=3e-6)
     assert budget.epsilon_pure[0] == budget.records["train"].epsilon_pure[0]
@@ -340,7 +340,7 @@ def test_very_small_delta_costs_no_more_than_what_is_proven_without_numerics() -
 
 
 def test_schedules_of_equal_sums_are_not_taken_for_one() -> None:
-    # At a δ this large their prices differ by more than a last bit.
+    # At a δ this large their costs differ by more than a last bit.
     columns, delta = np.array([[1.0] * 6, [0.5, 1.5] * 3, [1.0] * 6, [0.25, 1.75] * 3]), 0.1
     together = price(own_columns(columns), delta).epsilon
     alone = [price(own_columns(c[None]), delta).epsilon[0] for c in columns]
@@ -350,7 +350,7 @@ def test_schedules_of_equal_sums_are_not_taken_for_one() -> None:
 
 
 def own_columns(losses: np.ndarray) -> Ledger:
-    """Every agent with a column of its own, its losses one after the other."""
+    """Each agent has a separate column of losses."""
     ones = np.ones(losses.T.shape)
     group, rounds = np.arange(len(losses)), np.arange(1, losses.shape[1] + 1)
     kinds = {"train": np.asarray(losses.T)}

@@ -89,7 +89,7 @@ def test_groups_cost_what_their_pair_says(
     assert wanted * (1.0 - 1e-4) <= spent <= wanted * (1.2 if zeroed else 1.003)
     if known is not None:
         assert spent == pytest.approx(known, rel=1e-3)
-    # All of them at once, which a batch that holds any of them is priced as, costs more.
+    # A batch with any of them is accounted as one with all, which costs more.
     together = line("gaussian", unit.steps * m, rounds, 1.0 - (1.0 - rate) ** records)
     assert spent <= float(epsilon_of(Ledger(1, (together,)), 1e-5)[0]) * (1.0 + 1e-3)
 
@@ -218,12 +218,12 @@ def test_what_no_rule_covers_is_refused() -> None:
         with pytest.raises(InputError, match=r"sampl"):
             price(Ledger(1, (wrong,)), 1e-5)
     fixed = replace(line("gaussian", 1.0, 2, 0.1), channel="w")
-    with pytest.raises(InputError, match="ways of sampling"):
+    with pytest.raises(InputError, match="two samplings"):
         price(Ledger(1, (line("gaussian", 1.0, 2, 0.1, sampling="poisson"), fixed)), 1e-5)
 
 
 def test_exponential_mechanisms_compose_at_an_eighth() -> None:
-    """ρ = ε²/8 per draw: with many of them ε(δ) is nearly half of what unknown laws of pure ε cost."""
+    """ρ = ε²/8 per draw: with many of them ε(δ) is nearly half the ε(δ) of unknown releases of pure ε."""
     rounds, each = 4000, 0.01
     ranged = float(epsilon_of(Ledger(1, (line("exponential", each, rounds),)), 1e-6)[0])
     rho = rounds * each**2 / 8.0

@@ -1,4 +1,4 @@
-"""Releases of which only pure ε is known, priced as the worst that it allows."""
+"""Releases of which only the pure ε is known, accounted as the worst case."""
 
 from __future__ import annotations
 

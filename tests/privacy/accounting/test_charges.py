@@ -1,4 +1,4 @@
-"""Charges that are priced once or part by part are those that would be priced apart and at once."""
+"""Charges computed once or in parts equal charges computed separately and at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def channel(name: str, mechanism: str, kinds: dict[str, np.ndarray], rates: dict
 
 
 def made(mechanism: str, alike: bool) -> Ledger:
-    """x and z are read by both kinds; the columns of z differ between kinds in one release unless they are alike."""
+    """x and z are read by both splits; the columns of z differ between splits in one release unless they are equal."""
     rng = np.random.default_rng(4)
     sensitivity, ones = 0.1 * rng.random((40, 3)), np.ones((40, 3))
     other = sensitivity.copy()
@@ -38,7 +38,7 @@ def made(mechanism: str, alike: bool) -> Ledger:
 
 
 def alone(ledger: Ledger, kind: str) -> Ledger:
-    """What one kind of record is charged, in a ledger of its own."""
+    """Charges to one split, in a separate ledger."""
     lines = tuple(
         replace(c, sensitivity={kind: c.sensitivity[kind]}, rate={kind: c.rate[kind]})
         for c in ledger.channels

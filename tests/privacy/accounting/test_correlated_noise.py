@@ -1,4 +1,4 @@
-"""Noise that agents share: known prices, the information of all that is known, choices that may not exceed it."""
+"""Pairwise correlated noise: costs by hand, Fisher information, and searches that must not exceed the bound."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def price(graph: nx.Graph, c: float, own: float = 1.0, colluders: int = 0) -> An
 
 
 def information(own: Any, pair: Any, victim: int, colluders: Any) -> float:
-    """Of a shift of v's message in all that is seen and known: every message, and draws of Q as further outcomes."""
+    """Information on a shift of v's message in every message, with the draws of Q as further outcomes."""
     m = len(own)
     edges = [(i, j) for i in range(m) for j in range(i) if pair[i, j] > 0.0]
     sources = np.zeros((m, m + len(edges)))
@@ -56,7 +56,7 @@ def random_case(seed: int, agents: int = 6) -> tuple[Any, Any]:
 
 
 def test_known_prices() -> None:
-    """Two readers' numbers, by code of their own."""
+    """Numbers from two independent implementations."""
     assert price(nx.path_graph(2), 4.0)[0] == pytest.approx(17 / 33, abs=1e-12)
     assert price(nx.cycle_graph(16), 4.0)[0] == pytest.approx(0.128712, abs=6e-7)
     star = nx.star_graph(5)
@@ -178,7 +178,7 @@ def test_no_choice_of_colluders_and_signs_exceeds_the_price(kind: str, seed: int
 @pytest.mark.parametrize("graph", [nx.path_graph(5), nx.star_graph(4)])
 @pytest.mark.parametrize("c", [0.01, 4.0, 3e3, 2.0**14])
 def test_float64_never_leads_below(graph: nx.Graph, c: float) -> None:
-    """Against exact fractions, up to draws where Σ is singular but for the last bits."""
+    """Against exact fractions, up to draws for which Σ is singular except for the last bits."""
     m, square = len(graph), Fraction(c) ** 2
     rows = [[Fraction(int(i == j)) for j in range(m)] for i in range(m)]
     for i, j in graph.edges:
@@ -209,7 +209,7 @@ def test_draws_used_again_protect_nothing() -> None:
 
 
 def test_no_signs_of_six_rounds_exceed_what_is_priced() -> None:
-    """All signs, of random factors: at most the sum of the sizes of CᵀC, and that at most what is priced."""
+    """All signs of random factors: at most the sum of the absolute entries of CᵀC, and that at most the charge."""
     signs, reached = np.array(list(product([1.0, -1.0], repeat=6))), []
     for seed in range(25):
         inverse = np.eye(6) + np.tril(np.random.default_rng(seed).uniform(-0.8, 0.8, (6, 6)), -1)

@@ -9,7 +9,7 @@ a Gaussian pair with μ² = (U; 0)ᵀ Σ⁺ (U; 0), the Fisher information of θ
 victim does not collude. That is exact if contributions are fixed. If u_t is chosen by what was released before, write
 the density as a product over rounds: given the past, round t is Gaussian with a covariance that no contribution moves
 and means that differ by what is left of u_t after the earlier u are regressed out. The sum of squares of the whitened
-differences is the same quadratic form along every path, so that its largest value bounds the price; it is not reached
+differences is the same quadratic form along every path, so that its largest value bounds the cost; it is not reached
 in general, for a path fixes one choice of signs alone.
 """
 
@@ -62,7 +62,7 @@ def information(sent: Array, told: Array, mixed: Array, moved: Array) -> float:
 
     Args:
         sent: A of a round.
-        told: B of a round.
+        colluding: B of a round.
         mixed: (T, T), noise of the rounds from white noise of the rounds.
         moved: (T, m), U.
     """
@@ -110,7 +110,7 @@ def test_rounds_are_priced_together() -> None:
 
 
 SIZES = (4, 2, 3, 6, 2, 5)
-# What ε compares, and by how many clips it moves a sum over n records.
+# The adjacency, and the sensitivity of a sum over n records in clips.
 UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
     ({}, lambda n: np.full(n.shape, 2.0)),
     ({"neighbours": "zero_out"}, np.ones_like),

@@ -1,4 +1,4 @@
-"""What float64's normals are, and that the bounds on it hold: for exact laws, and for laws as bad as is assumed."""
+"""Float64 normal variates, and bounds on them for exact distributions and for the worst assumed ones."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def test_what_is_beyond_ten_deviations_is_as_likely_as_it_should_be() -> None:
 
 
 def composed(p: np.ndarray, q: np.ndarray, copies: int, epsilon: float, step: float = 2e-4) -> float:
-    """Σ (P − e^ε Q)₊ of so many independent copies; losses are split between multiples of a step, which keeps means."""
+    """Σ (P − e^ε Q)₊ of n independent copies; losses are split between multiples of a step, which keeps means."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = np.where(p > 0.0, np.log(p) - np.log(q), 0.0)
-    # Losses of more than 30 are as good as infinite, of less than −30 they help nobody.
+    # Losses above 30 are practically infinite, and losses below −30 have no effect.
     inside = (loss <= 30.0) & (p > 0.0)
     size, cells = 2**19, np.maximum(loss[inside], -30.0) / step
     low = np.floor(cells)
@@ -128,12 +128,12 @@ def test_laws_as_bad_as_is_assumed() -> None:
         left = slack.remaining_delta(delta)
         stated.append(float(slack.total(gaussian_epsilon(np.array([mu]), left))[0]))
     exact = float(gaussian_epsilon(mu, delta))
-    # The ideal price is passed; what is stated never is, and the sharper bound is sharper by far.
+    # The ideal cost is exceeded, the stated one never, and the sharper bound is much sharper.
     assert composed(real[1:], real[:-1], copies, exact) > 1.01 * delta
     for epsilon in stated:
         assert composed(real[1:], real[:-1], copies, epsilon) <= delta
     assert min(stated[1:]) - exact < 0.25 * (stated[0] - exact)
-    # Of the noise alone the bound comes within a factor.
+    # For the noise only, the bound is tight up to a factor.
     alone = found[1]
     near = float(alone.ratio[0])
     assert 1e-3 * float(alone.delta[0]) < composed(real, p, copies, near) < 0.35 * float(alone.delta[0])

@@ -1,4 +1,4 @@
-"""What infinitely many rounds cost: streams that never end, and shards that do."""
+"""Privacy cost of infinitely many rounds, for endless streams and finite shards."""
 
 from __future__ import annotations
 
@@ -127,5 +127,5 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     for table, change in never:
         assert limits(build(decentral_dp.load(base | {table: base[table] | change}))).finite_data == math.inf
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
-    # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
+    # No limit is stated for private states, since neither a finite bound nor divergence is proved.
     assert limits(private).finite_data is None

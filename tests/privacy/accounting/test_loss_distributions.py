@@ -50,9 +50,9 @@ def theirs(name: str, step: float) -> pld_pmf.PLDPmf:
 def same(ours: LossMasses, other: pld_pmf.PLDPmf) -> None:
     # Everything that is theirs is behind underscores.
     assert ours.lowest == other._lower_loss
-    # Where one of two is short, theirs are rounded by a transform, and ours are not.
+    # If one of two is short, theirs are rounded by a transform, and ours are not.
     np.testing.assert_allclose(ours.masses, other._probs, rtol=0.0, atol=5e-16)
-    # What is cut off the tails is among masses that the transforms round: scipy's and numpy's are not always the same.
+    # Truncated tails depend on the rounding of the transforms, which differs between scipy and numpy.
     assert ours.infinite == pytest.approx(other._infinity_mass, rel=1e-12, abs=1e-15)
 
 

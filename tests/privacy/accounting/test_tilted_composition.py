@@ -70,7 +70,7 @@ def test_amplification_is_not_given_up(rate: float, sigma: float, rounds: int, d
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-30])
 def test_gaussian_releases_against_the_closed_form(delta: float) -> None:
-    """Also far below what float64 resolves beside 1."""
+    """Also far below the resolution of float64 near 1."""
     for mu, count in ((0.01, 10_000), (1.5, 40), (3.0, 1)):
         reach = 0.5 * mu * mu + mu * 14.0
         exact = float(gaussian_epsilon(mu * math.sqrt(count), delta))
@@ -144,7 +144,7 @@ def _poisson(mu: Any, rate: Any) -> Callable[[Any], Any]:
 
 
 def _group(m: Any, rate: Any, records: int, zeroed: bool) -> Callable[[Any], Any]:
-    """Of the order in which a drawn record is in the first law; outcomes by bisection."""
+    """The order with the drawn record in the first distribution; outcomes by bisection."""
     share = [mp.binomial(records, j) * rate**j * (1 - rate) ** (records - j) for j in range(records + 1)]
 
     def rises(x: Any) -> Any:
