@@ -47,7 +47,7 @@ def points(case: Case) -> list[Array]:
 
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("key", CASES)
-def test_minimisers_are_as_near_as_certified(key: str, name: str) -> None:
+def test_minimisers_have_certified_accuracy(key: str, name: str) -> None:
     case = CASES[key]
     for at, x in enumerate(points(case)):
         for penalty in (None, 0.05 if at else 3.0):
@@ -62,7 +62,7 @@ def test_minimisers_are_as_near_as_certified(key: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("key", CASES)
-def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None:
+def test_linear_solves_have_certified_accuracy(key: str, name: str) -> None:
     case = CASES[key]
     for x in points(case):
         objective, f, exact = setting(case, x, name, 4, None)
@@ -76,7 +76,7 @@ def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None
 
 
 @pytest.mark.parametrize("key", ["logistic", "softmax_pull", "ridge", "cleaning", "mean"])
-def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_free_result_is_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[key]
     for x in points(case):
         for penalty in (None, 0.5):
@@ -103,7 +103,7 @@ def _forbidden(*_: Any) -> Array:
 
 
 @pytest.mark.parametrize("bad", [np.zeros_like, np.negative, lambda r: np.full_like(r, np.nan), lambda r: 1e9 * r])
-def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_factor_keeps_accuracy(bad: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     root = rng.normal(size=(6, 6))
     matrix = root @ root.T / 20 + 0.1 * np.eye(6)
@@ -117,7 +117,7 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     assert float(np.linalg.norm(minimise(objective, f) - exact.minimiser())) <= f.accuracy
 
 
-def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_damped_far_from_the_minimiser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Started where every record is on the wrong side by far, a full step would leave the ball."""
     case = cases(ridge=0.003)["logistic_pull"]
     damped = []
@@ -134,7 +134,7 @@ def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch
     assert len(damped) < 200
 
 
-def test_gradients_are_rounded_by_less_than_stated() -> None:
+def test_gradient_rounding_is_within_its_bound() -> None:
     """Thirty thousand equal records far from a solution: float64 errs all one way."""
     case = CASES["quadratic"]
     n = 30_000
@@ -152,14 +152,14 @@ def test_gradients_are_rounded_by_less_than_stated() -> None:
     assert f.rounding == mean_rounding((n,), 3)
 
 
-def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
+def test_refuses_a_weak_ridge() -> None:
     case = CASES["logistic_shared"]
     x = np.array([-24.0])
     with pytest.raises(InputError, match="float64 cannot certify"):
         facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.self_concordance)
 
 
-def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
+def test_result_is_always_in_the_ball() -> None:
     """Bounded records exclude it; if it happened all the same, nothing would raise or hang."""
     case = CASES["logistic"]
     objective, f, _ = setting(case, np.full(3, -1.0), "random", 9, None)
@@ -179,7 +179,7 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
 
 
 @pytest.mark.parametrize("bug", ["loose goal", "one step", "another x"])
-def test_a_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objective, f, exact = setting(CASES["logistic"], np.full(3, -3.0), "random", 20, None)
     if bug == "loose goal":
         monkeypatch.setattr(SolveFacts, "goal", property(lambda _: 1e-3))

@@ -26,7 +26,7 @@ WIDTH, HIDDEN, CLIP = 30, 20, 0.1
 
 
 @given(st.integers(1, 200), st.floats(0.0, 1.0), st.integers(1, 200), st.integers(0, 2**31))
-def test_every_drawn_record_has_its_own_place(n: int, rate: float, size: int, seed: int) -> None:
+def test_sampled_records_have_fixed_rows(n: int, rate: float, size: int, seed: int) -> None:
     size = min(size, n)
     drawn = np.random.default_rng(seed).random(n) < rate
     found = []
@@ -39,7 +39,7 @@ def test_every_drawn_record_has_its_own_place(n: int, rate: float, size: int, se
 
 
 @pytest.mark.parametrize(("n", "rate"), [(5, 0.3), (300, 0.2), (60_000, 0.03), (60_000, 0.9)])
-def test_the_size_of_a_block_is_public_and_no_larger_than_the_data(n: int, rate: float) -> None:
+def test_block_size_is_public(n: int, rate: float) -> None:
     few, many = block_size(n, rate, 100), block_size(n, rate, 10**6)
     assert 1 <= many <= few <= n
     assert n > 1000 or few == n
@@ -56,7 +56,7 @@ def at_a_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_one_more_record_moves_no_other_even_where_derivatives_jump(at_once: bool) -> None:
+def test_contributions_do_not_depend_on_other_records(at_once: bool) -> None:
     """Evaluated block by block, whether blocks are added up one after the other or in one product."""
     problem, x, unseen = at_a_kink()
     asked = [ClippedQuery("grad_x", x, np.zeros(1), CLIP)]
@@ -80,7 +80,7 @@ def test_one_more_record_moves_no_other_even_where_derivatives_jump(at_once: boo
         pytest.skip("on this machine products of three and of four rows round equally")
 
 
-def test_a_client_block_keeps_the_positions() -> None:
+def test_client_block_keeps_rows() -> None:
     """Its sums over a sample equal those of the same records, each evaluated at its fixed row."""
     problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
     rng = np.random.default_rng(5)
@@ -118,7 +118,7 @@ def sampled(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]]:
 
 @pytest.mark.parametrize("cells", [1, 100, 1 << 24])
 @pytest.mark.parametrize("kind", ["mlp", "linear"])
-def test_parts_are_added_up_as_one_after_the_other(kind: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_parts_add_up_in_order(kind: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every way that a model adds up, terms of both variables, differences, and however few fit into memory."""
     problem = Composite(mlp(4, [6, 5], 1, 0) if kind == "mlp" else LinearModel(4, 1), AucObjective(0.5))
     parts = sampled(problem, 64)
@@ -143,7 +143,7 @@ def test_parts_are_added_up_as_one_after_the_other(kind: str, cells: int, monkey
         assert np.abs(found[k]).max() > 0.0 or query.bound == 0.0
 
 
-def test_a_problem_that_overrides_its_sums_is_asked_for_them() -> None:
+def test_overridden_sums_are_used() -> None:
     class Doubled(Composite):
         def sums(self, records: Any, queries: Any, drawn: Any = None) -> Any:
             return [2.0 * total for total in super().sums(records, queries, drawn)]

@@ -156,12 +156,12 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
         ("other channel", "was not planned"),
     ],
 )
-def test_a_program_that_breaks_the_rules_is_stopped(kind: str, words: str) -> None:
+def test_invalid_programs_are_stopped(kind: str, words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words):
         run(Descent(kind=kind), rounds=6)
 
 
-def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
+def test_unreleased_value_is_missing_from_the_ledger() -> None:
     """By type an array is public; what was planned as charged was then not released, and the run is refused."""
     _, ledger = run(Descent(kind="tells"))
     assert ledger.channels[0].mechanism.name == "free"
@@ -176,7 +176,7 @@ class OneAgentAtATime(LogisticHyperparameter):
 
 
 @pytest.mark.parametrize("kind", [LogisticHyperparameter, OneAgentAtATime])
-def test_records_of_a_sample_are_evaluated_one_by_one(
+def test_sampled_records_are_evaluated_one_by_one(
     kind: type[LogisticHyperparameter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A contribution must not depend on the other sampled records, not even by the rounding of a matrix product.
@@ -201,7 +201,7 @@ def test_records_of_a_sample_are_evaluated_one_by_one(
     assert (max(together) > 1) == (kind is LogisticHyperparameter)
 
 
-def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
+def test_answers_carry_their_sensitivity() -> None:
     problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
     context = CoordinatorContext(
         problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
@@ -242,7 +242,7 @@ class Dice(NamedTuple):
         return np.array([scale])
 
 
-def test_the_scale_is_the_least_that_no_kind_of_record_exceeds() -> None:
+def test_scale_covers_both_splits() -> None:
     both: tuple[Split, ...] = ("train", "validation")
     line = plan(0.5, 1, 1, both).channels[0]
     prices: dict[Split, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
@@ -258,7 +258,7 @@ def test_the_scale_is_the_least_that_no_kind_of_record_exceeds() -> None:
         assert not releaser.ledger().costs_within(Ledger(1, (half,)))
 
 
-def test_noise_has_the_scale_that_is_charged() -> None:
+def test_noise_has_the_charged_scale() -> None:
     """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
     n, sensitivity, price = 4000, 0.3, 0.7
     releaser = PlannedReleaser(plan(price, 1, n), ROOT)
@@ -270,18 +270,18 @@ def test_noise_has_the_scale_that_is_charged() -> None:
 
 
 @pytest.mark.parametrize("sensitivity", [np.nan, np.inf, -1.0])
-def test_a_sensitivity_that_bounds_nothing_is_never_released(sensitivity: float) -> None:
+def test_infinite_sensitivity_is_never_released(sensitivity: float) -> None:
     with pytest.raises(ValueError, match="bound nothing"):
         PlannedReleaser(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), sensitivity)})
 
 
-def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
+def test_nan_cost_exceeds_every_plan() -> None:
     line = plan(1.0, 1, 2).channels[0]
     broken = ChannelLedger(**{**vars(line), "sensitivity": {"train": np.array([[np.nan]])}})
     assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))
 
 
-def test_a_missing_clip_is_called_by_its_key_in_the_scenario() -> None:
+def test_missing_clip_names_its_key() -> None:
     """Both gradients as one vector, and a change between two points, are clipped by the clip of x."""
     counts: dict[Split, int] = {"train": 8, "validation": 8}
     minimax = MinimaxContext(Composite(LinearModel(3, 1), AucObjective(0.5)), counts, 1, Clip("l2"))

@@ -35,7 +35,7 @@ SKIPPED = {
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("kind", BOTH)
-def test_it_is_an_estimator_of_scikit_learn(kind: Any, seed: int | None) -> None:
+def test_passes_scikit_learn_checks(kind: Any, seed: int | None) -> None:
     with warnings.catch_warnings():
         # Its checks declare no classes.
         warnings.simplefilter("ignore")
@@ -47,7 +47,7 @@ def test_it_is_an_estimator_of_scikit_learn(kind: Any, seed: int | None) -> None
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
+def test_accuracy_and_epsilon(kind: Any) -> None:
     features, labels = records()
     model = kind(epsilon=3.0, delta=1e-6, classes=("no", "yes"), random_state=2).fit(features, labels)
     assert roc_auc_score(labels == "yes", model.decision_function(features)) > 0.9
@@ -65,7 +65,7 @@ def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
+def test_undeclared_classes_are_reported(kind: Any) -> None:
     features, labels = records(200)
     with pytest.warns(PrivacyWarning, match="ε"):
         model = kind(random_state=0).fit(features, labels)
@@ -78,7 +78,7 @@ def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
     assert alone.classes_.tolist() == ["no", "yes"]
 
 
-def test_the_regression_is_that_of_tune() -> None:
+def test_regression_matches_tune() -> None:
     features, labels = records(300)
     features[:3] *= 100.0
     model = PrivateLogisticRegressionCV(
@@ -103,7 +103,7 @@ def test_the_regression_is_that_of_tune() -> None:
     assert np.allclose(model.decision_function(features), shortened @ found.model)
 
 
-def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None:
+def test_positive_share_is_public_or_released() -> None:
     features, labels = records(300)
     usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
     model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
@@ -124,7 +124,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
         (PrivateAUCClassifier(random_state=-3), "random_state"),
     ],
 )
-def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key: str) -> None:
+def test_fit_refuses_invalid_parameters(model: Any, key: str) -> None:
     features, labels = records(40)
     with pytest.raises(InputError, match=key):
         model.set_params(classes=("no", "yes")).fit(features, labels)
@@ -133,7 +133,7 @@ def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
+def test_unscaled_columns_warn(kind: Any) -> None:
     features, labels = records(n=300)
     raw = features * np.array([1.0, 1.0, 1000.0, 1.0])
     model = kind(classes=("no", "yes"), random_state=1)
@@ -149,7 +149,7 @@ def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_fit_says_of_records_is_excepted_by_its_statement(kind: Any) -> None:
+def test_warnings_are_excluded_from_the_statement(kind: Any) -> None:
     features, labels = records(n=60)
     model = kind(classes=("no", "yes"), random_state=1)
     statement = model.fit(features, labels).statement_

@@ -75,7 +75,7 @@ def carried(value: Bounded, kind: str) -> float:
 # Building the pool ---------------------------------------------------------------------------------------------------
 
 
-def test_records_come_in_the_order_of_the_agents() -> None:
+def test_records_keep_the_order_of_agents() -> None:
     case = CASES["logistic"]
     parts = [(dataset(case, "random", n, 1), dataset(case, "random", n + 2, 2)) for n in (3, 5, 2)]
     prepared = [(case.prepared(*t, "train"), case.prepared(*v, "validation")) for t, v in parts]
@@ -92,7 +92,7 @@ def test_records_come_in_the_order_of_the_agents() -> None:
     assert np.array_equal(y.sensitivities["train"].rate, [1.0])
 
 
-def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
+def test_records_are_projected_one_by_one() -> None:
     case = CASES["quadratic"]
     a, b = dataset(case, "random", 6)
     wild = case.prepared(a, b, "train")
@@ -119,7 +119,7 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_values_are_those_of_the_formulas(key: str) -> None:
+def test_values_match_formulas(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 4, 3), dataset(case, "random", 3, 4)
     pool, x = pool_of(case, train, validation), upper(case)
@@ -154,7 +154,7 @@ def test_values_are_those_of_the_formulas(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["quadratic", "mean", "lower_bound"])
-def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
+def test_quadratic_scores_match_losses(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 6, 5), dataset(case, "separable", 4, 6)
     pool = pool_of(case, train, validation)
@@ -175,7 +175,7 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("key", CASES)
-def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str) -> None:
+def test_neighbours_stay_within_carried_sensitivity(key: str, kind: str) -> None:
     case = CASES[key]
     x = upper(case)
     worst: dict[str, float] = {}
@@ -199,7 +199,7 @@ def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_what_reads_no_record_of_a_kind_is_not_charged_for_it(key: str) -> None:
+def test_splits_that_are_not_read_are_free(key: str) -> None:
     case = CASES[key]
     pool = pool_of(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
     x, reads = upper(case), "lower_grad_y" in case.problem.reads_records
@@ -213,7 +213,7 @@ def test_what_reads_no_record_of_a_kind_is_not_charged_for_it(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["logistic_shared", "ridge_shared", "quadratic", "mean", "cleaning"])
-def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
+def test_scores_stay_within_stated_ranges(key: str) -> None:
     case = CASES[key]
     p = case.problem.p
     low, high = np.full(p, -2.0), np.full(p, 1.0)
@@ -274,7 +274,7 @@ class DataSets:
         return sensitivity(*results), carried(results[0], kind)
 
 
-def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_errors_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     train, validation = DataSets(monkeypatch, "train"), DataSets(monkeypatch, "validation")
     change, bound = train.change("minimiser", "train", 1.0, 0.0)
     assert 0.999999 * bound < change <= bound
@@ -351,7 +351,7 @@ class Asked:
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_means_combine_to_the_implicit_gradient(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
+def test_implicit_mean_matches_formula(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
     data_set = Asked(n, weight, positive, public, seed)
     here = data_set.release()
     assert np.allclose(here.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
@@ -361,7 +361,7 @@ def test_means_combine_to_the_implicit_gradient(n: int, weight: float, positive:
         assert sensitivity(before, data_set.release()) <= carried(before, kind)
 
 
-def test_combined_sensitivities_are_those_of_the_other_derivation() -> None:
+def test_implicit_sensitivity_matches_second_derivation() -> None:
     """With a public J no sharper bound than ‖J‖/w₀ is found where ∇²R is a multiple of the identity."""
     for positive in (True, False):
         for public in (True, False):
@@ -376,7 +376,7 @@ def test_combined_sensitivities_are_those_of_the_other_derivation() -> None:
                 assert carried(got, kind) > other[kind]
 
 
-def test_combined_sensitivities_are_attained() -> None:
+def test_implicit_sensitivity_is_attained() -> None:
     """One record each: b along the largest J H⁻¹, turned around; a Hessian that appears along b."""
     clip = Clip("l2", x=1.0, z=1.0)
     e = np.array([[1.0, 0.0]])
@@ -393,7 +393,7 @@ def test_combined_sensitivities_are_attained() -> None:
     assert 0.999999 < bent[0] / bent[1] <= 1.0
 
 
-def test_a_smaller_bound_for_b_or_j_is_enforced() -> None:
+def test_implicit_mean_projects_its_inputs() -> None:
     b, j = np.array([[3.0, 4.0]]), np.array([[6.0, 0.0, 0.0, 8.0]])
     hessian = np.eye(2).reshape(1, -1)
     clip = Clip("l2", x=1.0, z=0.5)
@@ -401,7 +401,7 @@ def test_a_smaller_bound_for_b_or_j_is_enforced() -> None:
     assert np.allclose(value.value[0], -np.diag([0.6, 0.8]) @ [0.3, 0.4])
 
 
-def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() -> None:
+def test_implicit_mean_is_not_amplified_by_sampling() -> None:
     data_set = Asked(5, 1.0, True, False, 2)
     flat = [np.stack([np.ravel(v) for v in part]) for part in (data_set.a, data_set.b, data_set.j, data_set.h)]
     sampled = mean(flat[1], "validation", data_set.C.z)
@@ -424,7 +424,7 @@ def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() 
     assert all(np.isinf(s.sensitivity).all() for s in free.sensitivities.values())
 
 
-def test_means_that_cannot_be_combined_are_refused() -> None:
+def test_refuses_unsuited_means() -> None:
     clip = Clip("l2", x=1.0, z=1.0)
     b = mean(np.ones((1, 2)), "validation", 1.0)
     j = np.eye(2).reshape(1, -1)

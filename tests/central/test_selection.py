@@ -60,7 +60,7 @@ def logarithms(law: Weights) -> np.ndarray:
 
 
 @given(st.integers(2, 12), st.integers(0, 10**6), st.floats(1e-3, 20.0), st.floats(1e-6, 1e6))
-def test_no_log_ratio_exceeds_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
+def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
     """Neighbouring scores that use the whole oscillation, a common shift, and the declared inaccuracy."""
     rng = np.random.default_rng(seed)
     inexact = oscillation * rng.choice([0.0, 0.1])
@@ -74,7 +74,7 @@ def test_no_log_ratio_exceeds_epsilon(n: int, seed: int, epsilon: float, oscilla
     assert np.abs(one - two).max() <= epsilon * (1 + 1e-9)
 
 
-def test_the_ratio_is_attained_on_two_levels() -> None:
+def test_epsilon_is_attained() -> None:
     """One candidate in 10^5 moves by the oscillation: .9999 ε, so that a factor 1/2 would be lost for nothing."""
     scores = np.zeros(100_000)
     sensitivity = scores.copy()
@@ -106,7 +106,7 @@ def test_choices_follow_the_law() -> None:
 
 
 @pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
-def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float) -> None:
+def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
     """The reason for integers: numpy's variates are −log(−log(1 − k·2^−53)), which end at 36.74 and −3.61."""
     drawn = np.random.default_rng(5).gumbel(size=1000)
     assert np.allclose(drawn, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
@@ -125,7 +125,7 @@ def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float)
 
 
 @pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
-def test_scores_that_are_none_are_refused(scores: list[float]) -> None:
+def test_refuses_invalid_scores(scores: list[float]) -> None:
     with pytest.raises(InputError, match="scores"):
         law_of(np.array(scores), 1.0, 1.0)
     with pytest.raises(InputError, match="oscillation"):
@@ -133,7 +133,7 @@ def test_scores_that_are_none_are_refused(scores: list[float]) -> None:
 
 
 @given(st.floats(1e-9, 1e9), st.integers(0, 10**6))
-def test_scores_move_by_half_a_unit_at_most(scale: float, seed: int) -> None:
+def test_scores_round_by_half_a_unit(scale: float, seed: int) -> None:
     unit = score_unit(scale)
     assert 2.0**-21 < unit / scale <= 2.0**-20
     scores = np.random.default_rng(seed).normal(size=20) * scale
@@ -180,7 +180,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("slope", [0.3, 1.4, 3.0])
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
-def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
+def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
     """Minimum inside, near the edge, outside; wide and narrow."""
     rng, declared = np.random.default_rng(41), on(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
@@ -201,7 +201,7 @@ def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
         (Fraction(1, 4), 19, 4000),
     ],
 )
-def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
+def test_coordinates_follow_truncated_gaussian_on_grid(
     precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Centre inside, wide, just outside, far outside, and on the other side."""
@@ -258,7 +258,7 @@ def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> fl
 
 
 @pytest.mark.parametrize("curvature", [0.0, -0.6, 2.0])
-def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
+def test_gaussian_cost_is_attained(curvature: float) -> None:
     """Neighbours whose gradients differ by S everywhere: a Gaussian shifted by exactly μ deviations."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength, curvature)
@@ -278,7 +278,7 @@ def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
-def test_no_convex_pair_costs_more(seed: int) -> None:
+def test_convex_pairs_stay_within_gaussian_cost(seed: int) -> None:
     """Random convex scores on an interval, and perturbations of slope S that keep them convex."""
     rng, x = np.random.default_rng(seed), np.linspace(-1, 1, 20_001)
     sensitivity = 10 ** rng.uniform(-1.5, -0.5)
@@ -292,7 +292,7 @@ def test_no_convex_pair_costs_more(seed: int) -> None:
     assert gap_of(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
 
 
-def test_a_double_well_costs_everything() -> None:
+def test_double_well_exceeds_gaussian_cost() -> None:
     """Convexity is needed for every dataset: n = 1000 records, two wells, one record moves all mass: δ(1) ≈ 1/2."""
     strength, sensitivity = 1.0, 2 / 1000
     rate = rate_for(MU, sensitivity, strength)
@@ -308,7 +308,7 @@ def test_a_double_well_costs_everything() -> None:
     assert gap_of((strong * convexed, strong * (convexed + sensitivity * FINE))) <= 1.001 * gaussian_delta(MU, 1.0)
 
 
-def test_an_inexact_score_costs_twice_tau() -> None:
+def test_inexact_score_costs_twice_tau() -> None:
     """An error of ±a chosen by an adversary breaks the Gaussian guarantee, and keeps the one with e = k·a."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength)
@@ -324,7 +324,7 @@ def test_an_inexact_score_costs_twice_tau() -> None:
     assert gap_of(worst, priced) <= 1e-6
 
 
-def test_an_unnormalised_error_costs_four_times_itself() -> None:
+def test_unnormalised_error_costs_four_tau() -> None:
     """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
     tau, n = 0.1, 10**6
     exponents = np.zeros((2, n))
@@ -334,7 +334,7 @@ def test_an_unnormalised_error_costs_four_times_itself() -> None:
     assert float(np.abs(np.log(laws[0] / laws[1])).max()) == pytest.approx(1.4, abs=1e-4)
 
 
-def test_a_coarse_grid_is_no_gaussian_pair() -> None:
+def test_coarse_grid_exceeds_gaussian_cost() -> None:
     """δ(1) over the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at its worst position."""
     ratios = []
     for points in (11, 21, 51, 201):
@@ -372,7 +372,7 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
         (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
     ],
 )
-def test_what_has_no_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:
+def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:
     with pytest.raises(InputError, match=says):
         candidates(domain, p, count)
 
@@ -437,12 +437,12 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
         ("logistic_pull", "train"),
     ],
 )
-def test_no_neighbour_is_told_apart_beyond_the_price(name: str, kind: Split, norm: bool) -> None:
+def test_neighbours_stay_within_epsilon_of_selection(name: str, kind: Split, norm: bool) -> None:
     worst, _ = tried(name, kind, norm)
     assert 0.0 < worst <= 1.0
 
 
-def test_the_price_of_a_norm_is_attained() -> None:
+def test_gradient_norm_sensitivity_is_attained() -> None:
     """A stationary point between two candidates: the norm rises at one and falls at the other by all of S."""
     problem, n = MeanEstimation(1, 1.0), 500
     train = problem.prepare(np.zeros((5, 1)), np.zeros(5), "l2")
@@ -460,7 +460,7 @@ def test_the_price_of_a_norm_is_attained() -> None:
     assert 0.9999 * epsilon < float(np.abs(one - other).max()) <= epsilon
 
 
-def test_rounding_and_inexactness_are_in_the_price() -> None:
+def test_rounding_and_inexactness_are_charged() -> None:
     """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
     sensitivity = 1.0
     facts = SelectionBounds({"train": sensitivity}, 0.0, 1.0)
@@ -536,7 +536,7 @@ def test_regularised_draws_follow_the_density(shape: str) -> None:
 
 
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
-def test_the_distortion_is_stated_beforehand(finest: float) -> None:
+def test_distortion_bound_holds_for_every_scale(finest: float) -> None:
     """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
     selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
@@ -546,7 +546,7 @@ def test_the_distortion_is_stated_beforehand(finest: float) -> None:
     assert affine(0.3, 0.01, 0.7, 0.0).distortion == 0.0
 
 
-def test_the_distortion_covers_inexact_scores() -> None:
+def test_distortion_covers_inexact_scores() -> None:
     """Scores wrong by ±e move the log of the law by no more than stated, and by more than if e were forgotten."""
     scale, error = 0.1, 1e-4
     selection = affine(0.2, 0.01, 1.0, scale)
@@ -561,7 +561,7 @@ def test_the_distortion_covers_inexact_scores() -> None:
     assert selection.distortion < found <= wrong.distortion
 
 
-def test_a_draw_that_would_take_too_long_is_refused() -> None:
+def test_refuses_a_slow_draw() -> None:
     wide = Box(-np.ones(30), np.ones(30))
     facts = Density(wide, {"train": 0.01}, 0.1, np.zeros(30), 1.0, 20.0, 0.0, 0.0, True, 0.1, 600.0)
     with pytest.raises(InputError, match="proposals"):

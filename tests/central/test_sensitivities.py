@@ -78,7 +78,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("c", "train", "validation"), NUMBERS)
-def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
+def test_hypergradient_sensitivity_by_hand(
     c: ProblemConstants, train: float, validation: float
 ) -> None:
     got = hypergradient_sensitivity(c, MANY, MANY)
@@ -86,7 +86,7 @@ def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
     assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)
 
 
-def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
+def test_relative_curvature_is_smaller_at_weak_regularisation() -> None:
     """Below w = .096 R²; a bound of the same change, so the lesser holds."""
     for w, wins in ((0.03, True), (0.3, False)):
         c = logistic(w, math.sqrt(2 * math.log(2) / w))
@@ -97,7 +97,7 @@ def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
     assert hypergradient_sensitivity(c, 1, 1, 1.0) == hypergradient_sensitivity(c, 1, 1)
 
 
-def test_no_more_than_everything_can_change() -> None:
+def test_sensitivity_is_at_most_the_range() -> None:
     c = logistic(0.1, R_CARD)._replace(radius=R_CARD)
     for n in (1, 2):
         got = hypergradient_sensitivity(c, n, n)
@@ -125,7 +125,7 @@ def gaussian_delta(epsilon: float, m: float) -> float:
 
 
 @pytest.mark.parametrize(("kappa", "true"), [(2.9, 0.94), (5.0, 2.11), (10.0, 5.20), (50.0, 40.8)])
-def test_the_printed_slope_bound_is_false(kappa: float, true: float) -> None:
+def test_published_slope_bound_is_false(kappa: float, true: float) -> None:
     """f = y, g = ½a y² − b x y, a ∈ [1, κ], n = 1000: the mechanism is a 1-D Gaussian, so its ε is exact.
 
     exp(−k(Φ + ½ρx²)) with Φ_Z = b x/ā is N(−b/(āρ), 1/(kρ)); k = ρ m²/S² for S-Lipschitz differences.
@@ -159,7 +159,7 @@ def test_scores_and_spreads() -> None:
     assert score_oscillation(c, 10, 5, 10.0, 2.0, 0.0, loss_range=1.0)["validation"] == pytest.approx(0.4)
 
 
-def test_inexact_solves_cost_what_they_may_move() -> None:
+def test_inexact_solves_add_to_sensitivity() -> None:
     c = granular(mu=0.5, l_fy=2.0, b_fxy=0.1, b_fyy=0.3, c_gxy=0.4, c_gyy=0.6, m=1.5, b_gxy=0.7)
     lipschitz = 0.1 + 1.5 * 0.3 + 4.0 * (0.4 + 1.5 * 0.6)
     assert hypergradient_lipschitz(c) == pytest.approx(lipschitz)
@@ -189,7 +189,7 @@ def psd(rng: np.random.Generator, d: int, size: float) -> np.ndarray:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
-def test_no_neighbour_moves_an_implicit_gradient_farther(seed: int, positive: bool) -> None:
+def test_neighbours_stay_within_implicit_sensitivity(seed: int, positive: bool) -> None:
     rng = np.random.default_rng(seed)
     d, p, n = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.choice([1, 2, 10, 300]))
     clips, floor = Clips(*(10.0 ** rng.uniform(-2, 1, size=4))), float(10.0 ** rng.uniform(-2, 1))

@@ -27,7 +27,7 @@ def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows[:, :cut].reshape(-1, longest + 1, d), rows[:, cut : cut + longest], rows[:, cut + longest]
 
 
-def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> None:
+def test_environment_trajectories_stay_within_limits() -> None:
     data = load_dataset("cartpole", n_agents=2, seed=1, **SMALL)
     observations, rewards, terminal = parts(data)
     lengths = data.labels.astype(int)
@@ -48,7 +48,7 @@ def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> Non
     assert data.split.tolist() == ["train"] * 6 + ["test"] * 2
 
 
-def test_observations_are_those_of_the_environment_by_its_declared_limits() -> None:
+def test_observations_are_scaled_by_limits() -> None:
     """Replayed: the poles' physics, by the recorded starts and gymnasium itself, without the package's scaling."""
     import gymnasium
 
@@ -71,7 +71,7 @@ def test_observations_are_those_of_the_environment_by_its_declared_limits() -> N
     env.close()
 
 
-def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
+def test_trajectory_depends_on_its_key_only() -> None:
     few, many = (load_dataset("cartpole", n_agents=2, seed=1, records=n, test_records=1, steps=9) for n in (2, 4))
     assert few.agent is not None
     np.testing.assert_array_equal(few.features[:2], many.features[:2])
@@ -82,7 +82,7 @@ def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
     assert len(np.unique(many.features, axis=0)) == many.n
 
 
-def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
+def test_refuses_a_missing_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = importlib.import_module
@@ -116,7 +116,7 @@ def saved(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path) -> None:
+def test_file_is_read_to_the_end_of_each_trajectory(tmp_path: Path) -> None:
     made = arrays()
     made["observations"][1, 2:] = np.nan
     made["rewards"][1, 1:] = np.inf
@@ -161,7 +161,7 @@ def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
         ({"agent": np.zeros(3)}, r"array 'agent' has the shape \(3,\)"),
     ],
 )
-def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_refuses_malformed_files(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     path = saved(tmp_path, **changes)
     with pytest.raises(InputError, match=said) as refused:
         load_dataset(str(path), n_agents=1, seed=0)
@@ -175,7 +175,7 @@ def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str,
 @pytest.mark.parametrize(
     "keys", [{"scale_spec": "public_ranges"}, {"scale_spec": {"*": [0.0, 1.0]}}, {"normalisation": "l2"}]
 )
-def test_what_would_mix_rewards_with_observations_is_refused(keys: dict[str, Any]) -> None:
+def test_refuses_mixed_rewards_and_observations(keys: dict[str, Any]) -> None:
     data = load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
     key = "scale" if "scale_spec" in keys else "normalise"
     with pytest.raises(InputError, match=rf"problem\.{key}: the records of 'cartpole' are trajectories"):
@@ -211,6 +211,6 @@ def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_problems_and_records_that_do_not_fit_are_refused(problem: dict[str, Any], algorithm: str, said: str) -> None:
+def test_refuses_unsuited_problems_and_records(problem: dict[str, Any], algorithm: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         build(decentral_dp.load(_content(problem, algorithm)))

@@ -95,7 +95,7 @@ def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("epsilon", "steps", "d"), [(0.2, 15, 3), (4.0, 40, 20)])
-def test_the_budget_is_met_and_used(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
+def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
     found = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
     spent = price(found.ledger, found.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
@@ -109,7 +109,7 @@ def test_the_budget_is_met_and_used(method: str, loss: str, epsilon: float, step
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_returned_is_what_was_released(method: str) -> None:
+def test_result_is_what_was_released(method: str) -> None:
     """Its channels, counts and sizes are those of the plan."""
     found = call(method=method)
     assert found.model.shape == (3,)
@@ -131,7 +131,7 @@ def test_what_is_returned_is_what_was_released(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["ppift", "penalty"])
-def test_the_plan_composes_as_its_closed_form(method: str) -> None:
+def test_plan_matches_closed_form(method: str) -> None:
     plan = planned(method, 7)
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
@@ -144,7 +144,7 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1e-9, 1e9), st.floats(0.01, 1.0), st.integers(1, 300))
-def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilon: float, d: int) -> None:
+def test_scales_never_raise_the_cost(sensitivity: float, epsilon: float, d: int) -> None:
     for plan, channel, loss in (
         (planned("penalty", d, 2, epsilon), "pulled", gaussian_mu),
         (planned("em", d, epsilon=epsilon), "model", laplace_loss),
@@ -155,7 +155,7 @@ def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilo
             assert loss(sensitivity, scale, d) <= loss(price_of_it, 1.0, d)
 
 
-def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PlannedReleaser.scale
     monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
     with pytest.raises(ValueError, match="cost more than planned"):
@@ -167,7 +167,7 @@ def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.Monk
     assert not releaser.ledger(2).costs_within(plan)
 
 
-def test_the_law_of_the_drawn_weight_is_pure() -> None:
+def test_drawn_weight_is_pure() -> None:
     """Probabilities of all 65 weights under neighbours, from the scores and the scale that is charged."""
     rng = np.random.default_rng(0)
     n, low, high = 4, 2.0, 200.0
@@ -198,7 +198,7 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("w", [0.003, 0.1, 2.0])
-def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str, w: float) -> None:
+def test_slopes_match_differences(loss: str, w: float) -> None:
     pool, h = roles(loss), 1e-4
     exact = (validation_loss(pool, w * math.exp(h)) - validation_loss(pool, w * math.exp(-h))) / (2 * h)
     theta = pool.minimiser(at(w)).value[0]
@@ -212,7 +212,7 @@ def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str,
     assert np.sign(found) == np.sign(exact) != 0
 
 
-def test_the_noise_of_the_minimisers_is_taken_from_the_slope() -> None:
+def test_slope_subtracts_minimiser_noise() -> None:
     """Without the correction d(s₂² − s₁²)/2 the estimate would be off by many standard errors."""
     rng = np.random.default_rng(1)
     theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
@@ -253,7 +253,7 @@ class Untouchable:
         ({"method": "grid"}, "method"),
     ],
 )
-def test_refused_before_the_data_are_touched(changes: dict[str, Any], key: str) -> None:
+def test_refusals_read_no_data(changes: dict[str, Any], key: str) -> None:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), **changes}
     with pytest.raises(InputError, match=f"^{key}: ") as caught:
         tune(train=(Untouchable(), Untouchable()), validation=(Untouchable(), Untouchable()), **arguments)
@@ -271,7 +271,7 @@ def test_refused_before_the_data_are_touched(changes: dict[str, Any], key: str) 
         (([["a"]], [1.0]), None, "^train features: "),
     ],
 )
-def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> None:
+def test_refuses_invalid_shapes(train: Any, validation: Any, words: str) -> None:
     good = np.ones((4, 3)), np.ones(4)
     with pytest.raises(InputError, match=words):
         tune(
@@ -286,7 +286,7 @@ def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> 
 @pytest.mark.parametrize(
     "changes", [{"weight_range": (1e-12, 1.0)}, {"delta": 1e-22}, {"method": "em", "epsilon": 1e-16}]
 )
-def test_public_numbers_that_float64_cannot_serve(changes: dict[str, Any]) -> None:
+def test_refuses_numbers_beyond_float64(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="float64"):
         call(**changes)
 
@@ -294,7 +294,7 @@ def test_public_numbers_that_float64_cannot_serve(changes: dict[str, Any]) -> No
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
-def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
+def test_any_value_completes_a_run(method: str, loss: str, value: float) -> None:
     a, b = (x.copy() for x in draw(5, 2, 1))
     a[0], b[1], a[2, 1] = value, value, value
     found = tune(
@@ -312,7 +312,7 @@ def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_seed_repeats_a_run_and_says_so(method: str) -> None:
+def test_seed_repeats_a_run(method: str) -> None:
     once, again, other = call(method=method), call(method=method), call(method=method, seed=6)
     np.testing.assert_array_equal(once.model, again.model)
     assert once.weight == again.weight
@@ -326,7 +326,7 @@ def test_a_seed_repeats_a_run_and_says_so(method: str) -> None:
     assert not np.allclose(twice[0], twice[1], atol=1e-6)
 
 
-def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_depends_on_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal noise on two data sets of one shape would cancel in a difference."""
     roots = []
     whole = PlannedReleaser.__init__

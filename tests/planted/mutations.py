@@ -1723,7 +1723,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "central/context.py",
         "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
         "np.linalg.norm(query.y - query.along)) / n)\n",
-        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
+        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_zero_distance_leaves_rounding_error",),
     ),
     Mutation(
         "a penalty forgotten in what one record can move",
@@ -1732,7 +1732,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "round_up(known.d_hxy",
         (
             "tests/central/bilevel/test_dp_bilevel_neighbours.py"
-            "::test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less",
+            "::test_distance_bound_is_not_used_for_samples_or_small_clips",
         ),
     ),
     Mutation(
@@ -1742,7 +1742,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "mean = beta * answer.now + answer.change if t else answer.now",
         (
             "tests/central/minimax/test_recursive_spider.py"
-            "::test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change",
+            "::test_sensitivity_of_s_by_hand",
         ),
     ),
     Mutation(

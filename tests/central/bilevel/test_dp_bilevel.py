@@ -44,7 +44,7 @@ from tests.support.penalty_loop import Naive, cut
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_it_is_the_loop_over_raw_records(kind: str) -> None:
+def test_agrees_with_loop_over_records(kind: str) -> None:
     job = made(kind)
     assert (job.context.family is None) == (kind in UNKNOWN)
     agree(job, Naive(job, with_noise, groups(kind)))
@@ -52,7 +52,7 @@ def test_it_is_the_loop_over_raw_records(kind: str) -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 0.03])
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning"])
-def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float) -> None:
+def test_samples_follow_the_keyed_coins(kind: str, rate: float) -> None:
     job = made(kind, algorithm={"rate": rate})
     agree(job, Naive(job, with_noise, groups(kind)))
     for line in job.ledger.charged_channels:
@@ -61,7 +61,7 @@ def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float)
 
 
 @pytest.mark.parametrize("kind", ["logistic_regularisation", "hyper_cleaning"])
-def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> None:
+def test_noise_follows_the_keyed_streams(kind: str) -> None:
     """Scales by hand: the larger sensitivity of both splits, over the planned privacy cost."""
     job = made(kind)
     lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.context.counts
@@ -78,7 +78,7 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> 
     agree(job, Naive(job, keyed(job, scale), groups(kind)), Listening(job))
 
 
-def test_the_output_is_the_point_of_the_smallest_gradient_mapping() -> None:
+def test_output_has_the_smallest_gradient_mapping() -> None:
     """With a step that decays, that is not where the smallest step was made."""
     job = made(algorithm={"rounds": 8, "x": {"scale": 0.5, "decay": 2.0}})
     seen, loop = scripted(job, Scripted()), Naive(job, with_noise)
@@ -107,7 +107,7 @@ def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **alg
 
 
 @pytest.mark.parametrize("solver", ["output_perturbation", "dp_gd"])
-def test_without_noise_the_closed_form_optimum_of_mean_estimation_is_reached(solver: str) -> None:
+def test_reaches_closed_form_optimum_without_noise(solver: str) -> None:
     """At the optimum both solutions are equal, so the penalty has no bias there. Every record counts the same."""
     steps = {} if solver == "output_perturbation" else {"inner": 8, "smoothness": 2.0}
     job = exact(solver=solver, rounds=60, x={"scale": 6.0}, penalty=5.0, **steps)
@@ -124,7 +124,7 @@ def test_without_noise_the_closed_form_optimum_of_mean_estimation_is_reached(sol
 
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning", "mean_lower_bound"])
 @pytest.mark.parametrize("solver", SOLVING)
-def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
+def test_every_release_costs_at_most_its_plan(solver: str, kind: str) -> None:
     if kind == "mean_lower_bound" and solver == "output_perturbation":
         with pytest.raises(InputError, match="nothing to perturb"):
             solved_by(solver, kind)
@@ -147,7 +147,7 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
         assert spent["train"] == pytest.approx(spent["validation"], rel=1e-9)
 
 
-def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None:
+def test_budget_shares_minimise_the_error_bound() -> None:
     """Σ c²/μ² at the shares is the least of all splits; with no constants the channels get the same."""
     job = solved_by("output_perturbation", "hyper_cleaning")
     lines = {c.channel: (c.sensitivity["train"] ** 2).sum() for c in job.ledger.charged_channels}
@@ -168,7 +168,7 @@ def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None
 
 
 @pytest.mark.parametrize("bound", [math.inf, 0.05])
-def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> None:
+def test_change_of_hyper_cleaning_matches_differences(bound: float) -> None:
     """Record by record from `losses` at a weight of 1, with differences in x; what is in no group changes nothing."""
     problem = HyperCleaning(3, (0.0, 1.0, 2.0), 2, groups=2)
     assert isinstance(problem, Changed)
@@ -196,7 +196,7 @@ def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> Non
     assert np.isfinite(problem.change(x, y, other, broken, Clip("l2", x=bound))).all()
 
 
-def test_a_factor_is_clipped_with_the_contribution() -> None:
+def test_factor_is_applied_before_clipping() -> None:
     """times·v clipped to C, for a term of every kind of shape; and only factors that clips go with."""
     job = made("hyper_cleaning")
     (client_block,) = client_blocks(job, {k: list(r) for k, r in job.records.items()})
@@ -220,7 +220,7 @@ def test_a_factor_is_clipped_with_the_contribution() -> None:
 # Defaults ----------------------------------------------------------------------------------------------------------
 
 
-def test_defaults_follow_from_constants_by_their_formulas() -> None:
+def test_defaults_match_their_formulas() -> None:
     """Mean estimation, whose constants are those of a box of x as easily by hand: k = ½, ‖a‖ ≤ 1, |x_s| ≤ 2."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
     job = made("mean_estimation", (*drop, "privacy.clip"), algorithm={"domain": {"low": -2.0, "high": 1.0}})
@@ -255,7 +255,7 @@ def test_defaults_follow_from_constants_by_their_formulas() -> None:
     assert a.x.scale == pytest.approx(0.5 / penalty_smoothness(c, a.penalty))
 
 
-def test_settling_reads_no_record() -> None:
+def test_defaults_do_not_depend_on_records() -> None:
     """Other records of the same public facts lead to the same algorithm and the same plan."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
     out = content("hyper_cleaning", (*drop, "privacy.clip"), problem={"normalise": "l2", "partition": "iid"})
@@ -295,14 +295,14 @@ def on(solver: str, **more: Any) -> dict[str, Any]:
         (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
     ],
 )
-def test_refusals_are_one_sentence(drop: tuple[str, ...], changes: dict[str, Any], words: str) -> None:
+def test_refusals(drop: tuple[str, ...], changes: dict[str, Any], words: str) -> None:
     out = content("logistic_hyperparameter", drop, **changes)
     out["privacy"] = {k: v for k, v in out["privacy"].items() if v is not None}
     with pytest.raises(InputError, match=words):
         build(decentral_dp.load(out))
 
 
-def test_a_lower_loss_of_x_that_cannot_be_compared_is_refused() -> None:
+def test_refuses_a_lower_loss_of_x_without_change() -> None:
     with pytest.raises(InputError, match="meta_learning"):
         made("meta_learning", problem={"width": 2})
 
@@ -325,14 +325,14 @@ def optimal(k: int, each: float, lost: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("rounds", "delta"), [(100, 1e-5), (100, 1e-6), (1000, 1e-5), (1000, 1e-6)])
-def test_the_printed_split_is_no_guarantee_for_black_boxes(rounds: int, delta: float) -> None:
+def test_published_split_exceeds_the_target(rounds: int, delta: float) -> None:
     """(1/√(18T), δ/(3(T + 1))) thrice a round: 1.99 to 2.34 at best, 1.35 to 1.52 by the two solvers alone."""
     each, lost = 1.0 / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
     assert 1.98 < optimal(3 * rounds, each, lost, delta) < 2.35
     assert 1.34 < optimal(2 * rounds, each, lost, delta) < 1.53
 
 
-def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
+def test_published_noise_is_loose_for_gaussians() -> None:
     """Hyper-cleaning, where train records feed all three releases of a round: .23 to .36 for a claimed 1."""
     for rounds, delta in ((10, 1e-5), (100, 1e-5), (100, 1e-6)):
         job = made(
@@ -348,7 +348,7 @@ def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
         assert performed(job.coordinator_node(), rounds)[0].ledger.costs_within(job.ledger)
 
 
-def test_steps_within_are_composed_by_the_printed_lemma() -> None:
+def test_inner_steps_compose_by_the_published_lemma() -> None:
     for k in (1, 2, 7, 400):
         each, lost = budget_per_release(0.3, 1e-6, k)
         back = math.sqrt(2.0 * k * math.log(1.0 / lost)) * each + 2.0 * k * each**2
@@ -357,7 +357,7 @@ def test_steps_within_are_composed_by_the_printed_lemma() -> None:
     assert gaussian_scale(2.0, 0.5, 1e-5) == pytest.approx(4.0 * math.sqrt(2.0 * math.log(125000.0)))
 
 
-def test_noise_as_published_is_not_enough_for_small_samples() -> None:
+def test_published_noise_is_too_small_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(

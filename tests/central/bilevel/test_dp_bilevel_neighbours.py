@@ -82,7 +82,7 @@ def largest(job: Job, kind: str, seeds: int, clip: Clip | None = None) -> dict[s
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("problem", ["logistic_hyperparameter", "hyper_cleaning", "mean_estimation"])
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
-def test_no_neighbour_exceeds_what_is_stated(solver: str, problem: str, kind: str) -> None:
+def test_neighbours_stay_within_stated_sensitivity(solver: str, problem: str, kind: str) -> None:
     most = largest(solved_by(solver, problem, algorithm={"rounds": 2}), kind, 5)
     assert all(0.02 < ratio <= 1.0 + 1e-9 for ratio in most.values())
     if kind == "train" and (solver, problem) == ("output_perturbation", "mean_estimation"):
@@ -93,7 +93,7 @@ def test_no_neighbour_exceeds_what_is_stated(solver: str, problem: str, kind: st
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("problem", SPLITS)
-def test_clipped_means_are_moved_as_far_as_stated(problem: str, kind: str) -> None:
+def test_clipped_means_attain_stated_sensitivity(problem: str, kind: str) -> None:
     """Records of no bounded length: both extremes of the clip are there."""
     job = made(
         problem,
@@ -106,7 +106,7 @@ def test_clipped_means_are_moved_as_far_as_stated(problem: str, kind: str) -> No
     assert min(most.values()) > 0.95
 
 
-def test_the_change_is_stated_by_the_distance_where_that_is_less() -> None:
+def test_change_sensitivity_uses_the_smaller_distance_bound() -> None:
     """λ D_hxy ‖ỹ^λ − ỹ‖/n against 2C_x/n, at the released points; attained to a tenth by random records at least."""
     clip = {"x": 50.0, "y": 1.0, "z": 1.0}
     job = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"rounds": 2})
@@ -119,7 +119,7 @@ def test_the_change_is_stated_by_the_distance_where_that_is_less() -> None:
     assert 0.1 < best <= 1.0
 
 
-def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> None:
+def test_distance_bound_is_not_used_for_samples_or_small_clips() -> None:
     job = solved_by("output_perturbation", "hyper_cleaning")
     x, y, other = np.zeros(6), np.full(6, 0.1), np.full(6, -0.1)
     for rate, clip, tighter in ((1.0, 50.0, True), (0.5, 50.0, False), (1.0, 1e-3, False)):
@@ -138,7 +138,7 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     assert sensitivity == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.context.counts["train"])
 
 
-def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
+def test_zero_distance_leaves_rounding_error() -> None:
     """No record moves the exact change then; its float64 sum, and the differences in it, move all the same."""
     job = solved_by("output_perturbation", "hyper_cleaning")
     n, x, y = job.context.counts["train"], np.zeros(6), np.full(6, 0.1)
@@ -188,7 +188,7 @@ def two(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndarray]]:
     return *sides, spoken
 
 
-def test_the_exact_likelihood_of_a_run_is_at_the_certificate_and_not_above() -> None:
+def test_exact_likelihood_attains_certified_epsilon() -> None:
     """Train records at both ends of the clip in every release: the losses are those of one Gaussian pair."""
     job = made(
         "mean_estimation",

@@ -130,7 +130,7 @@ def test_x_follows_the_exact_law() -> None:
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_neighbours_of_a_whole_job(kind: Split) -> None:
+def test_neighbours_stay_within_epsilon(kind: Split) -> None:
     """One record of the job replaced by its worst opposite: the plan's scale keeps the exact log-ratio within ε."""
     epsilon, job = 4.0, made(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
     pool = pool_of(job)
@@ -152,7 +152,7 @@ def test_neighbours_of_a_whole_job(kind: Split) -> None:
     assert 0.0 < worst <= epsilon * law.sensitivity[kind] / max(law.sensitivity.values())
 
 
-def test_without_noise_the_best_leaves() -> None:
+def test_returns_the_minimiser_without_noise() -> None:
     run = decentral_dp.run(content(privacy={"guarantee": "none"}))
     points = np.linspace(LOW, HIGH, 65)
     exact = np.array([value(*raw(run.simulation()), x) for x in points])
@@ -163,7 +163,7 @@ def test_without_noise_the_best_leaves() -> None:
 # ---- what it costs -------------------------------------------------------------------------------------------------
 
 
-def test_warm_start_divides_its_budget_evenly() -> None:
+def test_warm_start_halves_its_budget() -> None:
     """ε₁²/8 = Σμ²/2 in the plan, and rounds that follow from what was released."""
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 5, "x": {"scale": 0.5}, "candidates": 9}))
     lines = {c.channel: c for c in run.simulation().ledger.channels}
@@ -185,7 +185,7 @@ def test_warm_start_divides_its_budget_evenly() -> None:
     assert run.released["x"][0, 0] <= HIGH
 
 
-def test_warm_start_steps_from_where_it_was_drawn() -> None:
+def test_descent_starts_at_the_released_point() -> None:
     job = made("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
     pool, releaser, s = pool_of(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
     xs, best = [], []
@@ -210,7 +210,7 @@ def test_warm_start_steps_from_where_it_was_drawn() -> None:
 # ---- as published ----------------------------------------------------------------------------------------------------
 
 
-def test_equation_4_as_published_is_private_and_flat() -> None:
+def test_published_equation_4_is_private_and_nearly_uniform() -> None:
     """2s/ε with a term in s that does not fall with n: worth next to nothing of what it claims."""
     job = made(privacy={"guarantee": "as_published", "epsilon": 1.0})
     c, line = printed_constants(job), job.ledger.channels[0]
@@ -220,7 +220,7 @@ def test_equation_4_as_published_is_private_and_flat() -> None:
     assert float(job.budget.epsilon[0]) < 0.05
 
 
-def test_appendix_c3_as_published_lacks_n() -> None:
+def test_published_appendix_c3_lacks_n() -> None:
     job = made("gradient_norm_exponential_mechanism", privacy={"guarantee": "as_published", "epsilon": 1.0})
     c, line = printed_constants(job), job.ledger.channels[0]
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * c["l_fy"] * c["b_gxy"] / c["mu"], rel=1e-6)
@@ -228,7 +228,7 @@ def test_appendix_c3_as_published_lacks_n() -> None:
     assert set(proper.sensitivity) == {"train", "validation"}
 
 
-def test_equation_5_as_published_costs_more_than_it_claims() -> None:
+def test_published_equation_5_exceeds_its_claim() -> None:
     """Least squares, pulled: 2G/n = 2L_fy/n, and the sensitivity that holds is larger."""
     run = decentral_dp.run(
         content("regularised_exponential_mechanism", "quadratic", privacy={"guarantee": "as_published"})
@@ -246,14 +246,14 @@ def test_equation_5_as_published_costs_more_than_it_claims() -> None:
     assert found > 5.0
 
 
-def test_the_grid_walk_is_never_certified() -> None:
+def test_grid_walk_is_never_certified() -> None:
     run = decentral_dp.run(content(GRID_WALK, algorithm={"inner": 50}))
     assert run.result["privacy"]["epsilon_max"] == math.inf
     assert run.records.costs_within(run.simulation().ledger)
     assert LOW <= run.released["x"][0, 0] <= HIGH
 
 
-def test_algorithm_2_as_published() -> None:
+def test_published_algorithm_2() -> None:
     """(ε/2, δ/2) each: twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
     job = made("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
     start, steps = job.ledger.channels
@@ -284,6 +284,6 @@ def test_algorithm_2_as_published() -> None:
         (("exponential_mechanism",), {"problem": {"normalise": "none"}}, "bounded length"),
     ],
 )
-def test_what_cannot_be_run_is_refused(args: tuple[str, ...], changes: dict[str, Any], says: str) -> None:
+def test_refusals(args: tuple[str, ...], changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         made(*args, **changes)

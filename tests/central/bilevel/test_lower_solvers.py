@@ -21,14 +21,14 @@ from tests.support.penalty_loop import Naive
 
 
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "ridge_regularisation", "mean_estimation"])
-def test_output_perturbation_is_the_loop(kind: str) -> None:
+def test_output_perturbation_matches_loop(kind: str) -> None:
     drop = ("algorithm.inner", "algorithm.smoothness", "privacy.clip")
     job = made(kind, drop, algorithm={"solver": "output_perturbation"})
     assert job.algorithm.releases_per_round == 2
     agree(job, Naive(job, with_noise), solve="perturb")
 
 
-def test_a_step_without_smoothness_is_that_of_the_constants_at_x() -> None:
+def test_default_step_follows_from_constants_at_x() -> None:
     out = content("mean_estimation", ("algorithm.smoothness", "privacy.clip"))
     local = build(decentral_dp.load(out))
     for penalty, smooth in ((0.0, 1.5), (3.0, 1.5 + 1.0 / 3.0)):
@@ -57,7 +57,7 @@ def first_step(job: Job, penalty: float, x: np.ndarray) -> float:
     return -float(end.value.value[0])
 
 
-def test_what_reads_no_record_is_published_as_it_is() -> None:
+def test_data_independent_solution_is_free() -> None:
     job = made("mean_lower_bound", ("privacy.clip",))
     running = LowerObjective("y").gradient(job.context, np.zeros(3), np.ones(3), 1.0)
     first = next(running)
@@ -73,7 +73,7 @@ def known(**changes: float) -> PublicFacts:
     return PublicFacts(c, 2.0, 1.5, 200, 0.3, 5)._replace(**changes)
 
 
-def test_noise_that_is_left_in_each_solver() -> None:
+def test_error_of_each_solver_matches_simulation() -> None:
     """Variance of y <- y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K in each: by iteration."""
     k = known()
     for steps in (1, 7, 60):

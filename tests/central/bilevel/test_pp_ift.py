@@ -87,7 +87,7 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
     assert run.records.costs_within(run.simulation().ledger)
 
 
-def test_every_release_hides_a_record_as_planned(content: Make) -> None:
+def test_neighbours_stay_within_planned_cost(content: Make) -> None:
     """Worst neighbours of the published point: a flipped record, or one turned against another; 4000 of them."""
     job = build(load(content(topology={"kind": "complete", "agents": 1})))
     context, rng = job.context, np.random.default_rng(8)
@@ -123,7 +123,7 @@ def bound_of(
     return {"train": C * turned, "validation": 2.0 * through * C / len(validation)}
 
 
-def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
+def test_ledger_matches_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
     train, validation = raw(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
@@ -132,7 +132,7 @@ def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
         assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
 
 
-def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
+def test_nonconvex_hessian_is_projected(content: Make) -> None:
     """For custom losses, H is raised to the regulariser's curvature, at twice the sensitivity."""
     made = content(problem={"kind": "hyper_cleaning", "data": "wine", "groups": 1})
     made["algorithm"]["x"] = {"scale": 0.1}
@@ -162,13 +162,13 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
         ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),
     ],
 )
-def test_what_is_refused(content: Make, changes: dict[str, Any], words: str) -> None:
+def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(load(content(**changes)))
 
 
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
-def test_a_step_of_0_keeps_x_and_spends_everything_on_the_lower_level(content: Make, solver: str) -> None:
+def test_zero_step_spends_whole_budget_on_lower_level(content: Make, solver: str) -> None:
     options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
     # A minimiser is bounded by the problem's constants, and clips nothing.
     without = {"clip": None} if options else {}

@@ -74,7 +74,7 @@ def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
     return (value(x + 1e-4) - value(x - 1e-4)) / 2e-4
 
 
-def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
+def test_agrees_with_independent_loop(content: Make) -> None:
     """Noise replayed from its key, scales from the ledger; the hypergradient by differences of the exact value."""
     run = decentral_dp.run(content(algorithm={"x": {"scale": 4.0}}))
     train, validation = raw(run.simulation())
@@ -94,7 +94,7 @@ def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
     assert not run.records.costs_within(build(load(content(privacy={"epsilon": 1.9}))).ledger)
 
 
-def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> None:
+def test_neighbours_stay_within_charged_sensitivity(content: Make) -> None:
     """Every record of one kind replaced in turn by the worst of many candidates, at a small count."""
     job = build(
         load(
@@ -129,7 +129,7 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
 
 
 @pytest.mark.parametrize("planted", ["accuracy", "constants"])
-def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     """A release carries its sensitivity, and a plan with a lower cost is exceeded."""
     honest = PooledBounds.hypergradient
 
@@ -149,7 +149,7 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
         assert decentral_dp.run(content()).ledger["scale"].max() > 1.5 * one
 
 
-def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
+def test_published_noise_has_certified_epsilon_below_claim(content: Make) -> None:
     """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
     privacy = {"guarantee": "as_published", "epsilon": 1.0}
     job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
@@ -162,7 +162,7 @@ def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
 # The tuner ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> None:
+def test_penalty_estimate_agrees_with_independent_loop(content: Make) -> None:
     run = decentral_dp.run(
         content("regularisation_tuner", algorithm={"method": "penalty", "penalty": 20.0}, privacy={"epsilon": 50.0})
     )
@@ -198,12 +198,12 @@ def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> N
         ({"privacy": {"guarantee": "as_published"}}, "privacy.guarantee"),
     ],
 )
-def test_what_the_tuner_refuses(content: Make, changes: dict[str, Any], words: str) -> None:
+def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(load(content("regularisation_tuner", **changes)))
 
 
-def test_a_free_domain_needs_a_step(content: Make) -> None:
+def test_unbounded_domain_requires_step(content: Make) -> None:
     made = content()
     del made["algorithm"]["domain"]
     with pytest.raises(InputError, match="domain: missing"):

@@ -40,7 +40,7 @@ def run(made: dict[str, Any]) -> decentral_dp.Run:
 
 
 @pytest.mark.parametrize("averaging", [{"scale": 0.3}, {"scale": 0.9, "decay": 0.5}, {"scale": 7.0, "decay": 1.0}])
-def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, float]) -> None:
+def test_agrees_with_recursion_without_noise(averaging: dict[str, float]) -> None:
     found = run(content(TRAJECTORIES, "none", averaging=averaging))
     problem, records = found.simulation().problem, found.simulation().records["train"]
     n = sum(len(r.lengths) for r in records)
@@ -58,7 +58,7 @@ def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, f
     np.testing.assert_allclose(found.released["y"][0], y, rtol=1e-9, atol=1e-12)
 
 
-def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
+def test_weight_of_one_is_dp_sgda() -> None:
     mine = run(content(TRAJECTORIES, "none", averaging={"scale": 1.0}))
     theirs = run(content(TRAJECTORIES, "none", "dp_sgda"))
     for name in ("x", "y"):

@@ -55,7 +55,7 @@ def cost(program: Any, found: dict[str, Calibration]) -> float:
 @pytest.mark.parametrize(
     ("claimed", "fine", "coarse"), [(0.5, 0.171, 0.184), (1.0, 0.362, 0.369), (5.0, 2.10, 2.10), (10.0, 4.59, 4.59)]
 )
-def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
+def test_certified_epsilon_of_published_dp_sgda_noise(claimed: float, fine: float, coarse: float) -> None:
     program = PublishedDpSgda(STEP, STEP, Q)
     found = program.calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
@@ -67,7 +67,7 @@ def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float,
     assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)
 
 
-def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
+def test_certified_programs_cost_their_number_of_events() -> None:
     """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for any T."""
 
     def price(program: Any, mu: float) -> float:

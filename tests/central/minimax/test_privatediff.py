@@ -56,13 +56,13 @@ def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
     agree(job, Loop(job, with_noise))
 
 
-def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
+def test_smaller_clip_of_y_replaces_the_known_ball() -> None:
     job = made(PROGRAMS["ascent"], privacy={"clip": {"x": 0.2, "y": 0.3}})
     agree(job, Loop(job, with_noise, clip_y=0.3))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
+def test_agrees_with_loop_with_keyed_noise(name: str) -> None:
     """Scales are 2·bound/(qn) over the planned μ, drawn again from the keyed streams."""
     job = job_of(name)
     prices = prices_of(job)
@@ -104,7 +104,7 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
 
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
-def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
+def test_queries_use_the_last_released_point(protocol: str) -> None:
     """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
     rounds = asked_of("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
@@ -135,7 +135,7 @@ def squares(job: Job) -> dict[str, float]:
     return {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged_channels}
 
 
-def test_half_of_the_budget_is_for_anchors() -> None:
+def test_anchors_have_half_of_the_budget() -> None:
     spent = squares(job_of("ascent"))
     assert spent["gx"] == pytest.approx(spent["dx"], rel=1e-9)
     assert spent["gy"] / sum(spent.values()) == pytest.approx(0.1, rel=1e-9)
@@ -148,7 +148,7 @@ def test_half_of_the_budget_is_for_anchors() -> None:
 
 
 @pytest.mark.parametrize("period", [2, 3, 6])
-def test_the_split_is_that_of_the_multipliers(period: int) -> None:
+def test_budget_split_follows_the_multipliers(period: int) -> None:
     """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
     context = job_of("xy").context
     blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
@@ -160,7 +160,7 @@ def test_the_split_is_that_of_the_multipliers(period: int) -> None:
     assert list(blocks["g"].indices) == list(range(1, 13, period))
 
 
-def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
+def test_period_of_one_is_dp_sgda() -> None:
     one, other = job_of("xy, anchors alone"), job_of("sgda")
     assert one.ledger.same_releases(other.ledger)
     pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
@@ -193,7 +193,7 @@ def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
 
 
 @pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
-def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
+def test_anchor_rounds_do_not_depend_on_records(name: str) -> None:
     """Other records, other noise, wild steps: the same releases at the same indices, at the same cost."""
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
@@ -212,7 +212,7 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
             assert (channel == "gx") == (((index - 1) // per_round) % period == 0)
 
 
-def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:
+def test_threshold_is_a_usable_distance() -> None:
     here, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
     assert threshold(2.0, here, before) == pytest.approx(10.0)
     assert threshold(2.0, here, here) == 0.0
@@ -221,7 +221,7 @@ def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:
 
 
 @pytest.mark.parametrize(("name", "scale"), [("ascent", 1e150), ("closed form", 1.7e308), ("xy", 1.7e308)])
-def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> None:
+def test_overflowing_releases_do_not_stop_a_run(name: str, scale: float) -> None:
     """Points that overflow leave no threshold and no error, and the releases that were planned."""
     run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
     assert run.records.rounds == 7
@@ -239,7 +239,7 @@ def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQu
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["grad_x", "grad_y"]), st.floats(0.0, 3.0))
 @settings(max_examples=60, deadline=None)
-def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: int, term: str, bound: float) -> None:
+def test_difference_moves_by_at_most_twice_its_threshold(seed: int, term: str, bound: float) -> None:
     rng = np.random.default_rng(seed)
     problem = Composite(LinearModel(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
     a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
@@ -251,7 +251,7 @@ def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: 
     assert sensitivity <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
 
 
-def test_opposite_records_move_a_difference_by_all_of_it() -> None:
+def test_opposite_records_attain_difference_sensitivity() -> None:
     """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
     problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
     here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
@@ -272,7 +272,7 @@ def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("inner", [1, 3])
-def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
+def test_published_form_agrees_with_loop(inner: int, rate: float) -> None:
     """y continues without noise, differences are of different samples, noise is in units of C_{2,r}."""
     job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
 
@@ -285,7 +285,7 @@ def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
     agree(job, Loop(job, unheard, clip_y=0.6), Silent(), program="as_published")
 
 
-def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None:
+def test_published_noise_matches_the_remark() -> None:
     job = made(PROGRAMS["ascent"] | {"inner": 3, "period": 4, "rounds": 9}, privacy=PRINTED)
     n, root = job.context.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
     lines = {c.channel: c for c in job.ledger.charged_channels}
@@ -312,7 +312,7 @@ def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None
         assert np.array_equal(wanted.value, told) == (channel == "gy")
 
 
-def test_nothing_is_certified_of_the_printed_form() -> None:
+def test_published_form_is_not_certified() -> None:
     run = decentral_dp.run(content(PROGRAMS["ascent"], privacy=PRINTED))
     privacy = run.result["privacy"]
     assert run.result["status"] == "ok"
@@ -341,7 +341,7 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
         ("sgda", {"y": None}, "algorithm.y: missing"),
     ],
 )
-def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], words: str) -> None:
+def test_refusals(program: str, changes: dict[str, Any], words: str) -> None:
     table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
     with pytest.raises(InputError, match=f"^{words}"):
         made(table)
@@ -356,12 +356,12 @@ def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], w
         ("ascent", {"y": {"scale": 0.0}}, "algorithm.y: its scale"),
     ],
 )
-def test_what_was_never_printed_is_refused_as_published(program: str, changes: dict[str, Any], words: str) -> None:
+def test_refuses_unpublished_options_as_published(program: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
         made(PROGRAMS[program] | changes, privacy=PRINTED)
 
 
-def test_a_missing_clip_is_refused() -> None:
+def test_refuses_a_missing_clip() -> None:
     for name in ("ascent", "xy"):
         with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
             made(PROGRAMS[name], privacy={"clip": {}})

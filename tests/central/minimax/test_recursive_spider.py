@@ -18,7 +18,7 @@ KL = "kl_dro"
 # The loop ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
+def test_is_gradient_descent_on_psi_without_noise() -> None:
     """For any period and averaging: changes of means on the same records add up to means."""
     ends = []
     for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
@@ -48,7 +48,7 @@ def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
 # The plan ---------------------------------------------------------------------------------------------------------
 
 
-def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
+def test_three_releases_of_a_round_are_one_event() -> None:
     job = made(RECURSIVE, KL)
     lines = {c.channel: c for c in job.ledger.channels}
     assert lines["gx"].rounds.tolist() == lines["gy"].rounds.tolist() == [1, 4, 7]
@@ -64,7 +64,7 @@ def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
         assert batches == {t}
 
 
-def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
+def test_sensitivity_of_s_by_hand() -> None:
     """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
     job = made(RECURSIVE, KL)
     releaser, loop = Scripted(), SpiderLoop(job, with_noise)
@@ -76,7 +76,7 @@ def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
         assert spread.rate[0] == 0.4
 
 
-def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
+def test_noise_floor_of_s_follows_from_releases() -> None:
     """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
     job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
     noise: dict[str, float] = {"s": -3.0}
@@ -90,12 +90,12 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_as_published_it_is_the_loop(rate: float) -> None:
+def test_published_form_agrees_with_loop(rate: float) -> None:
     job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise), atol=1e-8)
 
 
-def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
+def test_published_noise_matches_theorem_8() -> None:
     job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
     n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
     change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
@@ -113,13 +113,13 @@ def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
     np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
 
 
-def test_as_published_recorded_is_planned() -> None:
+def test_published_records_match_plan() -> None:
     job = made(RECURSIVE, KL, privacy=PRINTED)
     outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
 
 
-def test_the_printed_minima_are_crossed() -> None:
+def test_published_minima_are_swapped() -> None:
     """The noise on v is cut at twice the clip of u."""
     noisy = {}
     for clip in (1e-3, 1.0):

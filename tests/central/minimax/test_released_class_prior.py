@@ -41,7 +41,7 @@ def test_agrees_with_a_loop_over_records(name: str) -> None:
 
 
 @pytest.mark.parametrize("noise", [-5.0, 5.0])
-def test_a_share_beyond_the_ends_is_cut(noise: float) -> None:
+def test_share_is_projected_to_its_interval(noise: float) -> None:
     made_of = made(PROGRAMS["closed form"], problem=RELEASED)
     loud = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
     path = scripted(made_of, loud)
@@ -53,7 +53,7 @@ def test_a_share_beyond_the_ends_is_cut(noise: float) -> None:
     agree(made_of, Loop(made_of, say), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
 
 
-def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
+def test_share_has_sensitivity_one_over_n() -> None:
     made_of = made(PROGRAMS["sgda"], problem=RELEASED)
     releaser = Listening(made_of)
     scripted(made_of, releaser)
@@ -71,7 +71,7 @@ def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) -> None:
+def test_share_has_its_part_of_the_budget(name: str) -> None:
     made_of, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
     lines = {c.channel: c for c in made_of.ledger.charged_channels}
     assert list(lines["share"].rounds) == [1]
@@ -88,7 +88,7 @@ def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) ->
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) -> None:
+def test_scores_use_the_released_share(blocks: int) -> None:
     run = decentral_dp.run(content(PROGRAMS["sgda"], problem=RELEASED, run={"blocks": blocks}))
     assert run.result["status"] == "ok"
     assert run.records.costs_within(run.simulation().ledger)
@@ -105,13 +105,13 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
     assert any("whether a record is positive" in sentence for sentence in run.result["privacy"]["seen"])
 
 
-def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_counted_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
         build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
-def test_no_noise_is_printed_for_the_share() -> None:
+def test_refuses_released_share_as_published() -> None:
     printed = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
     with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
         made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
@@ -134,7 +134,7 @@ def whole(
 
 
 @pytest.mark.parametrize(("clip", "wanted"), [(0.3, 7.35), (1.0, 2.26)])
-def test_the_numbers_of_a_counted_share(clip: float, wanted: float) -> None:
+def test_counted_share_exceeds_sensitivity(clip: float, wanted: float) -> None:
     """One of a hundred positive: over 2C with the counted share, and within it with any public one."""
     n, worst, worst_public = 1000, 0.0, 0.0
     labels = np.where(np.arange(n) < 10, 1.0, 0.0)

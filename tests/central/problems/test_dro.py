@@ -87,7 +87,7 @@ def test_strong_duality(case: Case, seed: int) -> None:
     assert found.robust(losses) == pytest.approx(penalised(case, losses, strength), rel=2e-6, abs=2e-6)
 
 
-def test_the_printed_chi2_is_wrong() -> None:
+def test_published_chi2_dual_is_wrong() -> None:
     """−1 + ¼(s + 2)² lets weights be negative: its dual exceeds the primal of (t − 1)², which the right one meets."""
     losses = np.array([0.0, 0.0, 0.0, 0.0, 20.0])
     strength = 1.0
@@ -105,7 +105,7 @@ def test_the_printed_chi2_is_wrong() -> None:
     assert printed > truth + 0.5
 
 
-def test_the_printed_kl_cvar_has_no_minimum() -> None:
+def test_published_kl_cvar_has_no_minimum() -> None:
     """min(e^s, (1 + s + log α)/α) − 1 is the tangent everywhere, so that the dual falls without end in η."""
     level, s = 0.3, np.linspace(-30, 30, 2001)
     tangent = (1 + s + math.log(level)) / level
@@ -140,7 +140,7 @@ def test_slopes(case: Case, loss: str) -> None:
 
 @cases
 @given(seed=st.integers(0, 10_000), eta=st.floats(0.0, CAP))
-def test_every_record_lies_in_the_known_ball(case: Case, seed: int, eta: float) -> None:
+def test_records_lie_in_the_known_ball(case: Case, seed: int, eta: float) -> None:
     problem, data = problem_of(case, "squared"), records("squared", 5, seed, size=10.0)
     x, y = np.random.default_rng(seed).normal(size=problem.p), np.array([eta])
     known = problem.public_ball("grad_y", x, y)
@@ -153,7 +153,7 @@ def test_every_record_lies_in_the_known_ball(case: Case, seed: int, eta: float) 
 
 
 @cases
-def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
+def test_known_ball_is_tight(case: Case) -> None:
     """Records of losses 0 and B lie at its ends."""
     problem = problem_of(case, "squared")
     data = Labelled(np.array([[0.0, 0.0], [100.0, 0.0]]), np.zeros(2))
@@ -219,7 +219,7 @@ def test_refusals(options: dict[str, Any], key: str) -> None:
 
 @cases
 @pytest.mark.parametrize("cap", [0.1, 3.0, 41.0])
-def test_the_strength_that_a_refusal_names_works(case: Case, cap: float) -> None:
+def test_strength_from_the_refusal_is_accepted(case: Case, cap: float) -> None:
     """And the known ball at every η is finite there; a hundredth less is refused."""
     given = {"divergence": case.name, "cap": cap}
     with pytest.raises(InputError) as error:
@@ -257,7 +257,7 @@ def table(tmp_path: Path, **problem: Any) -> dict[str, Any]:
     }
 
 
-def test_without_noise_it_finds_the_optimum(tmp_path: Path, regression: str) -> None:
+def test_reaches_optimum_without_noise(tmp_path: Path, regression: str) -> None:
     """Least squares under χ² is convex: descent on both variables ends where a general solver does."""
     made = table(tmp_path, data=regression, label="target", classes=[], cap=50.0)
     made["algorithm"] |= {"rounds": 400, "rate": 1.0, "x": {"scale": 0.2}, "y": {"scale": 0.2}}

@@ -66,7 +66,7 @@ def test_slopes() -> None:
         np.testing.assert_allclose(up, slope(lambda v: value(x, v, data), y), atol=1e-7)  # noqa: B023 # at once
 
 
-def test_best_weights_are_those_of_a_general_solver() -> None:
+def test_best_weights_match_general_solver() -> None:
     problem, data, draw = problem_of(), records(11, 2), np.random.default_rng(0)
     for scale in (0.0, 1.0, 4.0):
         x = scale * draw.normal(size=problem.p)
@@ -110,7 +110,7 @@ def test_scores_of_classes() -> None:
 
 
 @given(ends=arrays(np.float64, st.integers(1, 6), elements=st.floats(0.05, 20)))
-def test_the_ball_is_the_smallest(ends: Array) -> None:
+def test_ball_is_the_smallest(ends: Array) -> None:
     """By SLSQP on centre and radius together; the diameter by all pairs of ends."""
     ball, k = around_segments(ends), ends.size
     assert ball.centre is not None
@@ -133,7 +133,7 @@ def test_the_ball_is_the_smallest(ends: Array) -> None:
 # Sensitivities -------------------------------------------------------------------------------------------------------
 
 
-def test_shares_are_constants() -> None:
+def test_group_shares_are_public_constants() -> None:
     """A record's contribution does not depend on the others; with counted shares it would."""
     problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
     asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]

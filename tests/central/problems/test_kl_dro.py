@@ -69,7 +69,7 @@ def test_terms_and_their_slopes(loss: str, strength: float) -> None:
 
 @pytest.mark.parametrize("strength", [0.3, 1.9, 2.1, 30.0])
 @pytest.mark.parametrize("term", ["inner", "inner_y"])
-def test_intervals_are_no_longer_than_they_must_be(term: str, strength: float) -> None:
+def test_intervals_are_tight(term: str, strength: float) -> None:
     """Over a fine grid of losses the whole interval is met, and one replaced record can move the mean by it."""
     problem = problem_of("squared", d=1)
     x, y = np.array([1.0, 0.0]), np.array([strength])
@@ -101,7 +101,7 @@ def test_nothing_overflows() -> None:
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.6, 2.0])
-def test_outer_gives_the_gradient_from_the_means(strength: float) -> None:
+def test_outer_gradient_from_means(strength: float) -> None:
     problem, data = problem_of(), records("cross_entropy", 9, 1)
     assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
@@ -116,7 +116,7 @@ def test_outer_gives_the_gradient_from_the_means(strength: float) -> None:
 
 
 @given(inner=st.floats(-5, 5), inner_y=st.floats(-5, 5), strength=st.floats(STRENGTH, 3.0))
-def test_outer_survives_any_noise(inner: float, inner_y: float, strength: float) -> None:
+def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: float) -> None:
     problem, y = problem_of(), np.array([strength])
     by_x, up = problem.outer(y, np.array([inner]), np.ones(problem.p), np.array([inner_y]))
     most = math.exp(CAP / strength)
@@ -151,7 +151,7 @@ def test_scores() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
+def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
     """No λ above B/√(8ρ) is best; two groups of losses 0 and B come near. The ball's worst mean is met."""
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
@@ -181,7 +181,7 @@ def build(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])
-def test_the_strength_that_a_refusal_names_works(cap: float) -> None:
+def test_strength_from_the_refusal_is_accepted(cap: float) -> None:
     with pytest.raises(InputError) as error:
         build(strength=0.01 * cap, cap=cap)
     sentence = str(error.value)

@@ -33,7 +33,7 @@ def test_losses_and_their_slopes(loss: str, seed: int) -> None:
         np.testing.assert_allclose(slopes[k], slope(one, outputs[k]), atol=1e-6)
 
 
-def test_losses_far_out() -> None:
+def test_losses_are_accurate_at_large_outputs() -> None:
     """Neither overflow nor a lost digit where a loss is nearly 0."""
     ce, logistic = (capped_loss(n, 5.0, 2) for n in ("cross_entropy", "logistic"))
     values, slopes = ce.slopes(np.array([[1e4, 0.0], [-1e308, 1e308], [40.0, 0.0]]), np.array([1.0, 0.0, 0.0]))
@@ -44,7 +44,7 @@ def test_losses_far_out() -> None:
     np.testing.assert_allclose(slopes, 0.0, atol=1e-300)
 
 
-def test_a_cut_loss_has_no_slope_on_either_side() -> None:
+def test_capped_loss_has_zero_slope() -> None:
     found = Capped(capped_loss(None, 1.0, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, o * 0 + 7.0)), 1.0)
     outputs = np.array([[-3.0], [0.5], [2.0], [np.nan], [np.inf], [-np.inf]])
     values, slopes = found.slopes(outputs, np.zeros(6))

@@ -101,7 +101,7 @@ def moved(subject: Subject, term: str, rate: float) -> float:
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 @pytest.mark.parametrize(("name", "term"), [(name, term) for name, s in SUBJECTS.items() for term in s.met])
-def test_neighbours_never_move_a_mean_further(name: str, term: str, rate: float) -> None:
+def test_neighbours_stay_within_charged_sensitivity(name: str, term: str, rate: float) -> None:
     worst = moved(SUBJECTS[name], term, rate)
     assert worst <= 1.0
     assert worst > SUBJECTS[name].met[term][rate < 1.0]
@@ -116,7 +116,7 @@ class Above(Capped):
 
 @pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
 @pytest.mark.parametrize("name", ["dro", "kl_dro"])
-def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
+def test_one_sided_cap_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
     """A negative loss leaves it; in KL-DRO h falls below e^{−B/λ}, where a noised mean is floored."""
     negative = capped_loss(None, CAP, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
     capped = kind(negative, CAP)
@@ -133,7 +133,7 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
 
 
 @pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
-def test_a_cap_from_above_alone_moves_group_means_further(kind: type[Capped], holds: bool) -> None:
+def test_one_sided_cap_exceeds_group_sensitivity(kind: type[Capped], holds: bool) -> None:
     """Negative losses lie outside the segments, and a mean over all records then moves further than is charged."""
     negative = capped_loss(None, CAP, 3).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
     assert (moved(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds

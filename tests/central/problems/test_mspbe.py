@@ -87,7 +87,7 @@ def one(r: Trajectories, i: int) -> Trajectories:
 
 
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 2)])
-def test_both_gradients_are_differences_of_the_loss(hidden: tuple[int, ...]) -> None:
+def test_gradients_match_differences(hidden: tuple[int, ...]) -> None:
     m, r = problem(*hidden), records()
     theta, omega = point(m)
     for i in range(5):
@@ -98,7 +98,7 @@ def test_both_gradients_are_differences_of_the_loss(hidden: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("bound", [0.05, 0.5, 5.0])
-def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
+def test_trajectories_are_clipped_as_a_whole(bound: float) -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     earlier = point(m, 2)
@@ -113,7 +113,7 @@ def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
         np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
 
 
-def test_a_centre_is_taken_off_before_the_clip() -> None:
+def test_centre_is_subtracted_before_clipping() -> None:
     m, r = problem(2), records()
     theta, omega = point(m)
     centre = np.full(m.p, 0.3)
@@ -122,7 +122,7 @@ def test_a_centre_is_taken_off_before_the_clip() -> None:
     np.testing.assert_allclose(found, sum(v * min(1.0, 0.4 / np.linalg.norm(v)) for v in rows), rtol=1e-12)
 
 
-def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
+def test_values_after_the_end_are_not_read() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     asked = [ClippedQuery(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
@@ -138,7 +138,7 @@ def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
     assert m.scores(theta, omega, r, r) == m.scores(theta, omega, other, other)
 
 
-def test_a_trajectory_that_overflows_counts_as_zero() -> None:
+def test_overflowing_trajectory_counts_as_zero() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
@@ -151,7 +151,7 @@ def test_a_trajectory_that_overflows_counts_as_zero() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-def test_two_clips_are_reached() -> None:
+def test_two_clips_are_attained() -> None:
     """A good and a bad turn of fortune: the bound above is no looser than it must be."""
     m, r = problem(3), records()
     theta, omega = point(m, 3)
@@ -179,7 +179,7 @@ def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("hidden", [(), (3,)])
-def test_primal_is_the_largest_of_the_objective_over_the_dual(hidden: tuple[int, ...]) -> None:
+def test_primal_is_the_maximum_over_the_dual(hidden: tuple[int, ...]) -> None:
     m, r = problem(*hidden, ridge=0.05), records()
     theta, omega = point(m)
     b, g = moments(m, theta, r)
@@ -197,7 +197,7 @@ def test_primal_is_the_largest_of_the_objective_over_the_dual(hidden: tuple[int,
     assert scores["test_mspbe"] == pytest.approx(0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b), rel=1e-6)
 
 
-def test_the_true_value_function_has_no_error_left() -> None:
+def test_true_value_function_has_zero_error() -> None:
     """V(s) = s_1 where rewards are s_t − γ s_{t+1}, the last one of a terminal trajectory s_t alone."""
     m, r = problem(), records()
     for i, length in enumerate(LENGTHS.astype(int)):
@@ -212,7 +212,7 @@ def test_the_true_value_function_has_no_error_left() -> None:
     assert m.scores(theta + 0.1, np.zeros(3), r, r)["test_return_error"] > 0.05
 
 
-def test_return_error_compares_with_the_rewards_to_come() -> None:
+def test_return_error_matches_discounted_rewards() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     squares = []
@@ -227,12 +227,12 @@ def test_return_error_compares_with_the_rewards_to_come() -> None:
     assert m.scores(theta, omega, r, r)["test_return_error"] == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
 
 
-def test_scores_of_weights_that_overflow_are_left_out() -> None:
+def test_overflowing_scores_are_omitted() -> None:
     m = problem(3)
     assert m.scores(np.full(m.p, 1e300), np.zeros(m.p), records(), records()) == {}
 
 
-def test_a_model_without_second_derivatives_is_refused() -> None:
+def test_refuses_a_model_without_second_derivatives() -> None:
     facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
         MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)

@@ -47,7 +47,7 @@ class Objective:
         return (outputs[:, 0] > 0).astype(float)
 
 
-def test_a_sound_objective_is_taken() -> None:
+def test_accepts_a_valid_objective() -> None:
     assert of_author(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
 
 
@@ -58,14 +58,14 @@ def test_a_sound_objective_is_taken() -> None:
         (lambda self: np.zeros(5), "got (5,)"),
     ],
 )
-def test_a_wrong_start_is_refused_before_a_run(start: Any, words: str) -> None:
+def test_refuses_a_wrong_start(start: Any, words: str) -> None:
     broken = type("Broken", (Objective,), {"start_y": start})()
     with pytest.raises(InputError, match=f"^mine: .*{re.escape(words)}"):
         of_author(broken, ProblemFacts(3, 2), "mine", None)
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
-def test_a_radius_that_bounds_nothing_is_refused(radius: float) -> None:
+def test_refuses_an_invalid_radius(radius: float) -> None:
     """Rows are cut at it, so that it is in every sensitivity."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
     objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective

@@ -73,7 +73,7 @@ def clipped(v: np.ndarray, bound: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
-def test_the_generator_learns_from_the_critic_alone(hidden: tuple[int, ...]) -> None:
+def test_generator_gradient_reads_no_record(hidden: tuple[int, ...]) -> None:
     m = problem(*hidden)
     x, y = point(m)
     z = m.latents("fakes", wgan.FAKES, 3)
@@ -84,7 +84,7 @@ def test_the_generator_learns_from_the_critic_alone(hidden: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
-def test_the_public_part_for_the_critic_is_that_of_fakes_and_penalty(hidden: tuple[int, ...]) -> None:
+def test_public_part_of_the_critic_gradient(hidden: tuple[int, ...]) -> None:
     m = problem(*hidden)
     x, y = point(m)
     z = m.latents("fakes", wgan.FAKES, 0)
@@ -92,7 +92,7 @@ def test_the_public_part_for_the_critic_is_that_of_fakes_and_penalty(hidden: tup
     np.testing.assert_allclose(m.public("grad_y", x, y, 0), wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_fakes_are_clipped_as_records_are() -> None:
+def test_generated_records_are_clipped() -> None:
     """Both sides cancel if they are equal, for any clip."""
     bound, m = 0.7, problem(5, clip=0.7)
     x, y = point(m)
@@ -114,7 +114,7 @@ def test_records_are_clipped_one_by_one(hidden: tuple[int, ...], bound: float) -
     np.testing.assert_allclose(found, sum(clipped(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
 
 
-def test_no_layer_mixes_records() -> None:
+def test_layers_keep_records_apart() -> None:
     m = problem(5)
     x, y = point(m)
     z = m.latents("fakes", 8, 0)
@@ -129,7 +129,7 @@ def test_no_layer_mixes_records() -> None:
 # Scores --------------------------------------------------------------------------------------------------------------
 
 
-def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_separate_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     m, y = problem(5), np.zeros(problem(5).q)
     real, alike = records(200, 1), records(200, 2).inputs
 
@@ -146,7 +146,7 @@ def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.Monk
 # Refusals and runs ---------------------------------------------------------------------------------------------------
 
 
-def test_records_that_nothing_bounds_and_critics_without_derivatives_are_refused() -> None:
+def test_refusals() -> None:
     with pytest.raises(InputError, match=r"problem\.scale: wgan generates records in \[-1, 1\]"):
         made(FACTS._replace(l2=None))
     with pytest.raises(InputError, match=r"problem\.model: wgan .*'resnet'"):
@@ -177,7 +177,7 @@ def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
     }
 
 
-def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
+def test_only_the_critic_gradient_is_charged() -> None:
     found = decentral_dp.run(decentral_dp.load(content("certified")))
     assert found.result["status"] == "ok"
     assert found.records.costs_within(found.simulation().ledger)
@@ -188,7 +188,7 @@ def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
     assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]
 
 
-def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:
+def test_refuses_a_critic_without_clip() -> None:
     made = content("certified")
     del made["privacy"]["clip"]
     with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
