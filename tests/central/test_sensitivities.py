@@ -78,9 +78,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("c", "train", "validation"), NUMBERS)
-def test_hypergradient_sensitivity_by_hand(
-    c: ProblemConstants, train: float, validation: float
-) -> None:
+def test_hypergradient_sensitivity_by_hand(c: ProblemConstants, train: float, validation: float) -> None:
     got = hypergradient_sensitivity(c, MANY, MANY)
     assert got["train"] * MANY == pytest.approx(train, rel=6e-3)
     assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)

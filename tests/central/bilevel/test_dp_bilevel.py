@@ -81,14 +81,14 @@ def test_noise_follows_the_keyed_streams(kind: str) -> None:
 def test_output_has_the_smallest_gradient_mapping() -> None:
     """With a step that decays, that is not where the smallest step was made."""
     job = made(algorithm={"rounds": 8, "x": {"scale": 0.5, "decay": 2.0}})
-    seen, loop = scripted(job, Scripted()), Naive(job, with_noise)
+    path, loop = scripted(job, Scripted()), Naive(job, with_noise)
     loop.run()
     moves = np.linalg.norm(np.diff(loop.path, axis=0), axis=1)
     sizes = moves * np.arange(1.0, 9.0) ** 2 / 0.5
     best = [int(np.argmin(sizes[: t + 1])) for t in range(8)]
     assert best != [int(np.argmin(moves[: t + 1])) for t in range(8)]
-    for t, at in enumerate(best):
-        np.testing.assert_allclose(seen[t + 1]["x"][0], loop.path[at], atol=1e-12)
+    for t, step in enumerate(best):
+        np.testing.assert_allclose(path[t + 1]["x"][0], loop.path[step], atol=1e-12)
 
 
 # Optima ----------------------------------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ def test_budget_shares_minimise_the_error_bound() -> None:
     for channel, part in lines.items():
         assert part / sum(lines.values()) == pytest.approx(shares[channel] / total)
     c = np.array([shares[k] for k in lines])
-    least = (c**2 / (c / c.sum())).sum()
+    error = (c**2 / (c / c.sum())).sum()
     rng = np.random.default_rng(0)
-    assert all((c**2 / rng.dirichlet(np.ones(3))).sum() >= least for _ in range(200))
+    assert all((c**2 / rng.dirichlet(np.ones(3))).sum() >= error for _ in range(200))
     even = made("hyper_cleaning")
     assert even.algorithm.shares == {}
     spent = [(c.sensitivity["train"] ** 2).sum() for c in even.ledger.charged_channels]
@@ -178,16 +178,16 @@ def test_change_of_hyper_cleaning_matches_differences(bound: float) -> None:
     )
     x, y, other = rng.normal(size=4), rng.normal(size=9), rng.normal(size=9)
     got = problem.change(x, y, other, records, Clip("l2", x=bound))
-    wanted, h = np.zeros(4), 1e-5
+    expected, h = np.zeros(4), 1e-5
     for k in range(7):
-        one = type(records)(*(a[k : k + 1] for a in records))
+        record = type(records)(*(a[k : k + 1] for a in records))
         slopes = []
-        for at in (y, other):
+        for point in (y, other):
             steps = x + h * np.concatenate([np.eye(4), -np.eye(4)])
-            values = problem.losses(steps, np.tile(at, (8, 1)), one, np.ones(1))[0]
+            values = problem.losses(steps, np.tile(point, (8, 1)), record, np.ones(1))[0]
             slopes.append((values[:4] - values[4:]) / (2.0 * h))
-        wanted += cut(slopes[0] - slopes[1], bound) / 7
-    np.testing.assert_allclose(got, wanted, atol=1e-8)
+        expected += cut(slopes[0] - slopes[1], bound) / 7
+    np.testing.assert_allclose(got, expected, atol=1e-8)
     assert (got[:2] == 0.0).all()
     assert (np.abs(got[2:]) > 1e-3).any()
     free = records._replace(group=np.full(7, NO_GROUP))
@@ -203,13 +203,13 @@ def test_factor_is_applied_before_clipping() -> None:
     (wide,) = client_blocks(job, {k: list(r) for k, r in job.records.items()}, Clip("l2"))
     x, y, other = np.zeros(6), np.full(6, 0.5), np.full(6, -0.5)
     for term, along in ((CHANGE, other), ("lower_grad_y", None), ("lower_jacobian", None)):
-        loud = client_block.answer(1, {"a": ClippedSum(term, x, y, along, times=1e6)})["a"]
+        clipped = client_block.answer(1, {"a": ClippedSum(term, x, y, along, times=1e6)})["a"]
         bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
-        for agent, total in enumerate(loud):
+        for agent, total in enumerate(clipped):
             assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
         # Without clipping it is a factor.
-        plain, twice = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
-        np.testing.assert_allclose(twice, 2.0 * plain)
+        single, double = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
+        np.testing.assert_allclose(double, 2.0 * single)
     for times in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="no clip bounds that"):
             Ask(a=ClippedSum(CHANGE, x, y, other, times=times))
@@ -242,11 +242,11 @@ def test_defaults_match_their_formulas() -> None:
     # In the middle of the box, |x_s| = ½: bias and noise of K steps, of a budget that they share.
     radius = (record_mass + (record_mass - 1.0) * out / 4.0) / (0.5 + record_mass)
     b = 1.5 + 1.0 / a.penalty
-    left, sensitivity = 1.0 - modulus / b, 2.0 / (n["train"] * price)
+    contraction, sensitivity = 1.0 - modulus / b, 2.0 / (n["train"] * price)
 
     def error(steps: int) -> float:
-        kept = sum(left ** (2 * k) for k in range(steps)) / b**2
-        return (2.0 * radius * left**steps) ** 2 + 3 * sensitivity**2 * steps * kept
+        variance = sum(contraction ** (2 * k) for k in range(steps)) / b**2
+        return (2.0 * radius * contraction**steps) ** 2 + 3 * sensitivity**2 * steps * variance
 
     assert error(a.inner) <= 1.01 * min(error(k) for k in range(1, 40))
     assert job.context.clip.y == pytest.approx(1.0)
@@ -275,24 +275,24 @@ BARE = {"problem": {"normalise": "none"}}
 SMOOTH = ("algorithm.smoothness",)
 
 
-def on(solver: str, **more: Any) -> dict[str, Any]:
+def solver_options(solver: str, **more: Any) -> dict[str, Any]:
     return {"algorithm": {"solver": solver, **more}}
 
 
 @pytest.mark.parametrize(
     ("drop", "changes", "words"),
     [
-        ((), on("newton"), "algorithm.solver"),
+        ((), solver_options("newton"), "algorithm.solver"),
         ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty"),
-        (SMOOTH, on("output_perturbation"), "algorithm.inner: .*takes none"),
-        (OWN, on("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
-        (OWN, on("output_perturbation") | BARE, "problem.normalise"),
+        (SMOOTH, solver_options("output_perturbation"), "algorithm.inner: .*takes none"),
+        (OWN, solver_options("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
+        (OWN, solver_options("output_perturbation") | BARE, "problem.normalise"),
         (("algorithm.penalty",), BARE, "algorithm.penalty: missing.*constants are not known"),
         (("algorithm.x", "algorithm.domain"), {}, "algorithm.x: missing.*algorithm.domain"),
         (SMOOTH, BARE, "algorithm.smoothness: missing"),
         (("algorithm.penalty",), NONE, "algorithm.penalty: missing, and without"),
         (("privacy.clip",), BARE, "privacy.clip.y: missing"),
-        (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
+        (OWN, solver_options("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
     ],
 )
 def test_refusals(drop: tuple[str, ...], changes: dict[str, Any], words: str) -> None:
@@ -310,26 +310,26 @@ def test_refuses_a_lower_loss_of_x_without_change() -> None:
 # As printed -------------------------------------------------------------------------------------------------------
 
 
-def optimal(k: int, each: float, lost: float, delta: float) -> float:
+def optimal(k: int, epsilon_0: float, delta_0: float, delta: float) -> float:
     """ε of k releases that are (each, lost)-private and nothing else is known of (Kairouz, Oh & Viswanath 2015)."""
     flips = np.arange(k + 1)
-    logs = gammaln(k + 1) - gammaln(flips + 1) - gammaln(k - flips + 1) - k * math.log1p(math.exp(each))
+    logs = gammaln(k + 1) - gammaln(flips + 1) - gammaln(k - flips + 1) - k * math.log1p(math.exp(epsilon_0))
 
     def excess(epsilon: float) -> float:
-        high, low = (k - flips) * each, epsilon + flips * each
+        high, low = (k - flips) * epsilon_0, epsilon + flips * epsilon_0
         where = high > low
         pure = float((np.exp(logs + high)[where] * -np.expm1((low - high)[where])).sum())
-        return 1.0 - (1.0 - lost) ** k * (1.0 - pure) - delta
+        return 1.0 - (1.0 - delta_0) ** k * (1.0 - pure) - delta
 
-    return float(brentq(excess, 0.0, k * each))
+    return float(brentq(excess, 0.0, k * epsilon_0))
 
 
 @pytest.mark.parametrize(("rounds", "delta"), [(100, 1e-5), (100, 1e-6), (1000, 1e-5), (1000, 1e-6)])
 def test_published_split_exceeds_the_target(rounds: int, delta: float) -> None:
     """(1/√(18T), δ/(3(T + 1))) thrice a round: 1.99 to 2.34 at best, 1.35 to 1.52 by the two solvers alone."""
-    each, lost = 1.0 / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
-    assert 1.98 < optimal(3 * rounds, each, lost, delta) < 2.35
-    assert 1.34 < optimal(2 * rounds, each, lost, delta) < 1.53
+    epsilon_0, delta_0 = 1.0 / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
+    assert 1.98 < optimal(3 * rounds, epsilon_0, delta_0, delta) < 2.35
+    assert 1.34 < optimal(2 * rounds, epsilon_0, delta_0, delta) < 1.53
 
 
 def test_published_noise_is_loose_for_gaussians() -> None:
@@ -340,20 +340,20 @@ def test_published_noise_is_loose_for_gaussians() -> None:
             algorithm={"rounds": rounds, "inner": 1},
             privacy={"guarantee": "as_published", "epsilon": 1.0, "delta": delta},
         )
-        found = float(job.budget.epsilon.max())
-        assert 0.22 < found < 0.37
-        each = 1.0 / math.sqrt(18.0 * rounds)
-        mu = each / math.sqrt(2.0 * math.log(1.25 * 3.0 * (rounds + 1.0) / delta))
-        assert found == pytest.approx(float(gaussian_epsilon(mu * math.sqrt(3.0 * rounds), delta)), rel=0.02)
+        certified = float(job.budget.epsilon.max())
+        assert 0.22 < certified < 0.37
+        epsilon_0 = 1.0 / math.sqrt(18.0 * rounds)
+        mu = epsilon_0 / math.sqrt(2.0 * math.log(1.25 * 3.0 * (rounds + 1.0) / delta))
+        assert certified == pytest.approx(float(gaussian_epsilon(mu * math.sqrt(3.0 * rounds), delta)), rel=0.02)
         assert performed(job.coordinator_node(), rounds)[0].ledger.costs_within(job.ledger)
 
 
 def test_inner_steps_compose_by_the_published_lemma() -> None:
     for k in (1, 2, 7, 400):
-        each, lost = budget_per_release(0.3, 1e-6, k)
-        back = math.sqrt(2.0 * k * math.log(1.0 / lost)) * each + 2.0 * k * each**2
-        assert (each, lost) == (0.3, 1e-6) if k == 1 else back == pytest.approx(0.3)
-        assert lost * (k + 1 if k > 1 else 1) == pytest.approx(1e-6)
+        epsilon_0, delta_0 = budget_per_release(0.3, 1e-6, k)
+        composed = math.sqrt(2.0 * k * math.log(1.0 / delta_0)) * epsilon_0 + 2.0 * k * epsilon_0**2
+        assert (epsilon_0, delta_0) == (0.3, 1e-6) if k == 1 else composed == pytest.approx(0.3)
+        assert delta_0 * (k + 1 if k > 1 else 1) == pytest.approx(1e-6)
     assert gaussian_scale(2.0, 0.5, 1e-5) == pytest.approx(4.0 * math.sqrt(2.0 * math.log(125000.0)))
 
 
@@ -364,10 +364,10 @@ def test_published_noise_is_too_small_for_small_samples() -> None:
         problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain(-1.0, 1.0)
     )
     rounds, delta = 100, 1e-6
-    for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
+    for rate, lower, upper in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
         a = PublishedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
         calibration = a.calibration(context, rounds, 1.0, delta)["gx"]
         mu = float(calibration.sensitivity["train"][0] / calibration.scale[0])
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))
-        assert least <= epsilon_at(releases, delta) <= most
+        assert lower <= epsilon_at(releases, delta) <= upper

@@ -38,7 +38,7 @@ def test_default_step_follows_from_constants_at_x() -> None:
     assert first_step(far, 0.0, np.full(3, 1e4)) == 0.0
 
 
-class Told(NamedTuple):
+class KnownGradient(NamedTuple):
     """A level whose gradient is known."""
 
     penalty: float
@@ -53,7 +53,7 @@ def first_step(job: Job, penalty: float, x: np.ndarray) -> float:
     """How far a gradient of 0.01 moves y from 0."""
     solver = job.algorithm._solver._replace(steps=1)
     with pytest.raises(StopIteration) as end:
-        next(solver.solve(job.context, Told(penalty), x, np.zeros(3)))
+        next(solver.solve(job.context, KnownGradient(penalty), x, np.zeros(3)))
     return -float(end.value.value[0])
 
 
@@ -68,27 +68,27 @@ def test_data_independent_solution_is_free() -> None:
 # Noise and numbers of steps -----------------------------------------------------------------------------------------
 
 
-def known(**changes: float) -> PublicFacts:
+def public_facts(**changes: float) -> PublicFacts:
     c = ProblemConstants(*([1.0] * 20))._replace(mu=0.1, b_gyy=0.6, b_fyy=0.4, radius=3.0)
     return PublicFacts(c, 2.0, 1.5, 200, 0.3, 5)._replace(**changes)
 
 
 def test_error_of_each_solver_matches_simulation() -> None:
     """Variance of y <- y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K in each: by iteration."""
-    k = known()
+    k = public_facts()
     for steps in (1, 7, 60):
-        kept = 0.0
+        variance = 0.0
         for _ in range(steps):
-            kept = kept * (1.0 - 0.1 / 0.8) ** 2 + steps / 0.8**2
-        assert noise_gain(k, steps) == pytest.approx(math.sqrt(kept))
+            variance = variance * (1.0 - 0.1 / 0.8) ** 2 + steps / 0.8**2
+        assert noise_gain(k, steps) == pytest.approx(math.sqrt(variance))
     assert noise_gain(k, None) == pytest.approx(10.0)
 
 
 def test_numbers_of_steps() -> None:
-    k = known()
+    k = public_facts()
     steps = steps_of_descent(k)
     assert steps == math.ceil(8.0 * math.log(0.1 * 6.0 * 200 * 0.3 / 1.5))
     # The bias that is left is about what noise leaves: C/(μ n m).
-    left = 6.0 * (1.0 - 0.1 / 0.8) ** steps
-    assert 0.3 * 1.5 / (0.1 * 200 * 0.3) < left < 1.5 / (0.1 * 200 * 0.3)
-    assert steps_of_descent(known(records=1)) == 8
+    bias = 6.0 * (1.0 - 0.1 / 0.8) ** steps
+    assert 0.3 * 1.5 / (0.1 * 200 * 0.3) < bias < 1.5 / (0.1 * 200 * 0.3)
+    assert steps_of_descent(public_facts(records=1)) == 8

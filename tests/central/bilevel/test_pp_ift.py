@@ -26,15 +26,15 @@ UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 @pytest.fixture
 def content(scenario: Make) -> Make:
     def make(**changes: Any) -> dict[str, Any]:
-        made = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
-        made["algorithm"] = {
+        scenario_table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+        scenario_table["algorithm"] = {
             "kind": "pp_ift", "rounds": 3, "x": {"scale": 2.0}, "inner": 4, "smoothness": 2.0, "domain": BOX,
             "init": {"x": -1.0},
         }  # fmt: skip
-        made["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
+        scenario_table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
         for table, values in changes.items():
-            made[table] = {k: v for k, v in {**made[table], **values}.items() if v is not None}
-        return made
+            scenario_table[table] = {k: v for k, v in {**scenario_table[table], **values}.items() if v is not None}
+        return scenario_table
 
     return make
 
@@ -53,7 +53,7 @@ def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.
     return lower.mean(axis=0), upper.mean(axis=0), curved.mean(axis=0)
 
 
-def raw(job: Job) -> tuple[np.ndarray, np.ndarray]:
+def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
     train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
     return train, validation
 
@@ -65,7 +65,7 @@ def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
 
 def test_agrees_with_a_loop_over_records(content: Make) -> None:
     run = decentral_dp.run(content())
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     q, lines = train.shape[1], {c.channel: c for c in run.records.channels}
     family = run.simulation().context.family  # type: ignore[union-attr] # it has a context
     assert family is not None
@@ -92,18 +92,18 @@ def test_neighbours_stay_within_planned_cost(content: Make) -> None:
     job = build(load(content(topology={"kind": "complete", "agents": 1})))
     context, rng = job.context, np.random.default_rng(8)
     assert isinstance(context, CoordinatorContext)
-    train, validation = raw(job)
+    train, validation = signed_records(job)
     x, y = np.full(train.shape[1], -1.0), rng.normal(size=train.shape[1]) * 0.3
     price = bound_of(context, train, validation, x, y)
-    here = gradient_of(train, validation, x, y)
+    exact = gradient_of(train, validation, x, y)
     worst = 0.0
     for _ in range(4000):
         kind = rng.integers(2)
         rows = (train, validation)[kind].copy()
         k = int(rng.integers(len(rows)))
         rows[k] = -rows[k] if rng.random() < 0.5 else rows[int(rng.integers(len(rows)))] * rng.choice([-1.0, 1.0])
-        there = gradient_of(rows, validation, x, y) if kind == 0 else gradient_of(train, rows, x, y)
-        worst = max(worst, float(np.linalg.norm(there - here)) / price[("train", "validation")[kind]])
+        neighbour = gradient_of(rows, validation, x, y) if kind == 0 else gradient_of(train, rows, x, y)
+        worst = max(worst, float(np.linalg.norm(neighbour - exact)) / price[("train", "validation")[kind]])
     assert 0.0 < worst <= 1.0
 
 
@@ -125,7 +125,7 @@ def bound_of(
 
 def test_ledger_matches_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
     by_hand = bound_of(run.simulation().context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
     for kind, sensitivity in by_hand.items():
@@ -171,15 +171,15 @@ def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
 def test_zero_step_spends_whole_budget_on_lower_level(content: Make, solver: str) -> None:
     options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
     # A minimiser is bounded by the problem's constants, and clips nothing.
-    without = {"clip": None} if options else {}
-    kept = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=without))
-    moved = decentral_dp.run(content(algorithm={**options, "solver": solver}))
-    assert {c.channel for c in kept.records.channels} == {"y"}
-    assert {c.channel for c in moved.records.channels} == {"y", "gx"}
-    for run in (kept, moved):
+    privacy = {"clip": None} if options else {}
+    constant = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=privacy))
+    updated = decentral_dp.run(content(algorithm={**options, "solver": solver}))
+    assert {c.channel for c in constant.records.channels} == {"y"}
+    assert {c.channel for c in updated.records.channels} == {"y", "gx"}
+    for run in (constant, updated):
         assert run.result.privacy.epsilon_max == pytest.approx(4.0, rel=2e-3)
         assert run.result.privacy.epsilon_max <= 4.0
-    np.testing.assert_array_equal(kept.released["x"][0], -1.0)
-    quiet, loud = (next(c for c in run.records.channels if c.channel == "y") for run in (kept, moved))
+    np.testing.assert_array_equal(constant.released["x"][0], -1.0)
+    small, large = (next(c for c in run.records.channels if c.channel == "y") for run in (constant, updated))
     # Half of a train record's μ² was kept for the hypergradient.
-    assert loud.scale[0, 0] / quiet.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)
+    assert large.scale[0, 0] / small.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)

@@ -46,9 +46,9 @@ def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) 
     )  # fmt: skip
 
 
-def cost(program: Any, found: dict[str, Calibration]) -> float:
+def cost(program: Any, calibrations: dict[str, Calibration]) -> float:
     charges = program.planned_releases(CONTEXT, R)
-    lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in found.items()]
+    lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in calibrations.items()]
     return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
 
@@ -57,11 +57,11 @@ def cost(program: Any, found: dict[str, Calibration]) -> float:
 )
 def test_certified_epsilon_of_published_dp_sgda_noise(claimed: float, fine: float, coarse: float) -> None:
     program = PublishedDpSgda(STEP, STEP, Q)
-    found = program.calibration(CONTEXT, R, claimed, DELTA)
+    calibrations = program.calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
-    wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
-    assert all(f.scale == pytest.approx(np.full(R, wanted)) for f in found.values())
-    price = cost(program, found)
+    expected = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
+    assert all(f.scale == pytest.approx(np.full(R, expected)) for f in calibrations.values())
+    price = cost(program, calibrations)
     assert 0.99 * fine <= price <= 1.01 * coarse
     assert price < 0.47 * claimed
     assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)

@@ -80,12 +80,12 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
+def queries_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
     """Return the questions of three rounds of a program that receives random releases."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
-        running, reply, asked = job.algorithm.step(t, job.context, state), None, []
+        running, reply, queries = job.algorithm.step(t, job.context, state), None, []
         while True:
             try:
                 request: Any = running.send(reply)
@@ -93,26 +93,26 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
                 state = done.value
                 break
             if isinstance(request, Ask):
-                asked += request.values.values()
+                queries += request.values.values()
                 zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
                 reply = job.context.combine(1, request.values, zero)
             else:
-                told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
-                reply = Released(Bundle(told), dict.fromkeys(told, 1.0))
-        out.append(asked)
+                released = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
+                reply = Released(Bundle(released), dict.fromkeys(released, 1.0))
+        out.append(queries)
     return out
 
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
 def test_queries_use_the_last_released_point(protocol: str) -> None:
     """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
-    rounds = asked_of("ascent", protocol)
+    rounds = queries_of("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
         assert last.term == "grad_x"
-        for one, other in ((first, second), (second, last)):
-            assert np.array_equal(one.x, other.x)
-            assert not np.array_equal(one.y, other.y)
+        for query, following in ((first, second), (second, last)):
+            assert np.array_equal(query.x, following.x)
+            assert not np.array_equal(query.y, following.y)
         if t:
             before = rounds[t - 1][2]
             assert not np.array_equal(first.x, before.x)
@@ -161,11 +161,11 @@ def test_budget_split_follows_the_multipliers(period: int) -> None:
 
 
 def test_period_of_one_is_dp_sgda() -> None:
-    one, other = job_of("xy, anchors alone"), job_of("sgda")
-    assert one.ledger.same_releases(other.ledger)
-    pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
-    for mine, theirs in list(pair)[:1]:
-        np.testing.assert_array_equal(mine["x"], theirs["x"])
+    privatediff, sgda = job_of("xy, anchors alone"), job_of("sgda")
+    assert privatediff.ledger.same_releases(sgda.ledger)
+    pair = zip(scripted(privatediff, Scripted()), scripted(sgda, Scripted()), strict=True)
+    for ours, theirs in list(pair)[:1]:
+        np.testing.assert_array_equal(ours["x"], theirs["x"])
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
@@ -213,9 +213,9 @@ def test_anchor_rounds_do_not_depend_on_records(name: str) -> None:
 
 
 def test_threshold_is_a_usable_distance() -> None:
-    here, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
-    assert threshold(2.0, here, before) == pytest.approx(10.0)
-    assert threshold(2.0, here, here) == 0.0
+    point, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
+    assert threshold(2.0, point, before) == pytest.approx(10.0)
+    assert threshold(2.0, point, point) == 0.0
     for bad in (math.nan, math.inf, 1e300):
         assert threshold(2.0, (np.array([bad, 0.0]), np.zeros(1)), before) == 0.0
 
@@ -254,8 +254,8 @@ def test_difference_moves_by_at_most_twice_its_threshold(seed: int, term: str, b
 def test_opposite_records_attain_difference_sensitivity() -> None:
     """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
     problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
-    here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
-    query = ClippedQuery("grad_x", *here, bound, earlier_point=before)
+    point, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
+    query = ClippedQuery("grad_x", *point, bound, earlier_point=before)
     a = np.ones((3, 1))
     sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
         problem, a, np.array([0.0, 1.0, 0.0]), query
@@ -266,7 +266,7 @@ def test_opposite_records_attain_difference_sensitivity() -> None:
 # As printed ----------------------------------------------------------------------------------------------------------
 
 
-def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+def noise_without_y(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
     return public + private + (0.0 if channel == "gy" else loud(index, channel, private.size))
 
 
@@ -282,7 +282,7 @@ def test_published_form_agrees_with_loop(inner: int, rate: float) -> None:
             exact = {c: v.value if c == "gy" else out.released[c] for c, v in values.items()}
             return out._replace(released=type(out.released)(exact))
 
-    agree(job, Loop(job, unheard, clip_y=0.6), Silent(), program="as_published")
+    agree(job, Loop(job, noise_without_y, clip_y=0.6), Silent(), program="as_published")
 
 
 def test_published_noise_matches_the_remark() -> None:
@@ -302,14 +302,14 @@ def test_published_noise_matches_the_remark() -> None:
     real = releaser.release
 
     def release(index: int, values: Any) -> Any:
-        told = real(index, values)
-        out.update({(index, c): (values[c], v) for c, v in told.released.items() if isinstance(values[c], Bounded)})
-        return told
+        response = real(index, values)
+        out.update({(index, c): (values[c], v) for c, v in response.released.items() if isinstance(values[c], Bounded)})
+        return response
 
     releaser.release = release  # type: ignore[method-assign]  # A spy.
     scripted(job, releaser)
-    for (_, channel), (wanted, told) in out.items():
-        assert np.array_equal(wanted.value, told) == (channel == "gy")
+    for (_, channel), (value, response) in out.items():
+        assert np.array_equal(value.value, response) == (channel == "gy")
 
 
 def test_published_form_is_not_certified() -> None:

@@ -99,10 +99,10 @@ def test_published_noise_matches_theorem_8() -> None:
     job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
     n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
     change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
-    anchor, whole = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
-    wanted = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": whole}
+    anchor, mean = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
+    expected = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": mean}
     for line in job.ledger.channels:
-        np.testing.assert_allclose(line.scale, wanted[line.channel], err_msg=line.channel)
+        np.testing.assert_allclose(line.scale, expected[line.channel], err_msg=line.channel)
     lines = {line.channel: line for line in job.ledger.channels}
     assert all(np.isinf(lines[c].sensitivity["train"]).all() for c in ("dx", "dy"))
     assert math.isinf(job.budget.epsilon.max())

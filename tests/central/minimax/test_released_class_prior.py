@@ -43,25 +43,27 @@ def test_agrees_with_a_loop_over_records(name: str) -> None:
 @pytest.mark.parametrize("noise", [-5.0, 5.0])
 def test_share_is_projected_to_its_interval(noise: float) -> None:
     made_of = made(PROGRAMS["closed form"], problem=RELEASED)
-    loud = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
-    path = scripted(made_of, loud)
+    releaser = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
+    path = scripted(made_of, releaser)
     assert [float(v["share"][0, 0]) for v in path] == [0.5, *[0.99 if noise > 0.0 else 0.01] * 7]
 
-    def say(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+    def with_share_noise(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
         return public + private + (noise if channel == "share" else 0.1)
 
-    agree(made_of, Loop(made_of, say), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
+    agree(
+        made_of, Loop(made_of, with_share_noise), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1))
+    )
 
 
 def test_share_has_sensitivity_one_over_n() -> None:
     made_of = made(PROGRAMS["sgda"], problem=RELEASED)
     releaser = Listening(made_of)
     scripted(made_of, releaser)
-    wanted = releaser.wanted[1, "share"]
+    share = releaser.wanted[1, "share"]
     labels = made_of.shards.labels[np.concatenate(made_of.shards.train)]
-    assert isinstance(wanted, Bounded)
-    assert wanted.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
-    sensitivity = float(wanted.sensitivities["train"].sensitivity[0])
+    assert isinstance(share, Bounded)
+    assert share.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
+    sensitivity = float(share.sensitivities["train"].sensitivity[0])
     n = len(labels)
     assert 1.0 / n <= sensitivity <= 1.0 / n * (1.0 + 1e-10)
     (line,) = [c for c in releaser.ledger().channels if c.channel == "share"]
@@ -100,8 +102,8 @@ def test_scores_use_the_released_share(blocks: int) -> None:
     score = Composite(LinearModel(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
     last = run.metrics[run.metrics["name"] == "primal"].sort_values("round")["value"].iloc[-1]
     assert last == pytest.approx(score["primal"], rel=1e-9)
-    told = run.result["algorithm"]
-    assert told["settled"]["rate"] == 0.4
+    settings = run.result["algorithm"]
+    assert settings["settled"]["rate"] == 0.4
     assert any("whether a record is positive" in sentence for sentence in run.result["privacy"]["seen"])
 
 
@@ -112,15 +114,15 @@ def test_refuses_a_counted_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_refuses_released_share_as_published() -> None:
-    printed = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
+    privacy = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
     with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
-        made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
+        made(PROGRAMS["sgda"], problem=RELEASED, privacy=privacy)
 
 
 # Sensitivity of a counted share --------------------------------------------------------------------------------------
 
 
-def whole(
+def clipped_sum(
     labels: np.ndarray, h: np.ndarray, point: tuple[float, float, float], clip: float, share: float
 ) -> np.ndarray:
     """Sum of the clipped gradients of all of f by (a, b, α), what reads no record included, written down again."""
@@ -133,20 +135,20 @@ def whole(
     return np.asarray((rows * np.minimum(1.0, clip / size)[:, None]).sum(axis=0))
 
 
-@pytest.mark.parametrize(("clip", "wanted"), [(0.3, 7.35), (1.0, 2.26)])
-def test_counted_share_exceeds_sensitivity(clip: float, wanted: float) -> None:
+@pytest.mark.parametrize(("clip", "expected"), [(0.3, 7.35), (1.0, 2.26)])
+def test_counted_share_exceeds_sensitivity(clip: float, expected: float) -> None:
     """One of a hundred positive: over 2C with the counted share, and within it with any public one."""
     n, worst, worst_public = 1000, 0.0, 0.0
     labels = np.where(np.arange(n) < 10, 1.0, 0.0)
     for high, low, other, a, b, alpha in itertools.product((0, 1), (0, 1), (0, 1), (0, 0.5, 1), (0, 0.5, 1), (0, 2)):
         h = np.where(labels == 1.0, float(high), float(low))
         for k in (0, n - 1):
-            turned, seen = labels.copy(), h.copy()
-            turned[k], seen[k] = 1.0 - labels[k], float(other)
-            ends = [(labels, h), (turned, seen)]
-            counted = [whole(one, at, (a, b, alpha), clip, float(one.mean())) for one, at in ends]
-            public = [whole(one, at, (a, b, alpha), clip, 0.01) for one, at in ends]
+            other_labels, other_h = labels.copy(), h.copy()
+            other_labels[k], other_h[k] = 1.0 - labels[k], float(other)
+            ends = [(labels, h), (other_labels, other_h)]
+            counted = [clipped_sum(y, z, (a, b, alpha), clip, float(y.mean())) for y, z in ends]
+            public = [clipped_sum(y, z, (a, b, alpha), clip, 0.01) for y, z in ends]
             worst = max(worst, float(np.linalg.norm(counted[0] - counted[1])) / (2.0 * clip))
             worst_public = max(worst_public, float(np.linalg.norm(public[0] - public[1])) / (2.0 * clip))
-    assert worst == pytest.approx(wanted, abs=0.01)
+    assert worst == pytest.approx(expected, abs=0.01)
     assert worst_public <= 1.0 + 1e-9

@@ -27,8 +27,8 @@ def test_steps_are_limited(longest: float) -> None:
     job = made(DOUBLE | {"longest": longest})
     loop = SpiderLoop(job, with_noise)
     agree(job, loop)
-    seen = [p["x"][0] for p in scripted(job, Scripted())]
-    steps = np.linalg.norm(np.diff(seen, axis=0), axis=1)
+    path = [p["x"][0] for p in scripted(job, Scripted())]
+    steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
     assert (steps <= longest * (1 + 1e-12)).all()
     assert (steps.max() > 0.99 * longest) == (longest == 0.01)
 
@@ -70,9 +70,9 @@ def test_clipped_mean_has_sensitivity_of_twice_the_clip(
 ) -> None:
     """As printed, n plays no part in what one record moves."""
     job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
-    found = widest(job)
-    assert not exceeded(found)
-    assert max(found.values()) > 0.5
+    ratios = widest(job)
+    assert not exceeded(ratios)
+    assert max(ratios.values()) > 0.5
     monkeypatch.setattr(MinimaxContext, "cut_sensitivity", lambda context, width: 2.0 / context.n)
     job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
     assert exceeded(widest(job))
@@ -82,10 +82,10 @@ def test_difference_between_equal_points_is_zero() -> None:
     job = made(DOUBLE | {"x": {"scale": 0.0}, "y": {"scale": 0.0}})
     releaser = Listening(job)
     scripted(job, releaser)
-    for (_, channel), wanted in releaser.wanted.items():
+    for (_, channel), value in releaser.wanted.items():
         if channel in ("dx", "dy"):
-            assert (wanted.value == 0.0).all()
-            assert wanted.sensitivities["train"].sensitivity[0] == 0.0
+            assert (value.value == 0.0).all()
+            assert value.sensitivities["train"].sensitivity[0] == 0.0
 
 
 # As printed -------------------------------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ def test_published_noise_matches_theorem_6() -> None:
     job = made(DOUBLE | {"rounds": 30}, privacy=PRINTED)
     n, size, root = job.context.n, 0.4 * job.context.n, math.sqrt(math.log(1e4))
     often = math.sqrt(30.0) / (n * math.sqrt(3.0))
-    wanted = {
+    expected = {
         "gy": root * math.sqrt(30.0) / (n * math.sqrt(3.0 * 1.0)),
         "dy": root / size,
         "gx": root * max(1.0 / size, often),
         "dx": root * max(1.0 / size, often),
     }
     for line in job.ledger.channels:
-        np.testing.assert_allclose(line.scale, wanted[line.channel])
+        np.testing.assert_allclose(line.scale, expected[line.channel])
         np.testing.assert_allclose(line.sensitivity["train"], 2.0, rtol=1e-12)
         assert (line.rate["train"] == 1.0).all()
 
@@ -152,9 +152,9 @@ def test_dp_spider_with_period_one_is_dp_sgd(problem: str) -> None:
     # Samples are keyed by the scenario, so that they differ: with all records nothing does.
     assert plans[0].same_releases(plans[1])
     ends = [scripted(made(algorithm | {"rate": 1.0}, problem), Scripted()) for algorithm in (spider, SGD)]
-    for one, other in zip(*ends, strict=True):
+    for first, second in zip(*ends, strict=True):
         for name in ("x", "y"):
-            np.testing.assert_allclose(one[name], other[name], atol=1e-13)
+            np.testing.assert_allclose(first[name], second[name], atol=1e-13)
 
 
 @BOTH_PROBLEMS
@@ -236,6 +236,6 @@ def test_joint_gradient_has_one_clip(algorithm: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("guarantee", ["certified", "as_published"])
 def test_scdro_is_not_private(guarantee: str) -> None:
-    with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as said:
+    with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as error:
         made(SCDRO, "kl_dro", privacy={"guarantee": guarantee})
-    assert str(said.value).count("\n") == 0
+    assert str(error.value).count("\n") == 0
