@@ -49,8 +49,8 @@ def points(case: Case) -> list[Array]:
 @pytest.mark.parametrize("key", CASES)
 def test_minimisers_have_certified_accuracy(key: str, name: str) -> None:
     case = CASES[key]
-    for at, x in enumerate(points(case)):
-        for penalty in (None, 0.05 if at else 3.0):
+    for k, x in enumerate(points(case)):
+        for penalty in (None, 0.05 if k else 3.0):
             objective, f, exact = setting(case, x, name, 4, penalty)
             y = minimise(objective, f)
             away = float(np.linalg.norm(y - exact.minimiser(penalty)))

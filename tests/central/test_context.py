@@ -33,11 +33,11 @@ D = 4
 
 
 def plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
-    one = np.ones((releases, 1))
+    ones = np.ones((releases, 1))
     rate = keys.pop("rate", 1.0)
     line = ChannelLedger(
-        "gy", "gaussian", width, np.zeros(1, dtype=np.int64), np.arange(1, releases + 1), one,
-        dict.fromkeys(kinds, price * one), dict.fromkeys(kinds, rate * one), **keys,
+        "gy", "gaussian", width, np.zeros(1, dtype=np.int64), np.arange(1, releases + 1), ones,
+        dict.fromkeys(kinds, price * ones), dict.fromkeys(kinds, rate * ones), **keys,
     )  # fmt: skip
     return Ledger(1, (line,))
 
@@ -50,11 +50,11 @@ def bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
 
 def records(counts: list[int] = COUNTS, seed: int = 0) -> dict[Split, list[Any]]:
     rng, problem = np.random.default_rng(seed), LogisticHyperparameter(D)
-    made: dict[Split, list[Any]] = {"train": [], "validation": []}
+    out: dict[Split, list[Any]] = {"train": [], "validation": []}
     for n in counts:
-        for kind in made:
-            made[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
-    return made
+        for kind in out:
+            out[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
+    return out
 
 
 class State(NamedTuple):
@@ -80,12 +80,12 @@ class Descent:
         if self.kind == "twice":
             yield Release(gy=answer.g)
         if self.kind == "other channel":
-            told = yield Release(other=answer.g)
+            response = yield Release(other=answer.g)
         elif self.kind == "tells":
-            told = yield Release(gy=answer.g.private)
+            response = yield Release(gy=answer.g.private)
         else:
-            told = yield Release(gy=answer.g)
-        return State(s.y - told.released["gy"][0])
+            response = yield Release(gy=answer.g)
+        return State(s.y - response.released["gy"][0])
 
     def published(self, s: State) -> Mapping[str, Array]:
         return {"y": s.y}
@@ -94,13 +94,13 @@ class Descent:
 def coordinator_node(
     program: Descent, price: float = 1.0, sizes: tuple[int, ...] = (3,), **keys: Any
 ) -> CoordinatorNode:
-    problem, made, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
+    problem, shards, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
     context = CoordinatorContext(
         problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
     )
     ends = np.cumsum(sizes)
     client_blocks = tuple(
-        ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in made.items()}, clip, Streams(ROOT, "coins", a))
+        ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in shards.items()}, clip, Streams(ROOT, "coins", a))
         for a in (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
     )
     ledger = plan(price, 6, D, **keys)
@@ -114,10 +114,10 @@ def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledge
 
 def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
     """The same descent over raw records, one by one, with the noise and the coins of the streams."""
-    made, y = records(), np.zeros(D)
+    shards, y = records(), np.zeros(D)
     for t in range(rounds):
         total = np.zeros(D)
-        for agent, dataset in enumerate(made["train"]):
+        for agent, dataset in enumerate(shards["train"]):
             coins = Streams(ROOT, "coins", [agent]).generator(0, t + 1, _tag("train")).random(len(dataset.signed))
             for row, coin in zip(dataset.signed, coins, strict=True):
                 if rate == 1.0 or coin < rate:
@@ -171,8 +171,8 @@ def test_unreleased_value_is_missing_from_the_ledger() -> None:
 class OneAgentAtATime(LogisticHyperparameter):
     """A problem that overrides `terms`, so that agents are not evaluated together."""
 
-    def terms(self, *asked: Any) -> Any:
-        return super().terms(*asked)
+    def terms(self, *args: Any) -> Any:
+        return super().terms(*args)
 
 
 @pytest.mark.parametrize("kind", [LogisticHyperparameter, OneAgentAtATime])
@@ -192,17 +192,17 @@ def test_sampled_records_are_evaluated_one_by_one(
         return real(self, x, y, z, records, *more)
 
     monkeypatch.setattr(LogisticHyperparameter, "stacked_terms", stacked_terms)
-    clip, made = Clip("l2", y=0.5), records()
+    clip, shards = Clip("l2", y=0.5), records()
     for rate in (1.0, 0.5):
         sizes.clear()
-        client_block = ClientBlock(np.arange(3), kind(D), made, clip, Streams(ROOT, "coins", range(3)))
+        client_block = ClientBlock(np.arange(3), kind(D), shards, clip, Streams(ROOT, "coins", range(3)))
         client_block.answer(1, {"g": ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
         assert sizes == list(COUNTS) if rate == 1.0 else set(sizes) == {1}
     assert (max(together) > 1) == (kind is LogisticHyperparameter)
 
 
 def test_answers_carry_their_sensitivity() -> None:
-    problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
+    problem, clip, shards = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
     context = CoordinatorContext(
         problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
     )
@@ -210,7 +210,7 @@ def test_answers_carry_their_sensitivity() -> None:
 
     def mean(train: list[Any]) -> Bounded:
         client_block = ClientBlock(
-            np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3))
+            np.arange(3), problem, {**shards, "train": train}, clip, Streams(ROOT, "coins", range(3))
         )
         answer: Bounded = context.combine(1, question, client_block.answer(1, question)).g
         return answer
@@ -219,14 +219,14 @@ def test_answers_carry_their_sensitivity() -> None:
     for sign in (1.0, -1.0):
         row = np.zeros((COUNTS[1], D))
         row[:, 0] = 100.0
-        other = [*made["train"]]
+        other = [*shards["train"]]
         other[1] = problem.prepare(row, np.array([sign, *np.ones(COUNTS[1] - 1)]), "l2")
         base = [*other]
         base[1] = problem.prepare(row, np.ones(COUNTS[1]), "l2")
-        apart = float(np.linalg.norm(mean(other).value - mean(base).value))
-        carried = float(mean(base).sensitivities["train"].sensitivity[0])
-        assert apart <= carried
-        worst = max(worst, apart / carried)
+        distance = float(np.linalg.norm(mean(other).value - mean(base).value))
+        sensitivity = float(mean(base).sensitivities["train"].sensitivity[0])
+        assert distance <= sensitivity
+        worst = max(worst, distance / sensitivity)
     assert worst > 0.999
 
 
@@ -243,16 +243,16 @@ class Dice(NamedTuple):
 
 
 def test_scale_covers_both_splits() -> None:
-    both: tuple[Split, ...] = ("train", "validation")
-    line = plan(0.5, 1, 1, both).channels[0]
+    splits: tuple[Split, ...] = ("train", "validation")
+    line = plan(0.5, 1, 1, splits).channels[0]
     prices: dict[Split, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
     for mechanism in ("exponential", "gaussian"):
         ledger = Ledger(1, (ChannelLedger(**{**vars(line), "mechanism": mechanism, "sensitivity": prices}),))
         dice = Dice({"train": 1.0, "validation": 0.4}, mechanism)
         releaser = PlannedReleaser(ledger, ROOT)
-        told = releaser.release(1, {"gy": dice})
-        assert told.scale["gy"] == pytest.approx(4.0)
-        assert told.released["gy"][0, 0] == told.scale["gy"]
+        response = releaser.release(1, {"gy": dice})
+        assert response.scale["gy"] == pytest.approx(4.0)
+        assert response.released["gy"][0, 0] == response.scale["gy"]
         assert releaser.ledger().costs_within(ledger)
         half = ChannelLedger(**{**vars(ledger.channels[0]), "sensitivity": {k: v / 2 for k, v in prices.items()}})
         assert not releaser.ledger().costs_within(Ledger(1, (half,)))
@@ -262,8 +262,8 @@ def test_noise_has_the_charged_scale() -> None:
     """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
     n, sensitivity, price = 4000, 0.3, 0.7
     releaser = PlannedReleaser(plan(price, 1, n), ROOT)
-    told = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
-    noise = (told.released["gy"] - 2.0) / (sensitivity / price)
+    response = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
+    noise = (response.released["gy"] - 2.0) / (sensitivity / price)
     assert abs(noise.std() - 1.0) < 0.05
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(noise.std() / wrong - 1.0) > 0.05

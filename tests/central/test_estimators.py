@@ -39,10 +39,10 @@ def test_passes_scikit_learn_checks(kind: Any, seed: int | None) -> None:
     with warnings.catch_warnings():
         # Its checks declare no classes.
         warnings.simplefilter("ignore")
-        found = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
-    assert len(found) > 40
-    assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
-    left_out = {r["check_name"] for r in found if r["status"] == "skipped"}
+        results = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
+    assert len(results) > 40
+    assert [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")] == []
+    left_out = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert left_out <= set(SKIPPED) - ({"check_pipeline_consistency"} if seed is not None else set())
 
 
@@ -92,15 +92,15 @@ def test_regression_matches_tune() -> None:
     order, signs = public_generator(4, "validation").permutation(300), np.where(labels == "yes", 1.0, -1.0)
     shortened = model._score_rows(features)
     train, validation = ((shortened[part], signs[part]) for part in (order[75:], order[:75]))
-    found = decentral_dp.tune(
+    tuned = decentral_dp.tune(
         train=train, validation=validation, epsilon=2.0, delta=1e-6, weight_range=(0.1, 2.0), seed=4
     )
-    assert np.array_equal(model.coef_[0], found.model)
-    assert (model.weight_, model.intercept_[0]) == (found.weight, 0.0)
-    assert model.statement_.startswith(found.statement)
+    assert np.array_equal(model.coef_[0], tuned.model)
+    assert (model.weight_, model.intercept_[0]) == (tuned.weight, 0.0)
+    assert model.statement_.startswith(tuned.statement)
     # Records beyond the radius are scored where they were shortened to.
     assert np.linalg.norm(shortened, axis=1).max() <= 1.0
-    assert np.allclose(model.decision_function(features), shortened @ found.model)
+    assert np.allclose(model.decision_function(features), shortened @ tuned.model)
 
 
 def test_positive_share_is_public_or_released() -> None:

@@ -48,10 +48,10 @@ def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, P
     for name in DATA:
         train, validation = dataset(case, name, n, seed), dataset(case, name, n, seed + 1)
         for _ in range(2):
-            own, other = rng.normal(size=(2, D))
-            own *= RADIUS / np.linalg.norm(own)
-            other = -own if rng.random() < 0.7 else other * RADIUS / np.linalg.norm(other)
-            swap = [(own, rng.choice(labels)), (other, rng.choice(labels))]
+            first, second = rng.normal(size=(2, D))
+            first *= RADIUS / np.linalg.norm(first)
+            second = -first if rng.random() < 0.7 else second * RADIUS / np.linalg.norm(second)
+            swap = [(first, rng.choice(labels)), (second, rng.choice(labels))]
             sides = []
             for record in swap:
                 sides.append(
@@ -63,11 +63,11 @@ def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, P
     return out
 
 
-def sensitivity(here: Bounded, there: Bounded) -> float:
-    return float(np.linalg.norm(here.value - there.value))
+def distance(first: Bounded, second: Bounded) -> float:
+    return float(np.linalg.norm(first.value - second.value))
 
 
-def carried(value: Bounded, kind: str) -> float:
+def carried_sensitivity(value: Bounded, kind: str) -> float:
     spread = value.sensitivities.get(kind)
     return 0.0 if spread is None else float(spread.sensitivity[0])
 
@@ -84,8 +84,8 @@ def test_records_keep_the_order_of_agents() -> None:
     assert pool.counts == {"train": 10, "validation": 16}
     assert np.allclose(pool.train.signed, joined, rtol=1e-15)
     y = pool.minimiser(upper(case))
-    whole = tuple(np.concatenate([t[i] for t, _ in parts]) for i in range(2))
-    exact = Exact(case, upper(case), whole, whole)
+    joined_records = tuple(np.concatenate([t[i] for t, _ in parts]) for i in range(2))
+    exact = Exact(case, upper(case), joined_records, joined_records)
     assert np.allclose(y.value[0], exact.minimiser().astype(float), atol=1e-9)
     assert y.norm == "l2"
     assert y.sensitivities["train"].batch is None
@@ -129,9 +129,9 @@ def test_values_match_formulas(key: str) -> None:
         away = np.linalg.norm(pool.minimiser(x, penalty).value[0] - exact.minimiser(penalty))
         assert away <= bounds.facts(x, penalty).accuracy
 
-    def score(at: Array) -> Any:
-        there = Exact(case, at, train, validation)
-        return there.upper_value(there.minimiser())
+    def score(point: Array) -> Any:
+        exact_at_point = Exact(case, point, train, validation)
+        return exact_at_point.upper_value(exact_at_point.minimiser())
 
     gradient = pool.hypergradient(x).value[0]
     error = bounds.gradient_error(x, x)
@@ -142,7 +142,7 @@ def test_values_match_formulas(key: str) -> None:
     xs = np.stack([x, x + 0.3, x])
     scores = pool.scores(xs)
     inexact = bounds.inexactness(x, x + 0.3)
-    assert np.abs(scores - [float(score(at)) for at in xs]).max() <= inexact < 1e-7
+    assert np.abs(scores - [float(score(point)) for point in xs]).max() <= inexact < 1e-7
     assert abs(scores[0] - scores[2]) <= 2 * inexact
     public = y.astype(float) * 0.9 + 0.01
     f = bounds.facts(x)
@@ -179,17 +179,17 @@ def test_neighbours_stay_within_carried_sensitivity(key: str, kind: str) -> None
     case = CASES[key]
     x = upper(case)
     worst: dict[str, float] = {}
-    for here, there in neighbours(case, kind, 3, 11):
-        y = here.bounds.family.centre(x) + 0.3
+    for pool, neighbour in neighbours(case, kind, 3, 11):
+        y = pool.bounds.family.centre(x) + 0.3
         releases = {
-            "minimiser": [p.minimiser(x) for p in (here, there)],
-            "pulled": [p.minimiser(x, 0.3) for p in (here, there)],
-            "hypergradient": [p.hypergradient(x) for p in (here, there)],
-            "implicit": [p.implicit(x, y) for p in (here, there)],
+            "minimiser": [p.minimiser(x) for p in (pool, neighbour)],
+            "pulled": [p.minimiser(x, 0.3) for p in (pool, neighbour)],
+            "hypergradient": [p.hypergradient(x) for p in (pool, neighbour)],
+            "implicit": [p.implicit(x, y) for p in (pool, neighbour)],
         }
         for name, (a, b) in releases.items():
-            change, bound = sensitivity(a, b), carried(a, kind)
-            assert bound == carried(b, kind)
+            change, bound = distance(a, b), carried_sensitivity(a, kind)
+            assert bound == carried_sensitivity(b, kind)
             assert change <= bound, name
             worst[name] = max(worst.get(name, 0.0), change / bound if bound else 0.0)
     if key == "mean":
@@ -219,20 +219,20 @@ def test_scores_stay_within_stated_ranges(key: str) -> None:
     low, high = np.full(p, -2.0), np.full(p, 1.0)
     xs = np.linspace(low, high, 5)
     for kind in ("train", "validation"):
-        for here, there in neighbours(case, kind, 3, 21)[::3]:
-            bounds = here.bounds
-            scores, others = here.scores(xs), there.scores(xs)
-            osc = np.ptp(scores - others)
+        for pool, neighbour in neighbours(case, kind, 3, 21)[::3]:
+            bounds = pool.bounds
+            scores, other_scores = pool.scores(xs), neighbour.scores(xs)
+            osc = np.ptp(scores - other_scores)
             assert osc <= bounds.oscillation(low, high)[kind] + 4 * bounds.inexactness(low, high)
             steps = np.linalg.norm(np.diff(xs, axis=0), axis=1)
             assert (np.abs(np.diff(scores)) <= bounds.lipschitz(low, high) * steps + 1e-9).all()
-            gradients, their = (np.stack([q.gradient(x) for x in xs]) for q in (here, there))
+            gradients, other_gradients = (np.stack([q.gradient(x) for x in xs]) for q in (pool, neighbour))
             error = bounds.gradient_error(low, high)
-            apart = np.linalg.norm(gradients - their, axis=1).max()
-            assert apart <= bounds.gradient_sensitivity(low, high)[kind] + 2 * error
-            bent = np.linalg.norm(np.diff(gradients, axis=0), axis=1)
-            assert (bent <= bounds.smoothness(low, high) * steps + 2 * error).all()
-            norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(their, axis=1)
+            sensitivity = np.linalg.norm(gradients - other_gradients, axis=1).max()
+            assert sensitivity <= bounds.gradient_sensitivity(low, high)[kind] + 2 * error
+            change = np.linalg.norm(np.diff(gradients, axis=0), axis=1)
+            assert (change <= bounds.smoothness(low, high) * steps + 2 * error).all()
+            norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(other_gradients, axis=1)
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
 
 
@@ -246,11 +246,11 @@ class DataSets:
         self.case, n = CASES["mean"], 4000
         axis = np.array([RADIUS, 0.0, 0.0])
         others = np.zeros((n, D)), np.zeros(n)
-        self.needs_records = []
+        self.pools = []
         for sign in (1.0, -1.0):
             data = replaced(others, sign * axis, 0.0)
             sides = (data, others) if kind == "train" else (others, data)
-            self.needs_records.append(pool_of(self.case, *sides))
+            self.pools.append(pool_of(self.case, *sides))
         self.x = np.full(D, 0.2)
         self._patch = monkeypatch
         self.direction = np.array([1.0, 0.0, 0.0])
@@ -259,19 +259,21 @@ class DataSets:
         """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its data set."""
         minimise, inverse_product = pooled.certified.minimise, pooled.certified.inverse_product
         results = []
-        for pool, sign in zip(self.needs_records, (1.0, -1.0), strict=True):
+        for pool, sign in zip(self.pools, (1.0, -1.0), strict=True):
 
-            def off(objective: Any, f: Any, sign: float = sign) -> Array:
+            def shifted_minimise(objective: Any, f: Any, sign: float = sign) -> Array:
                 return minimise(objective, f) + sign * y_sign * f.accuracy * self.direction
 
-            def solve(objective: Any, f: Any, y: Array, target: Array, s: Any, sign: float = sign) -> Array:
+            def shifted_inverse_product(
+                objective: Any, f: Any, y: Array, target: Array, s: Any, sign: float = sign
+            ) -> Array:
                 return inverse_product(objective, f, y, target, s) + sign * v_sign * s.error * self.direction
 
             with self._patch.context() as patch:
-                patch.setattr(pooled.certified, "minimise", off)
-                patch.setattr(pooled.certified, "inverse_product", solve)
+                patch.setattr(pooled.certified, "minimise", shifted_minimise)
+                patch.setattr(pooled.certified, "inverse_product", shifted_inverse_product)
                 results.append(getattr(pool, method)(self.x))
-        return sensitivity(*results), carried(results[0], kind)
+        return distance(*results), carried_sensitivity(results[0], kind)
 
 
 def test_solver_errors_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> B
     return Bounded(np.zeros_like(value) + public, value, kinds, "l2")
 
 
-class Asked:
+class MeansByRecord:
     """Per-record a, b, J, H, clipped; p = 2, q = 3."""
 
     C = Clip("l2", x=0.8, z=1.3)
@@ -305,19 +307,19 @@ class Asked:
         self.ridge = weight * np.diag([1.0, 1.7, 3.0])
         self.j0 = rng.normal(size=(2, 3)) if public_j else None
         axis = rng.normal(size=3)
-        self.a = [self.cut(rng.normal(size=2), self.C.x) for _ in range(n)]
-        self.b = [self.cut(3 * axis + rng.normal(size=3), self.C.z) for _ in range(n)]
-        self.j = [self.cut(3 * np.outer([1, -0.5], axis) + rng.normal(size=(2, 3)), self.C.x) for _ in range(n)]
-        self.h = [self.curved(axis if k else None, tiny=bool(k)) for k in range(n)]
+        self.a = [self.clip_vector(rng.normal(size=2), self.C.x) for _ in range(n)]
+        self.b = [self.clip_vector(3 * axis + rng.normal(size=3), self.C.z) for _ in range(n)]
+        self.j = [self.clip_vector(3 * np.outer([1, -0.5], axis) + rng.normal(size=(2, 3)), self.C.x) for _ in range(n)]
+        self.h = [self.make_hessian(axis if k else None, tiny=bool(k)) for k in range(n)]
 
-    def cut(self, v: Array, bound: float) -> Array:
+    def clip_vector(self, v: Array, bound: float) -> Array:
         return v * min(1.0, bound / np.linalg.norm(v))
 
-    def curved(self, axis: Array | None, tiny: bool = False) -> Array:
+    def make_hessian(self, axis: Array | None, tiny: bool = False) -> Array:
         v = self.rng.normal(size=3) if axis is None else axis
         if self.positive:
-            return self.cut(np.outer(v, v) * (1e-3 if tiny else 10.0), self.C.z)
-        return self.cut(self.rng.normal(size=(3, 3)), self.C.z)
+            return self.clip_vector(np.outer(v, v) * (1e-3 if tiny else 10.0), self.C.z)
+        return self.clip_vector(self.rng.normal(size=(3, 3)), self.C.z)
 
     def release(self) -> Bounded:
         flat = [np.stack([np.ravel(v) for v in part]) for part in (self.a, self.b, self.j, self.h)]
@@ -338,9 +340,12 @@ class Asked:
     def replace(self, kind: str) -> None:
         v = self.rng.normal(size=3)
         if kind == "train":
-            self.j[0], self.h[0] = self.cut(-9 * self.j[0], self.C.x), self.curved(v)
+            self.j[0], self.h[0] = self.clip_vector(-9 * self.j[0], self.C.x), self.make_hessian(v)
         else:
-            self.a[0], self.b[0] = self.cut(-9 * self.a[0], self.C.x), self.cut(-9 * self.b[0], self.C.z)
+            self.a[0], self.b[0] = (
+                self.clip_vector(-9 * self.a[0], self.C.x),
+                self.clip_vector(-9 * self.b[0], self.C.z),
+            )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -352,28 +357,28 @@ class Asked:
     st.integers(0, 10**6),
 )
 def test_implicit_mean_matches_formula(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
-    data_set = Asked(n, weight, positive, public, seed)
-    here = data_set.release()
-    assert np.allclose(here.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
+    data_set = MeansByRecord(n, weight, positive, public, seed)
+    value = data_set.release()
+    assert np.allclose(value.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
     for kind in ("train", "validation"):
         before = data_set.release()
         data_set.replace(kind)
-        assert sensitivity(before, data_set.release()) <= carried(before, kind)
+        assert distance(before, data_set.release()) <= carried_sensitivity(before, kind)
 
 
 def test_implicit_sensitivity_matches_second_derivation() -> None:
     """With a public J no sharper bound than ‖J‖/w₀ is found where ∇²R is a multiple of the identity."""
     for positive in (True, False):
         for public in (True, False):
-            data_set = Asked(50, 0.4, positive, public, 1)
+            data_set = MeansByRecord(50, 0.4, positive, public, 1)
             data_set.ridge = 0.4 * np.eye(3)
             got = data_set.release()
             norm = data_set.C.x if data_set.j0 is None else float(np.linalg.norm(data_set.j0, 2))
             clips = Clips(data_set.C.x, data_set.C.z, data_set.C.x if data_set.j0 is None else 0.0, data_set.C.z)
             other = implicit_sensitivity(clips, 0.4, norm, 50, 50, positive=positive)
             for kind in ("train", "validation"):
-                assert carried(got, kind) == pytest.approx(other[kind], rel=1e-9)
-                assert carried(got, kind) > other[kind]
+                assert carried_sensitivity(got, kind) == pytest.approx(other[kind], rel=1e-9)
+                assert carried_sensitivity(got, kind) > other[kind]
 
 
 def test_implicit_sensitivity_is_attained() -> None:
@@ -382,15 +387,15 @@ def test_implicit_sensitivity_is_attained() -> None:
     e = np.array([[1.0, 0.0]])
     ridge, j = 0.25 * np.eye(2).reshape(1, -1), np.eye(2).reshape(1, -1)
 
-    def at(b: Array, h: Array) -> Bounded:
+    def combine(b: Array, h: Array) -> Bounded:
         hessian = mean(h.reshape(1, -1), "train", 1.0) + ridge
         return implicit_mean(np.zeros((1, 2)), mean(b, "validation", 1.0), j, hessian, clip)
 
     none, full = np.zeros((2, 2)), np.diag([1.0, 0.0])
-    turned = sensitivity(at(e, none), at(-e, none)), carried(at(e, none), "validation")
-    bent = sensitivity(at(e, none), at(e, full)), carried(at(e, none), "train")
+    turned = distance(combine(e, none), combine(-e, none)), carried_sensitivity(combine(e, none), "validation")
+    changed = distance(combine(e, none), combine(e, full)), carried_sensitivity(combine(e, none), "train")
     assert 0.999999 < turned[0] / turned[1] <= 1.0
-    assert 0.999999 < bent[0] / bent[1] <= 1.0
+    assert 0.999999 < changed[0] / changed[1] <= 1.0
 
 
 def test_implicit_mean_projects_its_inputs() -> None:
@@ -402,12 +407,12 @@ def test_implicit_mean_projects_its_inputs() -> None:
 
 
 def test_implicit_mean_is_not_amplified_by_sampling() -> None:
-    data_set = Asked(5, 1.0, True, False, 2)
+    data_set = MeansByRecord(5, 1.0, True, False, 2)
     flat = [np.stack([np.ravel(v) for v in part]) for part in (data_set.a, data_set.b, data_set.j, data_set.h)]
     sampled = mean(flat[1], "validation", data_set.C.z)
     (spread,) = sampled.sensitivities.values()
-    drawn: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
-    sampled = Bounded(sampled.public, sampled.private, drawn, "l2")
+    sensitivities: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
+    sampled = Bounded(sampled.public, sampled.private, sensitivities, "l2")
     j, h = mean(flat[2], "train", data_set.C.x), mean(flat[3], "train", data_set.C.z) + data_set.ridge.reshape(1, -1)
     out = implicit_mean(mean(flat[0], "validation", data_set.C.x), sampled, j, h, data_set.C)
     assert out.sensitivities["validation"].batch == MIXED

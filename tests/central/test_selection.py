@@ -66,12 +66,12 @@ def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscilla
     inexact = oscillation * rng.choice([0.0, 0.1])
     base = rng.normal(size=n) * oscillation * 3
     change = oscillation * rng.choice([0.0, 1.0, rng.random()], n) + rng.normal() * oscillation
-    off = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
-    one, two = (
+    errors = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
+    first, second = (
         logarithms(law_of(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
-        for scores in (base + off[0], base + change + off[1])
+        for scores in (base + errors[0], base + change + errors[1])
     )
-    assert np.abs(one - two).max() <= epsilon * (1 + 1e-9)
+    assert np.abs(first - second).max() <= epsilon * (1 + 1e-9)
 
 
 def test_epsilon_is_attained() -> None:
@@ -86,11 +86,11 @@ def test_epsilon_is_attained() -> None:
 def test_inaccuracy_costs_four_times_its_bound() -> None:
     """An adversarial error of ±a under each neighbour: ignored it exceeds ε, accounted it does not."""
     a = 0.05
-    one, two = np.full(2000, -a), np.full(2000, a)
-    one[0], two[0] = a, -1.0 - a
+    first, second = np.full(2000, -a), np.full(2000, a)
+    first[0], second[0] = a, -1.0 - a
 
     def ratio(inexact: float) -> float:
-        laws = [logarithms(law_of(scores, 1.0, 1.0, inexact=inexact)) for scores in (one, two)]
+        laws = [logarithms(law_of(scores, 1.0, 1.0, inexact=inexact)) for scores in (first, second)]
         return float(np.abs(laws[1] - laws[0]).max())
 
     assert ratio(0.0) == pytest.approx(1.2, abs=0.002)
@@ -108,14 +108,14 @@ def test_choices_follow_the_law() -> None:
 @pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
 def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
     """The reason for integers: numpy's variates are −log(−log(1 − k·2^−53)), which end at 36.74 and −3.61."""
-    drawn = np.random.default_rng(5).gumbel(size=1000)
-    assert np.allclose(drawn, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
+    variates = np.random.default_rng(5).gumbel(size=1000)
+    assert np.allclose(variates, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
     highest, lowest = -np.log(-np.log1p(-(2.0**-53))), -np.log(-np.log(2.0**-53))
     assert (lowest, highest) == (pytest.approx(-3.60, abs=0.01), pytest.approx(36.74, abs=0.01))
     # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is the truth.
     step = np.exp(gap - highest)
-    found = 0.0 if gap > highest - lowest else step / np.expm1(step)
-    assert found == pytest.approx(share, abs=0.005)
+    probability = 0.0 if gap > highest - lowest else step / np.expm1(step)
+    assert probability == pytest.approx(share, abs=0.005)
     law = law_of(np.array([0.0, gap]), 1.0, 1.0)
     assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
     with pytest.MonkeyPatch.context() as patch:
@@ -145,7 +145,7 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 FINE = np.linspace(-1, 1, 400_001)
 
 
-def on(box: Box, **changes: Any) -> RegularisedLaw:
+def law_on(box: Box, **changes: Any) -> RegularisedLaw:
     d = len(box.low)
     plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
@@ -182,12 +182,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
 def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
     """Minimum inside, near the edge, outside; wide and narrow."""
-    rng, declared = np.random.default_rng(41), on(UNIT, rate=rate)
+    rng, declared = np.random.default_rng(41), law_on(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
-    drawn = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
-    assert stats.kstest(drawn, law.cdf).pvalue > 1e-5
-    assert stats.kstest(drawn, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
+    draws = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-5
+    assert stats.kstest(draws, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_coordinates_follow_truncated_gaussian_on_grid(
     """Centre inside, wide, just outside, far outside, and on the other side."""
     monkeypatch.setattr(selection, "_POSITIONS", 16)
     rng = np.random.default_rng(43)
-    drawn = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
+    positions = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
     law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
-    counts, wide = np.bincount(drawn, minlength=16), law > 0.002
+    counts, wide = np.bincount(positions, minlength=16), law > 0.002
     counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
     counts, law = counts[law > 0], law[law > 0]
     assert not rejected(counts, law)
@@ -229,7 +229,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
         top = (x @ slopes.T).max(axis=1)
         return np.asarray(top + np.log(np.exp(x @ slopes.T - top[:, None]).sum(axis=1)))
 
-    declared = on(box, rate=rate, strength=0.1)
+    declared = law_on(box, rate=rate, strength=0.1)
     near = rng.uniform(-3, 3, dimension) if far else np.zeros(dimension)
     points = rng.uniform(box.low, box.high, (300, dimension))
     points[:100] = np.clip(near, box.low, box.high) + 1e-4 * rng.normal(size=(100, dimension))
@@ -262,18 +262,18 @@ def test_gaussian_cost_is_attained(curvature: float) -> None:
     """Neighbours whose gradients differ by S everywhere: a Gaussian shifted by exactly μ deviations."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength, curvature)
-    whole = rate * 0.5 * (strength + curvature) * FINE**2
-    found = gap_of((whole, whole + rate * sensitivity * FINE))
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
+    exponent = rate * 0.5 * (strength + curvature) * FINE**2
+    delta_1 = gap_of((exponent, exponent + rate * sensitivity * FINE))
+    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
     assert mu_of(declared) == pytest.approx(MU)
-    assert 0.95 <= found / gaussian_delta(MU, 1.0) <= 1.001
-    priced = epsilon_of(declared, 1e-6)
-    assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced) <= 1e-6
-    assert 0.0 <= priced - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
+    assert 0.95 <= delta_1 / gaussian_delta(MU, 1.0) <= 1.001
+    epsilon = epsilon_of(declared, 1e-6)
+    assert delta(density(exponent), density(exponent + rate * sensitivity * FINE), epsilon) <= 1e-6
+    assert 0.0 <= epsilon - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
     if curvature < 0.0:
-        forgotten = rate_for(MU, sensitivity, strength)
-        whole = forgotten * 0.5 * (strength + curvature) * FINE**2
-        assert gap_of((whole, whole + forgotten * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
+        wrong_rate = rate_for(MU, sensitivity, strength)
+        exponent = wrong_rate * 0.5 * (strength + curvature) * FINE**2
+        assert gap_of((exponent, exponent + wrong_rate * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
 
 
 @settings(max_examples=40)
@@ -297,10 +297,10 @@ def test_double_well_exceeds_gaussian_cost() -> None:
     strength, sensitivity = 1.0, 2 / 1000
     rate = rate_for(MU, sensitivity, strength)
     wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
-    found = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
-    assert found == pytest.approx(0.5, abs=0.02)
+    delta_1 = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
+    assert delta_1 == pytest.approx(0.5, abs=0.02)
     # Its curvature is 48 x² − 8, and no strength below 8 gives a guarantee.
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
+    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
         quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
     strong = rate_for(MU, sensitivity, 9.0, -8.0)
@@ -313,11 +313,11 @@ def test_inexact_score_costs_twice_tau() -> None:
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength)
     a = 0.05 / rate
-    whole = rate * 0.5 * strength * FINE**2
-    tilted = whole + rate * sensitivity * FINE
-    gains = density(whole) > np.e * density(tilted)
-    worst = (whole - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
+    exponent = rate * 0.5 * strength * FINE**2
+    tilted = exponent + rate * sensitivity * FINE
+    gains = density(exponent) > np.e * density(tilted)
+    worst = (exponent - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
+    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
     assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
     priced = epsilon_of(declared, 1e-6)
     assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
@@ -343,7 +343,7 @@ def test_coarse_grid_exceeds_gaussian_cost() -> None:
         laws = [(density(0.5 * (x - s) ** 2), density(0.5 * (x - s - MU) ** 2)) for s in shifts]
         ratios.append(max(delta(p, q, 1.0) for p, q in laws) / 1e-6)
     assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
-    declared = on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
+    declared = law_on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
     assert declared.error() < 1e-5
 
 
@@ -405,19 +405,19 @@ def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
 # ---- neighbouring data sets -----------------------------------------------------------------------------------------
 
 
-def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
+def largest_ratio(name: str, kind: Split, norm: bool) -> tuple[float, float]:
     """Return the largest exact log-ratio over hard data sets, in units of the sensitivity over the scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
         for n in (3, 20):
-            both = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
+            pools = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
             make = SelectionBounds.of_norm if norm else SelectionBounds.of_value
             points = candidates(Domain(low=-1.5, high=1.5), p, 17 if p == 1 else 2)
-            selection = FiniteExponential(make(both[0].bounds, low, high), points, both[0].scores)
+            selection = FiniteExponential(make(pools[0].bounds, low, high), points, pools[0].scores)
             price = selection.sensitivity[kind]
-            scores = [pool.gradient_norms(points) if norm else pool.scores(points) for pool in both]
+            scores = [pool.gradient_norms(points) if norm else pool.scores(points) for pool in pools]
             for scale in (price / 3.0, price / 0.1):
                 laws = [log_law(selection, s, scale) for s in scores]
                 worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) * scale / price)
@@ -438,7 +438,7 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
     ],
 )
 def test_neighbours_stay_within_epsilon_of_selection(name: str, kind: Split, norm: bool) -> None:
-    worst, _ = tried(name, kind, norm)
+    worst, _ = largest_ratio(name, kind, norm)
     assert 0.0 < worst <= 1.0
 
 
@@ -456,8 +456,8 @@ def test_gradient_norm_sensitivity_is_attained() -> None:
     selection = FiniteExponential(facts, points, constant([]))
     epsilon = 2.0
     scale = selection.sensitivity["validation"] / epsilon
-    one, other = (log_law(selection, pool.gradient_norms(points), scale) for pool in pools)
-    assert 0.9999 * epsilon < float(np.abs(one - other).max()) <= epsilon
+    first, second = (log_law(selection, pool.gradient_norms(points), scale) for pool in pools)
+    assert 0.9999 * epsilon < float(np.abs(first - second).max()) <= epsilon
 
 
 def test_rounding_and_inexactness_are_charged() -> None:
@@ -473,18 +473,18 @@ def test_rounding_and_inexactness_are_charged() -> None:
     assert declared.unit == r
     selection = FiniteExponential(declared, np.zeros((3, 1)), constant([]))
     scale = selection.sensitivity["train"] / 3.0
-    one, other = (log_law(selection, s, scale) for s in scores)
-    found = float(np.abs(one - other).max()) * scale
-    assert found <= selection.sensitivity["train"]
-    assert found > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
+    first, second = (log_law(selection, s, scale) for s in scores)
+    distance = float(np.abs(first - second).max()) * scale
+    assert distance <= selection.sensitivity["train"]
+    assert distance > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
     # Errors of the scores: ±e in one data set, ∓e in the other.
     error = 0.05
     inexact = replace(selection, facts=replace(declared, inexact=error))
     signs = np.array([1.0, 0.0, -1.0])
     scale = inexact.sensitivity["train"] / 3.0
     laws = [log_law(inexact, s + w * error * signs, scale) for s, w in zip(scores, (-1.0, 1.0), strict=True)]
-    found = float(np.abs(laws[0] - laws[1]).max()) * scale
-    assert selection.sensitivity["train"] < found <= inexact.sensitivity["train"]
+    distance = float(np.abs(laws[0] - laws[1]).max()) * scale
+    assert selection.sensitivity["train"] < distance <= inexact.sensitivity["train"]
 
 
 # ---- regularised ---------------------------------------------------------------------------------------------------
@@ -505,34 +505,34 @@ def density_of(selection: RegularisedSelection, scale: float) -> Array:
     return density(rate * (selection.score(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1)))
 
 
-def bent(points: Array) -> Array:
+def two_wells(points: Array) -> Array:
     """ρ-weakly convex with ρ = 2: two wells."""
     return np.asarray(0.5 * np.cos(2.0 * points[:, 0]) + 0.1 * points[:, 0])
 
 
-def bent_slope(x: Array) -> Array:
+def two_wells_slope(x: Array) -> Array:
     return np.asarray(-np.sin(2.0 * x) + 0.1)
 
 
-@pytest.mark.parametrize("shape", ["affine", "bent"])
+@pytest.mark.parametrize("shape", ["affine", "two_wells"])
 def test_regularised_draws_follow_the_density(shape: str) -> None:
     selection = affine(0.4, 0.05, 1.0, 1e-3)
-    if shape == "bent":
+    if shape == "two_wells":
         facts = Density(UNIT, {"train": 0.05}, 3.0, np.zeros(1), 1.2, 2.0, 1e-12, 1e-12, False, 1e-3)
-        selection = RegularisedSelection(facts, bent, bent_slope)
+        selection = RegularisedSelection(facts, two_wells, two_wells_slope)
     assert selection.mechanism == "gaussian"
     assert selection.facts.is_certified
     rng, scale = np.random.default_rng(12), 0.3
-    drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
+    draws = [selection.draw(rng, scale)[0] for _ in range(200)]
 
-    def cdf(at: float) -> Callable[[Any], Any]:
-        total = np.cumsum(density_of(selection, at))
+    def cdf(s: float) -> Callable[[Any], Any]:
+        total = np.cumsum(density_of(selection, s))
         return lambda x: np.interp(x, FINE, total)
 
-    assert stats.kstest(drawn, cdf(scale)).pvalue > 1e-5
-    assert stats.kstest(drawn, cdf(2.0 * scale)).pvalue < 1e-5
-    least = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
-    assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[least.argmin()]) < 1e-3
+    assert stats.kstest(draws, cdf(scale)).pvalue > 1e-5
+    assert stats.kstest(draws, cdf(2.0 * scale)).pvalue < 1e-5
+    scores = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
+    assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[scores.argmin()]) < 1e-3
 
 
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
@@ -557,8 +557,8 @@ def test_distortion_covers_inexact_scores() -> None:
         coefficients=None,
         score=lambda x: 0.2 * x[:, 0] + np.where(x[:, 0] > -0.2, error, -error),
     )
-    found = float(np.abs(np.log(density_of(wrong, scale)) - np.log(density_of(selection, scale))).max())
-    assert selection.distortion < found <= wrong.distortion
+    change = float(np.abs(np.log(density_of(wrong, scale)) - np.log(density_of(selection, scale))).max())
+    assert selection.distortion < change <= wrong.distortion
 
 
 def test_refuses_a_slow_draw() -> None:

@@ -33,9 +33,9 @@ from tests.support.paper_bounds import penalty_distance
 MANY = 10**9
 
 
-def granular(**given: Any) -> ProblemConstants:
+def granular(**constants: Any) -> ProblemConstants:
     """Return constants, 0 by default; radius 1e9, so that the ball truncates no bound."""
-    values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | given
+    values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | constants
     return ProblemConstants(**values)
 
 

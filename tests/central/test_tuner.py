@@ -56,13 +56,13 @@ def context_of(pool: Pooled) -> CoordinatorContext:
     return CoordinatorContext(pool.family.problem, pool.counts, 1, Clip("l2"), Domain(), pool.family)
 
 
-def at(w: float) -> np.ndarray:
+def log_weight(w: float) -> np.ndarray:
     return np.array([math.log(w)])
 
 
 def validation_loss(pool: Pooled, w: float) -> float:
     """F(w), exactly."""
-    return float(pool.scores(at(w)[None])[0])
+    return float(pool.scores(log_weight(w)[None])[0])
 
 
 def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
@@ -70,8 +70,8 @@ def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
 
 
 def planned(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
-    given = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
-    return release_plan(given, *plan_program(given, n, n, d))
+    arguments = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
+    return release_plan(arguments, *plan_program(arguments, n, n, d))
 
 
 def bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
@@ -96,27 +96,27 @@ def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("epsilon", "steps", "d"), [(0.2, 15, 3), (4.0, 40, 20)])
 def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
-    found = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
-    spent = price(found.ledger, found.budget.delta)
+    tuned = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
+    spent = price(tuned.ledger, tuned.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
-    promised = float(getattr(found.budget, target)[0])
+    promised = float(getattr(tuned.budget, target)[0])
     assert (1 - 1e-3) * epsilon <= promised <= epsilon
     # Every release costs a record of one role what is planned, and one of the other role perhaps less.
     assert 0.9 * promised <= getattr(spent, target)[0] <= promised
-    assert all(spent.records[k].epsilon[0] <= found.budget.records[k].epsilon[0] for k in spent.records)
+    assert all(spent.records[k].epsilon[0] <= tuned.budget.records[k].epsilon[0] for k in spent.records)
     assert set(spent.records) == {"train", "validation"}
-    assert f"epsilon = {math.ceil(found.budget.epsilon[0] * 1e4) / 1e4:.4f}" in found.statement
+    assert f"epsilon = {math.ceil(tuned.budget.epsilon[0] * 1e4) / 1e4:.4f}" in tuned.statement
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_result_is_what_was_released(method: str) -> None:
     """Its channels, counts and sizes are those of the plan."""
-    found = call(method=method)
-    assert found.model.shape == (3,)
-    assert 0.01 <= found.weight <= 1.0
-    assert found.weight == found.path[-1]
-    assert found.path.size == (1 if method == "em" else 16)
-    frame = found.ledger.to_frame()
+    tuned = call(method=method)
+    assert tuned.model.shape == (3,)
+    assert 0.01 <= tuned.weight <= 1.0
+    assert tuned.weight == tuned.path[-1]
+    assert tuned.path.size == (1 if method == "em" else 16)
+    frame = tuned.ledger.to_frame()
     expected = {
         "ppift": {"model": ("gaussian", 16, 3), "slope": ("gaussian", 15, 1)},
         "penalty": {"model": ("gaussian", 16, 3), "pulled": ("gaussian", 15, 3)},
@@ -156,11 +156,11 @@ def test_scales_never_raise_the_cost(sensitivity: float, epsilon: float, d: int)
 
 
 def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = PlannedReleaser.scale
-    monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
+    real_scale = PlannedReleaser.scale
+    monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * real_scale(*a))
     with pytest.raises(ValueError, match="cost more than planned"):
         call()
-    monkeypatch.setattr(PlannedReleaser, "scale", whole)
+    monkeypatch.setattr(PlannedReleaser, "scale", real_scale)
     plan = planned("ppift", 2, steps=1)
     releaser = PlannedReleaser(plan, bytes(32))
     releaser.release(1, {"model": bounded(np.zeros(2), 0.1)})
@@ -173,7 +173,9 @@ def test_drawn_weight_is_pure() -> None:
     n, low, high = 4, 2.0, 200.0
     points = np.log(np.geomspace(high, low, 65))[:, None]
     few = np.ones((n, 1)), np.ones(n)
-    allowed = SelectionBounds.of_value(pooled("logistic", few, few).bounds, at(low), at(high)).oscillation
+    allowed = SelectionBounds.of_value(
+        pooled("logistic", few, few).bounds, log_weight(low), log_weight(high)
+    ).oscillation
     prices = PlannedReleaser(planned("em", 1), bytes(32)).planned_cost(1, "x")
     scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
@@ -201,15 +203,15 @@ def test_drawn_weight_is_pure() -> None:
 def test_slopes_match_differences(loss: str, w: float) -> None:
     pool, h = roles(loss), 1e-4
     exact = (validation_loss(pool, w * math.exp(h)) - validation_loss(pool, w * math.exp(-h))) / (2 * h)
-    theta = pool.minimiser(at(w)).value[0]
-    assert pool.implicit(at(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
+    theta = pool.minimiser(log_weight(w)).value[0]
+    assert pool.implicit(log_weight(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
     lam = 1e4 / w
     plain = published("model", theta, 0.0)
-    penalised = published("pulled", pool.minimiser(at(w), lam).value[0], 0.0)
-    found, _ = penalty_slope(context_of(pool), at(w), lam, plain, penalised)
-    assert found == pytest.approx(exact, rel=2e-2)
+    penalised = published("pulled", pool.minimiser(log_weight(w), lam).value[0], 0.0)
+    estimate, _ = penalty_slope(context_of(pool), log_weight(w), lam, plain, penalised)
+    assert estimate == pytest.approx(exact, rel=2e-2)
     # The printed update adds the slope to w, and so takes the other direction.
-    assert np.sign(found) == np.sign(exact) != 0
+    assert np.sign(estimate) == np.sign(exact) != 0
 
 
 def test_slope_subtracts_minimiser_noise() -> None:
@@ -219,12 +221,14 @@ def test_slope_subtracts_minimiser_noise() -> None:
     context = context_of(roles("logistic"))
 
     def slope(near: np.ndarray, far: np.ndarray, s1: float, s2: float) -> float:
-        return penalty_slope(context, at(w), lam, published("model", near, s1), published("pulled", far, s2))[0]
+        return penalty_slope(context, log_weight(w), lam, published("model", near, s1), published("pulled", far, s2))[0]
 
     exact = slope(theta, penalised, 0.0, 0.0)
-    found = [slope(theta + s1 * rng.normal(size=3), penalised + s2 * rng.normal(size=3), s1, s2) for _ in range(4000)]
-    error = np.std(found) / math.sqrt(len(found))
-    assert abs(np.mean(found) - exact) < 4 * error
+    estimates = [
+        slope(theta + s1 * rng.normal(size=3), penalised + s2 * rng.normal(size=3), s1, s2) for _ in range(4000)
+    ]
+    error = np.std(estimates) / math.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - exact) < 4 * error
     assert w * lam * 1.5 * (s2**2 - s1**2) > 20 * error
 
 
@@ -297,7 +301,7 @@ def test_refuses_numbers_beyond_float64(changes: dict[str, Any]) -> None:
 def test_any_value_completes_a_run(method: str, loss: str, value: float) -> None:
     a, b = (x.copy() for x in draw(5, 2, 1))
     a[0], b[1], a[2, 1] = value, value, value
-    found = tune(
+    tuned = tune(
         train=(a, b),
         validation=(np.full((1, 2), value), np.array([value])),
         epsilon=0.5,
@@ -307,8 +311,8 @@ def test_any_value_completes_a_run(method: str, loss: str, value: float) -> None
         loss=loss,  # type: ignore[arg-type] # as above
         steps=4,
     )
-    assert np.isfinite(found.model).all()
-    assert np.isfinite(found.path).all()
+    assert np.isfinite(tuned.model).all()
+    assert np.isfinite(tuned.path).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -322,29 +326,37 @@ def test_seed_repeats_a_run(method: str) -> None:
     assert not np.array_equal(secret[0].model, secret[1].model)
     assert "simulation" not in secret[0].statement
     # Equal noise under two budgets would cancel out.
-    twice = [call(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
-    assert not np.allclose(twice[0], twice[1], atol=1e-6)
+    models = [call(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
+    assert not np.allclose(models[0], models[1], atol=1e-6)
 
 
 def test_noise_depends_on_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal noise on two data sets of one shape would cancel in a difference."""
     roots = []
-    whole = PlannedReleaser.__init__
+    real_init = PlannedReleaser.__init__
     monkeypatch.setattr(
-        PlannedReleaser, "__init__", lambda s, plan, root: (roots.append(root), whole(s, plan, root))[1]
+        PlannedReleaser, "__init__", lambda s, plan, root: (roots.append(root), real_init(s, plan, root))[1]
     )
     train, validation = draw(200, 3, 1), draw(200, 3, 2)
-    moved = train[0].copy()
-    moved[7, 1] = np.nextafter(moved[7, 1], 1.0)
+    changed = train[0].copy()
+    changed[7, 1] = np.nextafter(changed[7, 1], 1.0)
     relabelled = np.append(-validation[1][:1], validation[1][1:])
     data_sets = [
         (train, validation),
-        ((moved, train[1]), validation),
+        ((changed, train[1]), validation),
         (train, (validation[0], relabelled)),
         (validation, train),
     ]
-    for one, other in data_sets:
-        tune(train=one, validation=other, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
+    for train_part, validation_part in data_sets:
+        tune(
+            train=train_part,
+            validation=validation_part,
+            epsilon=1.0,
+            delta=1e-6,
+            weight_range=(0.01, 1.0),
+            method="em",
+            seed=5,
+        )
     assert len(set(roots)) == 4
     # One root, two streams: the noise itself.
     draws = [Streams(root, "noise", [0]).generator(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]

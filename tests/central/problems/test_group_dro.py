@@ -41,16 +41,16 @@ def value(x: Array, y: Array, data: Labelled) -> float:
     return float(total / len(losses) - STRENGTH / 2 * y @ y)
 
 
-def on_simplex(f: Any, k: int) -> Array:
+def maximise_on_simplex(f: Any, k: int) -> Array:
     """The maximiser over the simplex, by SLSQP."""
-    found = minimize(
+    solution = minimize(
         lambda y: -f(y),
         np.full(k, 1.0 / k),
         bounds=[(0.0, 1.0)] * k,
         constraints={"type": "eq", "fun": lambda y: y.sum() - 1.0},
         options={"ftol": 1e-15, "maxiter": 500},
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 # Slopes and best weights ----------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_best_weights_match_general_solver() -> None:
         x = scale * draw.normal(size=problem.p)
         (total,) = problem.sums(data, [ClippedQuery("dual", x, np.zeros(3), np.inf)])
         best = problem.dual(total / 11)
-        np.testing.assert_allclose(best, on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
+        np.testing.assert_allclose(best, maximise_on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
         scores = problem.scores(x, np.full(3, 1 / 3), data, None)
         assert scores["primal"] == pytest.approx(value(x, best, data))
         norm = np.linalg.norm(slope(lambda v: value(v, best, data), x))  # noqa: B023 # at once
@@ -83,12 +83,12 @@ def test_best_weights_match_general_solver() -> None:
 def test_projection_on_the_simplex(y: Array, shift: float) -> None:
     """On the simplex, no other point is nearer, and a constant on top changes nothing however large."""
     objective = problem_of(np.full(y.size, 1.0 / y.size)).objective
-    found = objective.project_y(y + shift)
-    assert found.sum() == pytest.approx(1.0)
-    assert (found >= 0).all()
+    projected = objective.project_y(y + shift)
+    assert projected.sum() == pytest.approx(1.0)
+    assert (projected >= 0).all()
     if shift == 0.0:
         # The angle to every corner is blunt.
-        assert all((y - found) @ (corner - found) <= 1e-9 for corner in np.eye(y.size))
+        assert all((y - projected) @ (corner - projected) <= 1e-9 for corner in np.eye(y.size))
 
 
 def test_scores_of_classes() -> None:
@@ -97,12 +97,12 @@ def test_scores_of_classes() -> None:
     # A class without records has no score.
     train = Labelled(test.inputs, np.where(test.labels == 2, 1.0, test.labels))
     scores = problem.scores(x, np.full(3, 1 / 3), train, test)
-    told = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
+    predicted = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
     for name, part, classes in (("", train, 2), ("test_", test, 3)):
         losses = linear_losses("cross_entropy", CAP, 3, x, part)
         worst = max(losses[part.labels == k].mean() for k in range(classes))
         assert scores[f"{name}worst_group_loss"] == pytest.approx(worst)
-    by_class = [float(np.mean(told[test.labels == k] == k)) for k in range(3)]
+    by_class = [float(np.mean(predicted[test.labels == k] == k)) for k in range(3)]
     assert scores["test_worst_class_accuracy"] == pytest.approx(min(by_class))
 
 
@@ -116,13 +116,13 @@ def test_ball_is_the_smallest(ends: Array) -> None:
     assert ball.centre is not None
     points = np.vstack([np.zeros(k), np.diag(ends)])
     assert np.linalg.norm(points - ball.centre, axis=1).max() <= ball.radius
-    found = minimize(
+    solution = minimize(
         lambda v: v[-1],
         np.append(ends / (k + 1), ends.sum()),
         constraints={"type": "ineq", "fun": lambda v: v[-1] ** 2 - np.sum((points - v[:-1]) ** 2, axis=1)},
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    smallest = np.linalg.norm(points - found.x[:-1], axis=1).max()
+    smallest = np.linalg.norm(points - solution.x[:-1], axis=1).max()
     assert ball.radius <= smallest * (1 + 1e-12)
     longest = max(np.linalg.norm(a - b) for a in points for b in points)
     assert ball.diameter == pytest.approx(longest, rel=1e-12)
@@ -135,12 +135,12 @@ def test_ball_is_the_smallest(ends: Array) -> None:
 
 def test_group_shares_are_public_constants() -> None:
     """A record's contribution does not depend on the others; with counted shares it would."""
-    problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
-    asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
-    alone = problem.sums(one, asked)
-    for others in (records(4, 6), Labelled(one.inputs.repeat(4, 0), np.zeros(4))):
-        together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(one, others, strict=True))), asked)
-        for a, b, c in zip(alone, together, problem.sums(others, asked), strict=True):
+    problem, record, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
+    queries = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
+    alone = problem.sums(record, queries)
+    for others in (records(4, 6), Labelled(record.inputs.repeat(4, 0), np.zeros(4))):
+        together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(record, others, strict=True))), queries)
+        for a, b, c in zip(alone, together, problem.sums(others, queries), strict=True):
             np.testing.assert_allclose(b - c, a, atol=1e-12)
 
 

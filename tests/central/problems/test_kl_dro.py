@@ -42,7 +42,7 @@ def value(problem: KlDro, loss: str, data: Labelled, x: np.ndarray, strength: fl
     return strength * math.log(np.mean(np.exp(losses / strength))) + strength * RADIUS
 
 
-def asked(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[ClippedQuery]:
+def queries(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[ClippedQuery]:
     return [ClippedQuery(t, x, np.array([y]), bound, **more) for t in terms]
 
 
@@ -58,10 +58,10 @@ def test_terms_and_their_slopes(loss: str, strength: float) -> None:
     problem, data = problem_of(loss), records(loss, 8, 2)
     x = 0.6 * np.random.default_rng(1).normal(size=problem.p)
 
-    def h(v: np.ndarray, at: float = strength) -> float:
-        return float(np.sum(np.exp((linear_losses(loss, CAP, problem.model.outputs, v, data) - CAP) / at)))
+    def h(v: np.ndarray, y: float = strength) -> float:
+        return float(np.sum(np.exp((linear_losses(loss, CAP, problem.model.outputs, v, data) - CAP) / y)))
 
-    inner, by_x, by_y = problem.sums(data, asked(TERMS, x, strength))
+    inner, by_x, by_y = problem.sums(data, queries(TERMS, x, strength))
     assert inner[0] == pytest.approx(h(x), rel=1e-12)
     np.testing.assert_allclose(by_x, slope(h, x), atol=1e-6)
     np.testing.assert_allclose(by_y, slope(lambda v: h(x, float(v[0])), np.array([strength])), atol=1e-6)
@@ -76,7 +76,7 @@ def test_intervals_are_tight(term: str, strength: float) -> None:
     inputs = np.sqrt(np.linspace(0, CAP, 4001))[:, None]
     context = context_of(problem, 5)
     question = context.query(term, x, y)
-    rows = [problem.sums(Labelled(i[None], np.zeros(1)), asked((term,), x, strength))[0][0] for i in inputs]
+    rows = [problem.sums(Labelled(i[None], np.zeros(1)), queries((term,), x, strength))[0][0] for i in inputs]
     ends = inputs[[int(np.argmin(rows)), int(np.argmax(rows))]]
     data_sets = [Labelled(np.vstack([[e], np.ones((4, 1))]), np.zeros(5)) for e in ends]
     assert furthest(context, question, data_sets) == pytest.approx(context.sensitivity_of(question), rel=1e-5)
@@ -87,7 +87,7 @@ def test_nothing_overflows() -> None:
     problem = problem_of("squared", strength=1e-3, cap=500.0)
     data = Labelled(np.array([[0.0, 1.0], [30.0, 0.0], [1e5, 3.0]]), np.array([1.0, 11.0, 0.0]))
     x = np.array([1.0, 1.0, 0.0])
-    for total in problem.sums(data, asked(TERMS, x, 1e-3)):
+    for total in problem.sums(data, queries(TERMS, x, 1e-3)):
         assert np.isfinite(total).all()
     losses = np.array([0.0, 361.0, 500.0])
     assert problem.value(losses, 1e-3) == pytest.approx(500.0 + 1e-3 * (RADIUS - math.log(3)), rel=1e-12)
@@ -105,7 +105,7 @@ def test_outer_gradient_from_means(strength: float) -> None:
     problem, data = problem_of(), records("cross_entropy", 9, 1)
     assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
-    means = [t / 9 for t in problem.sums(data, asked(TERMS, x, strength))]
+    means = [t / 9 for t in problem.sums(data, queries(TERMS, x, strength))]
     by_x, up = problem.outer(np.array([strength]), *means)
     np.testing.assert_allclose(by_x, slope(lambda v: value(problem, "cross_entropy", data, v, strength), x), atol=1e-6)
     down = slope(lambda v: value(problem, "cross_entropy", data, x, float(v[0])), np.array([strength]))
@@ -119,10 +119,10 @@ def test_outer_gradient_from_means(strength: float) -> None:
 def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: float) -> None:
     problem, y = problem_of(), np.array([strength])
     by_x, up = problem.outer(y, np.array([inner]), np.ones(problem.p), np.array([inner_y]))
-    most = math.exp(CAP / strength)
-    assert np.all(by_x <= strength * most * (1 + 1e-9))
+    largest = math.exp(CAP / strength)
+    assert np.all(by_x <= strength * largest * (1 + 1e-9))
     assert np.all(by_x >= strength * (1 - 1e-9))
-    assert abs(up[0]) <= CAP / strength + RADIUS + most
+    assert abs(up[0]) <= CAP / strength + RADIUS + largest
 
 
 def test_scores() -> None:
@@ -132,16 +132,16 @@ def test_scores() -> None:
     x, strength = 1.5 * np.random.default_rng(2).normal(size=problem.p), 0.5
     scores = problem.scores(x, np.array([strength]), data, test)
     assert scores["objective"] == pytest.approx(value(problem, loss, data, x, strength))
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda v: value(problem, loss, data, x, v), bounds=(STRENGTH, 40), method="bounded", options={"xatol": 1e-10}
     )
-    assert scores["primal"] == pytest.approx(found.fun, abs=1e-8)
-    assert scores["best_strength"] == pytest.approx(found.x, abs=1e-4)
+    assert scores["primal"] == pytest.approx(minimum.fun, abs=1e-8)
+    assert scores["best_strength"] == pytest.approx(minimum.x, abs=1e-4)
 
-    def both(v: np.ndarray) -> float:
+    def joint_value(v: np.ndarray) -> float:
         return value(problem, loss, data, v[:-1], float(v[-1]))
 
-    norm = float(np.linalg.norm(slope(both, np.append(x, strength))))
+    norm = float(np.linalg.norm(slope(joint_value, np.append(x, strength))))
     assert scores["gradient_norm"] == pytest.approx(norm, rel=1e-6)
     for name, part in (("", data), ("test_", test)):
         losses = linear_losses(loss, CAP, 3, x, part)
@@ -176,8 +176,8 @@ def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
 
 
 def build(**options: Any) -> Any:
-    given = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(given, ProblemFacts(4, 3))
+    keys = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
+    return MINIMAX["kl_dro"].build(keys, ProblemFacts(4, 3))
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])
@@ -186,8 +186,8 @@ def test_strength_from_the_refusal_is_accepted(cap: float) -> None:
         build(strength=0.01 * cap, cap=cap)
     sentence = str(error.value)
     assert sentence.startswith("problem.strength: ")
-    least = float(sentence.split("at least ")[1].split(",")[0])
-    known = build(strength=least, cap=cap).public_ball("inner", np.zeros(0), np.array([least]))
-    assert known.centre[0] - known.radius >= 0.99e-6
+    strength = float(sentence.split("at least ")[1].split(",")[0])
+    ball = build(strength=strength, cap=cap).public_ball("inner", np.zeros(0), np.array([strength]))
+    assert ball.centre[0] - ball.radius >= 0.99e-6
     with pytest.raises(InputError):
-        build(strength=0.98 * least, cap=cap)
+        build(strength=0.98 * strength, cap=cap)

@@ -20,17 +20,17 @@ CLASSES = {"cross_entropy": 3, "logistic": 2, "squared": 0}
 @given(seed=st.integers(0, 10_000))
 def test_losses_and_their_slopes(loss: str, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    found = capped_loss(loss, 3.0, CLASSES[loss])
-    outputs = draw.normal(size=(4, found.loss.outputs)) * 2
+    capped = capped_loss(loss, 3.0, CLASSES[loss])
+    outputs = draw.normal(size=(4, capped.loss.outputs)) * 2
     labels = draw.integers(CLASSES[loss], size=4).astype(np.float64) if CLASSES[loss] else draw.normal(size=4)
-    plain, slopes = found.loss.slopes(outputs, labels)
+    plain, slopes = capped.loss.slopes(outputs, labels)
     np.testing.assert_allclose(plain, [LOSSES[loss](o, b) for o, b in zip(outputs, labels, strict=True)], atol=1e-12)
     for k in range(4):
 
-        def one(o: np.ndarray, k: int = k) -> float:
+        def value(o: np.ndarray, k: int = k) -> float:
             return LOSSES[loss](o, labels[k])
 
-        np.testing.assert_allclose(slopes[k], slope(one, outputs[k]), atol=1e-6)
+        np.testing.assert_allclose(slopes[k], slope(value, outputs[k]), atol=1e-6)
 
 
 def test_losses_are_accurate_at_large_outputs() -> None:
@@ -45,8 +45,8 @@ def test_losses_are_accurate_at_large_outputs() -> None:
 
 
 def test_capped_loss_has_zero_slope() -> None:
-    found = Capped(capped_loss(None, 1.0, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, o * 0 + 7.0)), 1.0)
+    capped = Capped(capped_loss(None, 1.0, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, o * 0 + 7.0)), 1.0)
     outputs = np.array([[-3.0], [0.5], [2.0], [np.nan], [np.inf], [-np.inf]])
-    values, slopes = found.slopes(outputs, np.zeros(6))
+    values, slopes = capped.slopes(outputs, np.zeros(6))
     np.testing.assert_array_equal(values, [0.0, 0.5, 1.0, 1.0, 1.0, 0.0])
     np.testing.assert_array_equal(slopes[:, 0], [0.0, 7.0, 0.0, 0.0, 0.0, 0.0])
