@@ -43,7 +43,7 @@ FUNCTIONS: Mapping[str, str] = {
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
     "conduct": f"{_STUDIES}.study:conduct",
-    "study_command": f"{_STUDIES}.terminal:study_command",
+    "study_command": f"{_STUDIES}.study:study_command",
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots.style import (
+from decentral_dp.reporting.style import (
     BLUE,
     SERIES_COLOURS,
     letter_size,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from rich.text import Text
 
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.reporting.terminal import console, terminal
 from decentral_dp.simulation.folder.layout import check_writable
 from papers.findings import short

@@ -34,8 +34,8 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, larges
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values

@@ -12,12 +12,11 @@ import numpy as np
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled, PooledBounds
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip, clip_factors
-from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, Started, split_read
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, split_read
 from decentral_dp.problems.saddle import Minimax, PublicBall
 
 # Gauss–Legendre on [−1, 1].
@@ -214,7 +213,7 @@ class CoordinatorContext(_Context):
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
         """Return the start of x (p,) or y (q,): a constant (default 0) plus the problem's own start, in the domain."""
         point = np.full(self.problem.p if variable == "x" else self.problem.q, float(constants.get(variable, 0.0)))
-        offset = self.problem.start.get(variable) if isinstance(self.problem, Started) else None
+        offset = self.problem.start.get(variable) if hasattr(self.problem, "start") else None
         point = point if offset is None else point + offset
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 

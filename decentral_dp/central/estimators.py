@@ -19,14 +19,13 @@ from decentral_dp.bounded import Array
 from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.shared import (
+from decentral_dp.estimators import (
     NAMES,
     SIMULATED,
     FitCost,
     Private,
     ScaleWarning,
     encode_classes,
-    refuse_others,
     seed_of,
     validate_features,
     validate_records,
@@ -59,7 +58,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the rows as the model reads them."""
         return features
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **others: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the model privately.
 
         Args:
@@ -77,7 +76,6 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             PrivacyWarning: classes were inferred from y.
             ScaleWarning: columns have very different scales.
         """
-        refuse_others(type(self).__name__, others)
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
         if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":

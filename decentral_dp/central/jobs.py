@@ -11,14 +11,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.algorithms.protocol import ONE_LEVEL, StepSize
 from decentral_dp.bounded import Split
 from decentral_dp.central.clients import MinimaxClientBlock, ReadingClients
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
-from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -29,19 +28,19 @@ from decentral_dp.config.scenario_components import (
     problem_options,
     stream_of,
 )
-from decentral_dp.config.schema import Scenario
-from decentral_dp.constants.families import Family, family_of
+from decentral_dp.config.schema import Scenario, Schedule
+from decentral_dp.constants import Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import least_text
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, smallest_factor
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
-from decentral_dp.privacy.mechanisms.releasers import FREE, PlannedReleaser
 from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.releasers import FREE, PlannedReleaser
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax
@@ -57,7 +56,7 @@ from decentral_dp.simulation.jobs.job import (
     unmeasured_reason,
 )
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 
 # Refusals before a record is read ------------------------------------------------------------------------------------
 

@@ -28,12 +28,23 @@ from decentral_dp.central.sensitivities import (
     score_oscillation,
     smoothness,
 )
-from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
-from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
+from decentral_dp.constants import (
+    UP,
+    ClassLoss,
+    Family,
+    Linear,
+    Mean,
+    ProblemConstants,
+    Pulled,
+    Regularised,
+    SquaredLoss,
+    Weighed,
+    round_up,
+    worst_case,
+)
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
-from decentral_dp.problems.bilevel.quadratic import Quadratic, QuadraticRecords
+from decentral_dp.problems.bilevel.linear import Quadratic, QuadraticRecords
 from decentral_dp.problems.lower_level import mean_losses, mean_term
 from decentral_dp.problems.records import concatenate, regulariser_matrices
 

@@ -37,18 +37,18 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.context import Domain
-from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.problem_constants import round_up
-from decentral_dp.errors import InputError, Refusal, refuse
-from decentral_dp.exchange import SelectionMechanism
-from decentral_dp.privacy.mechanisms.integer_samplers import (
-    IntArray,
+from decentral_dp.central.integer_samplers import (
     Weights,
     bernoulli_exp,
     discrete_gaussian,
     draw_geometric,
     uniform_integer,
 )
+from decentral_dp.central.pooled import PooledBounds
+from decentral_dp.constants import round_up
+from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.exchange import SelectionMechanism
+from decentral_dp.privacy.accounting.float_slack import IntArray
 
 GRID_BITS = 20
 # log₂ of the number of positions on each axis of a box.
@@ -432,7 +432,8 @@ _WRONG_GRID = (
 
 def per_axis(p: int) -> int:
     """Return the default number of points on each axis. Raises InputError for too many axes."""
-    refuse((p, None), _WRONG_GRID)
+    grid: tuple[int, int | None] = (p, None)
+    refuse(grid, _WRONG_GRID)
     return _PER_AXIS[p - 1]
 
 

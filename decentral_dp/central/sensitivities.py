@@ -14,7 +14,7 @@ import math
 from typing import NamedTuple
 
 from decentral_dp.bounded import Split
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import ProblemConstants, round_up
 
 
 class Clips(NamedTuple):
@@ -59,7 +59,7 @@ def minimiser_sensitivity(
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> moved = minimiser_sensitivity(c, n_train=100, n_validation=50, accuracy=0.0)
@@ -108,7 +108,7 @@ def hypergradient_sensitivity(
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> {kind: round(bound, 6) for kind, bound in hypergradient_sensitivity(c, 100, 50).items()}
@@ -252,7 +252,7 @@ def smoothness(c: ProblemConstants) -> float:
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> round(smoothness(c), 6)

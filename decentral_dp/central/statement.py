@@ -24,14 +24,14 @@ from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.simulation.setting import Setting
-from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.statement import (
+from decentral_dp.simulation.job_statement import statement
+from decentral_dp.simulation.statement import (
     HANDS_RECORDS,
     PaperClaim,
     PrivacyStatement,
     ReleasePrice,
 )
+from decentral_dp.simulation.summary import Setting
 
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 

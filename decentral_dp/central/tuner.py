@@ -21,21 +21,21 @@ from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTune
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.jobs import planned_line, target_plan
 from decentral_dp.config.loading import expected_text
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.reporting.progress import show_progress
+from decentral_dp.privacy.releasers import PlannedReleaser
+from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
+from decentral_dp.reporting.terminal import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 
 LossName: TypeAlias = Literal["logistic", "squared"]

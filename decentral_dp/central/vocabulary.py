@@ -22,11 +22,10 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
-from decentral_dp.algorithms.entry import Entry, Rules
+from decentral_dp.algorithms.entry import AUC, Citation, Entry, Rules
 from decentral_dp.algorithms.options import internal, option
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.algorithms.protocol import AnyAlgorithm, StepSize, check_message
-from decentral_dp.algorithms.references import AUC, Citation
 from decentral_dp.bounded import SPLITS, Array, Bounded, Split
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.errors import InputError, Refusal, refuse

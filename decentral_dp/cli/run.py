@@ -1,14 +1,16 @@
-"""Runs on the command line: the names of their folders, what their end prints, and runs side by side."""
+"""Runs on the command line: the names of their folders, their progress and log, and the texts at their end."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import shlex
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -16,14 +18,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.errors import InputError, printable, readable
-from decentral_dp.files.spreadsheets import escape_formulas
+from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
+from decentral_dp.errors import InputError, printable, quoted, readable
+from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.exports import escape_formulas
+from decentral_dp.files.regular import regular
 from decentral_dp.formatting import sentence
-from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.reporting.notes import method_lines, predicts, score_notes
-from decentral_dp.reporting.terminal import console, print_items, terminal
-from decentral_dp.simulation.folder.layout import check_writable, new_folder, require_new
+from decentral_dp.reporting.report import compare_with_baselines, method_lines, score_notes
+from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
+from decentral_dp.simulation.events import Callback
+from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
@@ -53,6 +58,71 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     parts = [f"{key.rpartition('.')[2]}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
     name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
     return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
+
+
+@contextlib.contextmanager
+def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
+    """Open the log of a run.
+
+    Args:
+        log: "jsonl" for stderr, a file that ends in .jsonl, to which lines are added (a new one is for its owner
+            only), "tensorboard", "mlflow" or None.
+        folder: of the run.
+
+    Raises:
+        InputError: another value, or a log that cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        if log is None:
+            yield []
+        elif log == "tensorboard":
+            yield [TensorBoard(folder / TENSORBOARD)]
+        elif log == "mlflow":
+            try:
+                flow = MLflow(folder.name, {"folder": str(folder)})
+            except InputError:
+                raise
+            except Exception as error:  # of any kind, and nothing is released yet
+                raise InputError(f"--log: mlflow cannot be reached ({error}). Fix: leave it out.") from error
+            yield [stack.enter_context(flow)]
+        elif log == "jsonl" or log.endswith(".jsonl"):
+            run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))
+            try:
+                yield [run_log]
+            except BaseException as error:
+                run_log.write_failure(error)
+                raise
+        else:
+            raise InputError(
+                f'--log: got {quoted(log)}, expected "jsonl", a file that ends in .jsonl, "tensorboard" or "mlflow".'
+            )
+
+
+def _open_file(name: str) -> IO[str]:
+    path = regular(Path(name), "--log")
+    # It has losses, which a run with secret noise keeps for its owner.
+    path.touch(OWNERS)
+    return path.open("a", encoding="utf-8")
+
+
+def run_with_progress(
+    make: Callable[[Sequence[Callback]], Run], log: str | None, quiet: bool, folder: str | Path
+) -> Run:
+    """Make a run with a progress bar and a log.
+
+    Args:
+        make: makes the run, with callbacks.
+        log: as of `open_log`.
+        quiet: whether no bar is shown.
+        folder: of the run.
+    """
+    bar = ProgressBar("rounds", lines=True, quiet=quiet or log == "jsonl")
+    with open_log(log, Path(folder)) as logs, bar:
+        finished = make([bar, *logs])
+        for callback in logs:
+            if isinstance(callback, RunLog):
+                callback.write_end(finished)
+    return finished
 
 
 # Scores that the end of a run prints, in this order; then those that the problem adds.
@@ -140,7 +210,7 @@ def print_run(run: Run) -> None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-        if predicts(result):
+        if result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
 
@@ -205,8 +275,6 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.
     """
     require_new("--out", out)
-    if out.suffix.lower() != ".csv":
-        raise InputError(f"--out: got a file that ends in {out.suffix or 'nothing'}, expected .csv. Fix: rename it.")
     model = load_model(folder)
     if agent is not None:
         model = model.of_agent(agent)
@@ -220,8 +288,6 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
             predicted = model.predictions(file)
             escape_formulas(predicted).to_csv(written, index=False)
         partial_file.replace(out)
-    except OSError as error:
-        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
     finally:
         partial_file.unlink(missing_ok=True)
     result, m = read_result(folder), len(model.published)

@@ -1,18 +1,28 @@
-"""The terminal: a console that no text can command, labelled sentences, and tables of numbers."""
+"""The terminal: a console that no text can command, tables of numbers, and progress bars."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
-from typing import IO, Any
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
+from types import TracebackType
+from typing import IO, Any, Self
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Columns
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
+from decentral_dp.simulation.events import Callback, Callbacks, Progress, join_callbacks
 
 # Blanks between the columns of a table.
 GAP = 2
@@ -77,3 +87,89 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
             left = width - longest(column)
         parts[-1].append(column)
     return parts
+
+
+# Whether a bar is shown already: the runs of a study have none of their own.
+_bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
+# Seconds between two lines of progress without a terminal.
+_BETWEEN_LINES = 30.0
+
+
+class ProgressBar:
+    """A callback that shows a bar inside `with`.
+
+    Args:
+        unit: that is counted, as "runs".
+        lines: whether a line every 30 seconds stands in for the bar where there is no terminal; default no.
+        quiet: whether nothing is shown; default no.
+        console: where it is shown; default stderr, where the bar disappears at the end, if that is a terminal.
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        lines: bool = False,
+        quiet: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._is_hidden = quiet or not (console or self._console.is_terminal)
+        self._unit = unit
+        self._lines, self._last = lines and not quiet and self._is_hidden, time.monotonic()
+        self._bar = Columns(
+            *(TextColumn(unit), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}")),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+            console=self._console,
+            transient=console is None,
+            disable=self._is_hidden,
+        )
+        self._task = self._bar.add_task(unit, total=None, words="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Early versions of rich end a line even where there is no bar.
+        if not self._is_hidden:
+            self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.description)
+        if self._lines and now - self._last >= _BETWEEN_LINES:
+            self._last = now
+            left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
+            speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
+            where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
+            print(f"{where}, {progress.description}, {speed}{left}", file=sys.stderr, flush=True)
+
+
+def in_notebook() -> bool:
+    """Return whether this process draws in a notebook that can show a bar, and TTY_INTERACTIVE does not forbid it."""
+    allowed = os.environ.get("TTY_INTERACTIVE") != "0"
+    return allowed and Console().is_jupyter and find_spec("ipywidgets") is not None
+
+
+@contextmanager
+def show_progress(callbacks: Sequence[Callback], unit: str) -> Iterator[Callback | None]:
+    """Show a bar inside `with`, in a notebook without callbacks in which no other bar is shown.
+
+    Args:
+        callbacks: of the caller.
+        unit: that is counted.
+
+    Yields:
+        The callback for progress.
+    """
+    if callbacks or _bar_is_shown.get() or not in_notebook():
+        yield join_callbacks(callbacks)
+        return
+    outer = _bar_is_shown.set(True)
+    try:
+        with ProgressBar(unit, console=Console()) as bar:
+            yield Callbacks([bar])
+    finally:
+        _bar_is_shown.reset(outer)

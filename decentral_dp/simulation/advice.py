@@ -8,6 +8,7 @@ A record is clipped on a channel if a term that feeds the channel, unclipped, is
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
@@ -45,7 +46,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         # What is clipped is all steps of an agent together, and no record.
         return {}
     values = outcome.last_snapshot.published
@@ -153,61 +154,46 @@ def _last_value(ends: Mapping[str, float], stem: str) -> float:
     return next((ends[stem + ending] for ending in _ENDINGS if stem + ending in ends), math.nan)
 
 
-# Records of each kind that are tried, of so many agents.
+# At most so many records of each split are tried, of so many agents.
 MOST_RECORDS, _AGENTS = 32, 8
 
 
 def clipped_shares(
     problem: Problem, records: Mapping[Split, Sequence[Any]], values: Mapping[str, Array], clip: Clip
 ) -> dict[str, float]:
-    """Try a few records of a few agents, evenly spaced.
+    """Compute the clipped fraction of per-example gradients, for a few records of a few agents, evenly spaced.
 
     Args:
         problem: whose terms are clipped.
-        records: kind → those of each agent.
+        records: split → those of each agent.
         values: channel → (m, ·); without z, terms that need it are left out.
-        clip: what cuts.
+        clip: norm and bounds.
 
     Returns:
-        Channel → share of the tried records that are cut there; channels without a clip, or that read no record, are
-        left out.
+        Channel → clipped fraction; channels without a clip, or that read no record, are left out. A part of a term
+        that has a share of the clip is clipped beyond this share.
     """
-    m = len(values["x"])
+    m, cut = len(values["x"]), dict[str, list[bool]]()
     agents = evenly_spaced(m, _AGENTS)
-    cut: dict[str, list[bool]] = {}
-    for agent in agents:
-        own = {channel: rows[agent] for channel, rows in values.items()}
-        for split in SPLITS:
-            wanted = [t for t in TERMS if problem.reads_records.get(t) == split and _is_cut(t, clip, "z" in values)]
-            if not wanted:
-                continue
-            shards = {s: records[s][agent] for s in SPLITS}
-            for k in evenly_spaced(len(shards[split][0]), max(1, MOST_RECORDS // len(agents))):
-                pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
-                for channel, length in _lengths(problem, own, pair, clip.norm, wanted).items():
-                    cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
+    needs_z = () if "z" in values else ("lower_hvp", "lower_jvp")
+    clipped = [t for t in TERMS if math.isfinite(clip.bound(CLIP_OF_TERM[t])) and t not in needs_z]
+    parts = problem.parts_of_clip if isinstance(problem, Training) else [(slice(None), 1.0)]
+    for agent, split in itertools.product(agents, SPLITS):
+        terms = [t for t in clipped if problem.reads_records.get(t) == split]
+        if not terms:
+            continue
+        x, y = values["x"][agent], values["y"][agent]
+        z = values["z"][agent] if "z" in values else np.zeros_like(y)
+        shards = {s: records[s][agent] for s in SPLITS}
+        for k in evenly_spaced(len(shards[split][0]), max(1, MOST_RECORDS // len(agents))):
+            pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
+            longest: dict[str, float] = {}
+            with np.errstate(all="ignore"):
+                found = problem.terms(x, y, z, pair["train"], pair["validation"], Clip(clip.norm), terms)
+                for term in terms:
+                    channel, value = CLIP_OF_TERM[term], np.ravel(getattr(found, term))
+                    lengths = [float(row_norms(value[None, part], clip.norm)[0]) / share for part, share in parts]
+                    longest[channel] = max(longest.get(channel, 0.0), *lengths)
+            for channel, length in longest.items():
+                cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
     return {channel: float(np.mean(cuts)) for channel, cuts in cut.items()}
-
-
-def _lengths(
-    problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, names: Sequence[str]
-) -> dict[str, float]:
-    """Channel → norm of the longest unclipped term that feeds it; of parts with a share of the clip, over this share.
-
-    records: one of each kind.
-    """
-    x, y = values["x"], values["y"]
-    z = values.get("z", np.zeros_like(y))
-    longest: dict[str, float] = {}
-    with np.errstate(all="ignore"):
-        terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), names)
-        for term in names:
-            channel, value = CLIP_OF_TERM[term], np.ravel(getattr(terms, term))
-            parts = problem.parts_of_clip if isinstance(problem, Training) else [(slice(None), 1.0)]
-            lengths = [float(row_norms(value[None, part], norm)[0]) / share for part, share in parts]
-            longest[channel] = max(longest.get(channel, 0.0), *lengths)
-    return longest
-
-
-def _is_cut(term: str, clip: Clip, has_z: bool) -> bool:
-    return math.isfinite(clip.bound(CLIP_OF_TERM[term])) and (has_z or term not in ("lower_hvp", "lower_jvp"))

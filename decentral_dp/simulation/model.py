@@ -13,17 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition, csv_of
 from decentral_dp.config.components import named_component, trusted_files
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import predictor_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Partition, Scenario, csv_of
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
@@ -33,7 +32,7 @@ from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.result import (
     RunResult,
     published_values,
@@ -46,31 +45,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Reading(NamedTuple):
-    """How a model reads a table: the declared rules of its scenario.
-
-    names: of the features. rules: how columns become features. prepare: makes (n, d) features of columns, as
-    `shards.features_for_model` with what the scenario declares. csv: how CSV files are written.
-    """
-
-    names: tuple[str, ...]
-    rules: ColumnRules | None
-    prepare: Callable[..., tuple[Array, dict[str, float]]]
-    csv: CsvFormat = USUAL_CSV
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of a raw table that features are made of."""
-        return self.names if self.rules is None else self.rules.raw(self.names)
-
-    def features(self, columns: Columns, where: str) -> tuple[Array, dict[str, float]]:
-        """By the function that prepares train records. Raises InputError."""
-        try:
-            return self.prepare(columns, where=where)
-        except InputError as error:
-            # A trained model keeps the rules of its scenario.
-            problem = str(error).partition(" Fix: ")[0]
-            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
+# A feature that is clipped in more of the records seems to have another unit.
+_MOST_CUT = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +62,10 @@ class TrainedModel:
         problem: what weights say of records.
         published: (m, q) weights that each agent published, behind the centre of features where they have one; of a
             coordinator one row.
-        reading: how it reads a table.
+        features: names of the features, in the order of the weights; with declared rules a column may make several.
+        rules: how columns become features; None if they are the features.
+        prepare_columns: makes (n, d) features of columns, as `shards.features_for_model` with the scenario's rules.
+        csv: format of CSV files.
         classes: of the labels, in the order of the probabilities; none where numbers are predicted.
         label_range: public (low, high) of labels that are numbers, which [−1, 1] is scaled back to; None where they
             were not scaled.
@@ -105,7 +84,10 @@ class TrainedModel:
 
     problem: Predictor
     published: Array
-    reading: Reading
+    features: tuple[str, ...]
+    rules: ColumnRules | None
+    prepare_columns: Callable[..., tuple[Array, dict[str, float]]]
+    csv: CsvFormat
     classes: tuple[Label, ...]
     label_range: tuple[float, float] | None = None
     agents: tuple[str, ...] = ()
@@ -113,14 +95,9 @@ class TrainedModel:
     linked: bool = True
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of the weights; with declared rules a column may make several."""
-        return self.reading.names
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that a raw table needs; others are left unread."""
-        return self.reading.columns
+        return self.features if self.rules is None else self.rules.raw(self.features)
 
     @property
     def weights(self) -> dict[str, Array]:
@@ -156,8 +133,32 @@ class TrainedModel:
         return {name: tensor(value) for name, value in self.weights.items()}
 
     def prepare(self, table: Any) -> Array:
-        """The features (n, d) of raw records as the weights read them. Arguments and errors are those of `predict`."""
-        return self._prepare(table)
+        """Compute the features (n, d) of raw records as the weights read them; as `predict`."""
+        if isinstance(table, str | Path):
+            text = set() if self.rules is None else self.rules.text
+            where, columns = (
+                repr(str(table)),
+                read_columns(Path(table), self.columns, text, f"predict: {str(table)!r}", self.csv),
+            )
+        else:
+            where, columns = "the table", self._columns_of(table)
+        try:
+            features, clipped = self.prepare_columns(columns, where=where)
+        except InputError as error:
+            # A trained model keeps the rules of its scenario.
+            problem = str(error).partition(" Fix: ")[0]
+            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
+        most = sorted((name for name, share in clipped.items() if share > _MOST_CUT), key=lambda name: -clipped[name])
+        if most:
+            listed = ", ".join(f"{name} {clipped[name]:.0%}" for name in most[:5])
+            more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
+            warnings.warn(
+                f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
+                "units of problem.scale.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return features
 
     def predict(self, table: Any) -> NDArray[Any]:
         """Predict the class of each record, or its number.
@@ -229,30 +230,15 @@ class TrainedModel:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        return self._predictions(self._prepare(table))
-
-    def _predictions(self, features: Array) -> Array:
         """(n, c) probabilities, or (n,) numbers in the label's own unit."""
-        said: Array = self.problem.predict(self._y, features)[0]
+        scores: Array = self.problem.predict(self._y, self.prepare(table))[0]
         if self.label_range is None:
-            return said
+            return scores
         low, high = self.label_range
-        return np.asarray(low + 0.5 * (said + 1.0) * (high - low))
+        return np.asarray(low + 0.5 * (scores + 1.0) * (high - low))
 
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
-
-    def _prepare(self, table: Any) -> Array:
-        """(n, d) features of a table, or of the file of one. Raises InputError."""
-        if isinstance(table, str | Path):
-            path, rules = Path(table), self.reading.rules
-            text = set() if rules is None else rules.text
-            columns: Columns = read_columns(path, self.columns, text, f"predict: {str(path)!r}", self.reading.csv)
-            features, shares_cut = self.reading.features(columns, repr(str(path)))
-        else:
-            features, shares_cut = self.reading.features(self._columns_of(table), "the table")
-        _warn_of_cuts(shares_cut)
-        return features
 
     def _columns_of(self, table: Any) -> Columns:
         """The columns of records in memory. Raises InputError."""
@@ -261,45 +247,26 @@ class TrainedModel:
 
             table = pd.DataFrame(table)
         if hasattr(table, "columns") and hasattr(table, "iloc"):
-            return self._of_frame(table)
+            names = [str(column) for column in table.columns]
+            require_columns(self.columns, names, "predict: the table")
+            if not len(table) or any(names.count(name) > 1 for name in self.columns):
+                raise InputError(
+                    "predict: the table has no records, or two columns of one name. Fix: give another table."
+                )
+            return cells_of(table.set_axis(names, axis=1), self.columns)
         refuse_masked(table, "predict")
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError):
             rows = np.empty(0)
-        by_name = self.reading.columns != self.features
+        by_name = self.columns != self.features
         if by_name or rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
             shape = "" if by_name else f" or an array (records, {len(self.features)}) of numbers"
             raise InputError(
                 f"predict: got {type(table).__name__} of shape {rows.shape}, expected a table with the columns "
-                f"{', '.join(self.reading.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
+                f"{', '.join(self.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
             )
         return {name: rows[:, k] for k, name in enumerate(self.features)}
-
-    def _of_frame(self, frame: Any) -> Columns:
-        known = [str(column) for column in frame.columns]
-        require_columns(self.columns, known, "predict: the table")
-        if not len(frame) or any(known.count(name) > 1 for name in self.columns):
-            raise InputError("predict: the table has no records, or two columns of one name. Fix: give another table.")
-        return cells_of(frame.set_axis(known, axis=1), self.columns)
-
-
-# A feature that is clipped in more of the records has another unit, as it seems.
-_MOST_CUT = 0.5
-
-
-def _warn_of_cuts(shares: Mapping[str, float]) -> None:
-    """Warn where most values of a feature of new records are clipped. shares: feature → share."""
-    most = sorted((name for name, share in shares.items() if share > _MOST_CUT), key=lambda name: -shares[name])
-    if most:
-        listed = ", ".join(f"{name} {shares[name]:.0%}" for name in most[:5])
-        more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
-        warnings.warn(
-            f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
-            "units of problem.scale.",
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
@@ -351,7 +318,6 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(names, scenario.problem.columns, prepare, csv_of(scenario.problem) or USUAL_CSV)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()
@@ -362,7 +328,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     return TrainedModel(
         problem,
         np.array(y),
-        reading,
+        names,
+        scenario.problem.columns,
+        prepare,
+        csv_of(scenario.problem) or USUAL_CSV,
         classes,
         None if limits is None or classes else (limits[0], limits[1]),
         names_of_agents,

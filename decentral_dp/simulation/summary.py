@@ -1,20 +1,68 @@
-"""The public facts of a job that results state: title, method, graph, problem and records, and a guess's scores."""
+"""Public facts of a job: its privacy statement, title, algorithm, graph, problem and records."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp import annexes
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
 from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.statement import PaperClaim, PrivacyStatement
 from decentral_dp.topology import GENERATORS
+
+SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.job_statement:GOSSIP"} | dict(annexes.SETTINGS)
+
+
+class Setting(NamedTuple):
+    """How jobs of a setting are built, and what is promised of them; a job itself starts and evaluates runs.
+
+    Args:
+        build: what a scenario names → the job, planned and priced, whose noise has no root yet.
+        statement: job → its guarantee and privacy cost.
+        claim: job → ε that a paper claims, for comparison.
+        settings: job → hyper-parameters as they run; None if the scenario has them all.
+    """
+
+    build: Callable[[Components], PlannedJob]
+    statement: Callable[[Any], PrivacyStatement]
+    claim: Callable[[Any], PaperClaim | None]
+    settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
+
+
+def setting_of(name: str) -> Setting:
+    """Return a setting by its name, imported now. Raises KeyError for a name that is none."""
+    setting: Setting = annexes.import_place(SETTINGS[name])
+    return setting
+
+
+def statement_of(job: PlannedJob) -> PrivacyStatement:
+    """State the guarantee of a job and its privacy cost, from public facts only.
+
+    Example:
+        >>> from decentral_dp.simulation.jobs.build import build_job
+        >>> statement_of(build_job("quadratic")).guarantee
+        'none'
+    """
+    return setting_of(job.setting).statement(job)
+
+
+def claim_of(job: PlannedJob) -> PaperClaim | None:
+    """Return the ε that a paper claims: for comparison, never a certificate."""
+    return setting_of(job.setting).claim(job)
+
+
+def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
+    """Return the hyper-parameters as they run; None if the scenario has them all."""
+    return setting_of(job.setting).settings(job)
 
 
 def baselines(job: PlannedJob) -> dict[str, float]:
@@ -79,8 +127,6 @@ def method_name(job: PlannedJob) -> str:
     parts = []
     if momentum := getattr(algorithm, "heavy_ball", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if decay := getattr(algorithm, "adaptive", 0.0):
-        parts.append(f"second moments {decay:g}")
     if getattr(algorithm, "centring_rounds", 0):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
@@ -113,51 +159,37 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
     }
 
 
-def problem_summary(job: PlannedJob) -> dict[str, Any]:
-    """The problem, its size, and the public record counts."""
-    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    return {
-        "kind": job.scenario.problem.kind,
-        "solves": job.solves,
-        # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
-        "notes": list(job.shards.all_notes),
-        **({"settings": job.settings_text} if job.settings_text else {}),
-        **({"x_names": names} if (names := _names_of_x(job)) else {}),
-        **_reading_facts(job),
-        "p": job.problem.p,
-        "q": job.problem.q,
-        "records": {**counts, "test": int(job.shards.test.size)},
-    }
-
-
-def _reading_facts(job: PlannedJob) -> dict[str, Any]:
-    """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.posed_problem, Predictor):
-        return {}
-    shards = job.shards
-    known = {"image": shards.image, "bounds": shards.bounds}
-    return {
-        "features": list(shards.feature_names),
-        "classes": list(shards.classes),
-        **{key: list(value) for key, value in known.items() if value is not None},
-    }
-
-
-def _data_name(c: Components) -> str:
-    """What the records are called; of a file its name, for its folders say who ran this."""
-    table = c.scenario.problem
-    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
-    return Path(table.data).name if named else table.data
-
-
 # Problems of which x has a coordinate for each feature.
 _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
 
 
-def _names_of_x(job: PlannedJob) -> list[str]:
-    """What the coordinates of x stand for; empty where nothing names them."""
-    names, p = list(job.shards.feature_names), job.problem.p
-    if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
-        return []
-    return [*names, "intercept"][:p] if 0 <= p - len(names) <= 1 else []
+def problem_summary(job: PlannedJob) -> dict[str, Any]:
+    """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
+    c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    # Notes on records say that they differ from the scenario's; the folders of a file name its owner.
+    if shards.notes or c.data.is_object:
+        data = shards.source
+    else:
+        is_file = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
+        data = Path(table.data).name if is_file else table.data
+    reading: dict[str, Any] = {}
+    if isinstance(job.posed_problem, Predictor):
+        reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
+        reading |= {} if shards.image is None else {"image": list(shards.image)}
+        reading |= {} if shards.bounds is None else {"bounds": list(shards.bounds)}
+    x_names = []
+    if table.kind in _BY_FEATURE and not c.problem.is_object and 0 <= p - len(shards.feature_names) <= 1:
+        x_names = [*shards.feature_names, "intercept"][:p]
+    return {
+        "kind": table.kind,
+        "solves": job.solves,
+        "data": data,
+        "notes": list(shards.all_notes),
+        **({"settings": job.settings_text} if job.settings_text else {}),
+        **({"x_names": x_names} if x_names else {}),
+        **reading,
+        "p": p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(shards.test.size)},
+    }

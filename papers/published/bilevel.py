@@ -18,7 +18,7 @@ from decentral_dp.central.bilevel import (
     second_order_dp_bilevel,
 )
 from decentral_dp.central.vocabulary import Calibration
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
 

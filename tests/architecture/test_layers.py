@@ -32,7 +32,6 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "simulation",
         "tasks callbacks",
         "estimators",
-        "resumption",
         "api",
         "cli",
         "central",
@@ -45,43 +44,45 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "sensitivities trajectories",
-        "problems certified_solver",
+        "integer_samplers",
+        "programs sensitivities trajectories exponential_samplers",
+        "problems log_concave_sampler certified_solver",
         "clients",
         "pooled",
         "context",
         "selection",
+        "declared",
         "vocabulary",
         "bilevel minimax",
         "jobs",
+        "plan",
         "statement",
         "tuner",
         "estimators",
     )
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-# Read by pages, plots and bars besides the base: the two records that a run folder is read into, how far something is,
-# and one line per algorithm and problem.
+# Modules that pages, plots and bars import besides the base: the result and its statement, progress, labels of metrics,
+# and the tables of algorithms and problems.
 REPORTING = {
     "decentral_dp.simulation.events",
+    "decentral_dp.simulation.metrics",
     "decentral_dp.simulation.result",
-    "decentral_dp.simulation.statements.statement",
+    "decentral_dp.simulation.statement",
     "decentral_dp.algorithms",
     "decentral_dp.problems",
 }
 # Results that are shown: a run by its figures, a plan by its sentences. What runs and writes a folder draws nothing.
 VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}
-# A job is built with the names of what is measured.
-SAID = {"decentral_dp.reporting.measures"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
-    "participants": ["decentral_dp.engines"],
+    "participants.py": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("job", "gossip")],
+    "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
     "__init__",
@@ -91,22 +92,24 @@ TOP_LEVEL = {
     "bounded",
     "user_code",
     "exchange",
+    "participants",
+    "tasks",
     "api",
     "callbacks",
-    "resumption",
 }
 # Third-party package → the only places that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "tasks/parallel.py"],
+    "ray": ["engines/ray.py", "tasks.py"],
     "networkx": ["topology"],
     "matplotlib": [
-        "reporting/plots",
+        "reporting/plots.py",
+        "reporting/style.py",
         "reporting/comparison.py",
         "auditing",
         "studies",
     ],
     "cryptography": ["privacy/randomness.py"],
-    "jinja2": ["reporting/render.py"],
+    "jinja2": ["reporting/page.py"],
     "torch": ["problems", "models", "central/problems"],
 }
 
@@ -178,12 +181,12 @@ def test_imports_run_downwards(room: str) -> None:
             to = room_of(other)
             if to in ANNEXES and room not in ANNEXES:
                 # What it returns may be of an annex.
-                fine = room in ("api", "resumption") and other not in own_imports(path, for_types=False)
+                fine = room == "api" and other not in own_imports(path, for_types=False)
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:
                 # Whoever runs something draws it; what runs and what writes a folder do not.
-                above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED or (room == "simulation" and other in SAID)
+                above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED
                 fine = to == room or (to == "reporting" and above)
                 fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))
             assert fine, f"{name} imports {other}"
@@ -255,14 +258,6 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
     bad.write_text("def f():\n    from decentral_dp.engines import engine_of\n    import ray.util\n")
     assert any(reaches(n, "decentral_dp.engines") for n in imports(bad))
     assert any(reaches(n, "ray") for n in imports(bad))
-
-
-def test_planning_is_light() -> None:
-    """Neither what draws nor what reads tables is loaded for a plan, nor special functions before they are asked."""
-    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats", "scipy.special", "jinja2")
-    check = f"import sys, decentral_dp; decentral_dp.plan('quadratic'); print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:

@@ -190,13 +190,9 @@ def test_commands_and_links_are_found() -> None:
         "decentral-dp walk ring_breast_cancer",
         "decentral-dp run ring_breast_cancr",
         "decentral-dp run table_1",
-        "decentral-dp run nowhere.toml",
         "decentral-dp plan ring_breast_cancer --sett a=1",
         "decentral-dp plan ring_breast_cancer --set privacy.epsilom=1",
         "decentral-dp study table_2",
-        "decentral-dp new --csv mine.csv",
-        "decentral-dp audit dp_sgdb",
-        "decentral-dp list logistic",
         "decentral-dp list animals",
     ],
 )

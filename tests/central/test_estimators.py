@@ -121,7 +121,7 @@ def test_positive_share_is_public_or_released() -> None:
         (PrivateAUCClassifier(rounds=0), "rounds"),
         (PrivateAUCClassifier(step="far"), r"algorithm\.x\.scale"),
         (PrivateAUCClassifier(epsilon=-1.0), "epsilon"),
-        (PrivateAUCClassifier(random_state=-3), "random_state"),
+        (PrivateAUCClassifier(random_state=-3), "seed"),
     ],
 )
 def test_fit_refuses_invalid_parameters(model: Any, key: str) -> None:

@@ -16,8 +16,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from decentral_dp.bounded import Split
-from decentral_dp.central import selection
+from decentral_dp.central import integer_samplers, selection
 from decentral_dp.central.context import Domain
+from decentral_dp.central.integer_samplers import Weights
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import (
     Box,
@@ -32,11 +33,9 @@ from decentral_dp.central.selection import (
     score_unit,
     units,
 )
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import integer_samplers
-from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from papers.draws import pure_rate, rate_for
 from tests.support.exact_laws import exponential, rejected

@@ -25,7 +25,7 @@ from decentral_dp.central.sensitivities import (
     score_oscillation,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants import ProblemConstants, solution_spread
 from papers.penalty_rate import descent_steps, estimator_bias
 from papers.published.bilevel import published_lipschitz
 from tests.support.paper_bounds import penalty_distance

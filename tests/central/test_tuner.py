@@ -18,16 +18,16 @@ from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.privacy.releasers import PlannedReleaser
+from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
 from tests.support.release_cost_oracle import gaussian_mu, laplace_loss
 
 METHODS = ("ppift", "penalty", "em")

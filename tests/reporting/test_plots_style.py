@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from decentral_dp.reporting.plots.style import (
+from decentral_dp.reporting.style import (
     Format,
     log_axis,
     new_figure,

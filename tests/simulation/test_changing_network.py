@@ -97,22 +97,6 @@ def test_actors_send_what_one_process_does(kind: str) -> None:
     np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
-@pytest.mark.usefixtures("ray_cluster")
-def test_actors_send_along_arcs_and_along_the_links_of_a_function() -> None:
-    def meetings(t: int, agents: int, seed: int) -> Any:
-        order = np.random.default_rng([seed, t]).permutation(agents).reshape(-1, 2)
-        return (np.eye(agents)[order[:, 0]].T @ np.eye(agents)[order[:, 1]] > 0).astype(float)
-
-    arcs = {"topology": {"kind": "directed_exponential", "agents": 6, "drop": 0.2}, "algorithm.kind": "push_sum"}
-    both_ways = {"topology.directed": True, "algorithm.kind": "push_sum"}
-    for keys, graph in ((arcs, None), (both_ways, meetings)):
-        here = decentral_dp.run(scenario({}), set=keys, topology=graph)
-        there = decentral_dp.run(scenario({}, engine="ray", agents_per_actor=2), set=keys, topology=graph)
-        for channel, value in here.released.items():
-            np.testing.assert_array_equal(there.released[channel], value)
-
-
 @pytest.mark.parametrize("kind", ["all", "delay"])
 def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
@@ -148,7 +132,7 @@ def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
         ("classification", {"topology.drop": 1.0}, "topology.drop: got 1.0, wanted a number below 1"),
         ("bsa", {"topology.drop": 0.1}, "answer a server"),
         ("dp_bilevel_breast_cancer", {"topology.drop": 0.1}, "answer a server"),
-        ("figure_1_as_published", {"topology.drop": 0.1}, "and a network that stays"),
+        ("figure_1_as_published", {"topology.drop": 0.1}, "constant network"),
     ],
 )
 def test_what_cannot_change_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
@@ -181,26 +165,6 @@ def test_messages_are_counted_as_by_hand() -> None:
     assert plan.plan().communication.messages == sent < ring.messages
     peers = decentral_dp.plan(scenario(KINDS["one_peer"])).communication
     assert peers.messages == 6 * ROUNDS
-
-
-def test_a_server_gets_one_message_and_sends_one_back() -> None:
-    job = decentral_dp.build("bsa", set={"algorithm.rounds": 3})
-    sent = job.plan().communication
-    # What it says before it asks is no message of its own.
-    assert sent.messages == 2 * job.n_agents * 3 * (job.ledger.releases_per_round - 1)
-    assert decentral_dp.plan("dp_bilevel_breast_cancer").communication is None
-
-
-def test_a_result_says_what_was_sent_and_its_folder_too(tmp_path: Path) -> None:
-    run = decentral_dp.run(scenario(KINDS["all"]), out=tmp_path / "run")
-    from decentral_dp.simulation.result import read_result
-
-    again = read_result(tmp_path / "run")
-    assert run.result.communication == again.communication
-    assert again.communication.messages == decentral_dp.plan(scenario(KINDS["all"])).communication.messages
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "By round: matching" in page
-    assert "messages with" in page
 
 
 @pytest.mark.parametrize(
@@ -263,16 +227,6 @@ def test_tables_of_links_are_of_who_hears_whom_and_add_up(kind: str) -> None:
     assert tuple(agents) == known.by_agent
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
-@pytest.mark.usefixtures("ray_cluster")
-def test_both_engines_send_the_same() -> None:
-    here, there = (
-        decentral_dp.run(scenario(KINDS["all"], **run)) for run in ({}, {"engine": "ray", "agents_per_actor": 2})
-    )
-    assert here.result.communication == there.result.communication
-    assert here.messages("message").equals(there.messages("message"))
-
-
 def test_names_servers_tokens_and_other_settings() -> None:
     import networkx as nx
 
@@ -293,10 +247,3 @@ def test_names_servers_tokens_and_other_settings() -> None:
     assert decentral_dp.build("dp_bilevel_breast_cancer").messages().empty
     with pytest.raises(InputError, match='by: got "edge", wanted "agent"'):
         walk.messages("edge")
-
-
-def test_a_run_that_ends_early_sent_what_it_had_sent() -> None:
-    run = decentral_dp.run("quadratic", set={"algorithm.y": {"scale": 1e30}, "algorithm.rounds": 50})
-    assert run.result.status == "diverged"
-    whole = decentral_dp.plan("quadratic", set={"algorithm.rounds": 50}).communication
-    assert run.result.communication.messages * 50 == whole.messages * run.result.rounds

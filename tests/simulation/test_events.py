@@ -48,18 +48,6 @@ def test_one_form_for_all(unit: str) -> None:
     assert all(math.isnan(at.loss) == (unit != "rounds") for at in seen)
 
 
-def test_callbacks_are_called_together() -> None:
-    seen: list[Progress] = []
-    join_callbacks([seen.append, seen.append])(Progress(1, 2, "runs"))
-    assert seen == [Progress(1, 2, "runs")] * 2
-
-
-def test_words_beside_the_numbers() -> None:
-    assert Progress(1, 2, "rounds", 0.25, 1.0).description == "loss 0.2500, ε spent 1.00"
-    assert Progress(1, 2, "cells", failed=2).description == "2 failed"
-    assert Progress(1, 2, "runs").description == ""
-
-
 def test_a_callback_that_is_no_function_is_refused() -> None:
     with pytest.raises(InputError, match="callbacks"):
         join_callbacks([3])  # type: ignore[list-item]

@@ -167,14 +167,6 @@ def test_records_stay_where_they_are_and_are_found(
         assert _same(run, decentral_dp.run(folder / "scenario.toml"))
 
 
-def test_code_that_reads_what_is_beside_it_stays_there(home: Path) -> None:
-    project = home / "project"
-    (project / "records.py").write_text(RECORDS + "\nfrom pathlib import Path\nHERE = Path(__file__).parent\n")
-    decentral_dp.run(_scenario(project), out=project / "run")
-    assert not (project / "run" / "code" / "records.py").exists()
-    assert 'code_folders = [\n    "..",\n    "code",\n]' in (project / "run" / "scenario.toml").read_text()
-
-
 def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,11 +207,3 @@ def test_paths_between_folders(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/data/x/a.csv", "/data/r"): "../x/a.csv",
     }
     assert {pair: portable_path(*map(Path, pair)) for pair in named} == named
-
-
-def test_a_folder_reached_by_a_link_finds_what_it_names(home: Path, tmp_path: Path) -> None:
-    project = home / "project"
-    (project / "records.py").write_text(RECORDS + "\nHERE = __file__\n")
-    first = decentral_dp.run(_scenario(project), out=project / "runs" / "one")
-    (tmp_path / "link").symlink_to(project / "runs" / "one")
-    assert _same(first, decentral_dp.run(tmp_path / "link" / "scenario.toml"))

@@ -42,10 +42,9 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import lower_solvers
 from decentral_dp.central.sensitivities import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import Family, worst_case
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, worst_case
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CHANGE, Changed
+from decentral_dp.problems.protocol import CHANGE
 
 _NO_DEFAULT = (
     dp.Refusal[tuple[dp.CoordinatorContext, str]](
@@ -209,7 +208,7 @@ _REFUSED = (
     dp.Refusal[tuple[Any, dp.CoordinatorContext]](
         lambda c: (
             c[1].reads("lower_jvp")
-            and not isinstance(c[1].problem, Changed)
+            and not hasattr(c[1].problem, "change")
             and getattr(c[1].problem, "name", type(c[1].problem).__name__)
         ),
         "problem.kind",

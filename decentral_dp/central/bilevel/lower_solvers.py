@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 
 # The largest default number of steps: each is a release, and a larger number suggests a narrower domain.
 MOST_STEPS = 200

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.central import vocabulary as dp
 
 # p_min, and the share of Σμ².

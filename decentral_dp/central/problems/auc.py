@@ -145,5 +145,4 @@ ENTRY = ProblemEntry(
     task="trained a classifier by its AUC",
     labels="two",
     construction_of={"positive_share": "share"},
-    every_class=True,
 )

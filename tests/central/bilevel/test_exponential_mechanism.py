@@ -17,7 +17,7 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.exact_laws import rejected

@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.central.bilevel.lower_solvers import LowerObjective, PublicFacts, noise_gain, steps_of_descent
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.exchange import Bundle, Release, Released
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job

@@ -138,7 +138,7 @@ def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPat
     def understated(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
-    from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+    from decentral_dp.privacy.releasers import PlannedReleaser
 
     real_scale = PlannedReleaser.scale
     if planted == "accuracy":
