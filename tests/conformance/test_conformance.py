@@ -209,9 +209,7 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
 
 
 # What a trusted coordinator's algorithm may say of a problem that it does not fit.
-UNFIT = (
-    "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|too many points"
-)
+UNFIT = "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|too many points"
 # Without constants there are no defaults either.
 UNFIT += "|constants are not known|has nothing to tune"
 

@@ -1728,10 +1728,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "central/minimax/recursive_spider.py",
         "mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now",
         "mean = beta * answer.now + answer.change if t else answer.now",
-        (
-            "tests/central/minimax/test_recursive_spider.py"
-            "::test_sensitivity_of_s_by_hand",
-        ),
+        ("tests/central/minimax/test_recursive_spider.py::test_sensitivity_of_s_by_hand",),
     ),
     Mutation(
         "states of a run that everybody may read",
