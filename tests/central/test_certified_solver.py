@@ -1,4 +1,4 @@
-"""Solves over pooled records keep the accuracies that were stated before the records were seen."""
+"""Certified solves over pooled records: their accuracy for every data set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def setting(
 
 
 def points(case: Case) -> list[Array]:
-    """Upper variables with weak and strong regularisation, near and far."""
+    """Return upper variables with weak and strong regularisation, near and far."""
     p = case.problem.p
     if case.penalty in ("strengths", "shared", "scaled"):
         return [np.full(p, -1.0), np.linspace(-7.0, 1.0, p) if p > 1 else np.array([-7.0])]
@@ -56,7 +56,7 @@ def test_minimisers_have_certified_accuracy(key: str, name: str) -> None:
             away = float(np.linalg.norm(y - exact.minimiser(penalty)))
             assert away <= f.accuracy
             assert np.linalg.norm(y - f.centre) <= f.radius * (1 + 1e-12)
-            # A certificate is worth something: far below what one record of a million can move.
+            # The certified error is far below the sensitivity to one record of a million.
             assert f.accuracy <= 1e-4 * (f.record + f.smooth * f.reach) / f.mu
 
 
@@ -118,7 +118,7 @@ def test_bad_factor_keeps_accuracy(bad: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_steps_are_damped_far_from_the_minimiser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Started where every record is on the wrong side by far, a full step would leave the ball."""
+    """From a start where every record is misclassified by far, a full step would leave the ball."""
     case = cases(ridge=0.003)["logistic_pull"]
     damped = []
     shrink = certified_solver.math.log1p
@@ -135,7 +135,7 @@ def test_steps_are_damped_far_from_the_minimiser(monkeypatch: pytest.MonkeyPatch
 
 
 def test_gradient_rounding_is_within_its_bound() -> None:
-    """Thirty thousand equal records far from a solution: float64 errs all one way."""
+    """Thirty thousand equal records far from a solution, so that rounding errors have one sign."""
     case = CASES["quadratic"]
     n = 30_000
     train = (np.tile([1.1, 0.7, 1 / 3], (n, 1)), np.full(n, 2.0))
@@ -160,7 +160,7 @@ def test_refuses_a_weak_ridge() -> None:
 
 
 def test_result_is_always_in_the_ball() -> None:
-    """Bounded records exclude it; if it happened all the same, nothing would raise or hang."""
+    """Bounded records exclude values that are not finite; even with them a solve ends in the ball."""
     case = CASES["logistic"]
     objective, f, _ = setting(case, np.full(3, -1.0), "random", 9, None)
     for poison in (np.nan, np.inf, 1e300):

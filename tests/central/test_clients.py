@@ -46,7 +46,7 @@ def test_block_size_is_public(n: int, rate: float) -> None:
 
 
 def make_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
-    """A problem, its public start, and records that every hidden unit of the start sees as zero, up to rounding."""
+    """Make a problem, its start, and records for which every hidden unit of the start is zero up to rounding."""
     loss = capped_loss("logistic", 5.0, 2)
     problem = Composite(mlp(WIDTH, [HIDDEN], 1, 0), DroObjective(loss, DIVERGENCES["chi2"], 5.0))
     x = problem.start["x"]
@@ -57,7 +57,7 @@ def make_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_contributions_do_not_depend_on_other_records(at_once: bool) -> None:
-    """Evaluated block by block, whether blocks are added up one after the other or in one product."""
+    """Blocks are added up one after the other, or in one product."""
     problem, x, rows = make_kink()
     queries = [ClippedQuery("grad_x", x, np.zeros(1), CLIP)]
     worst, unplaced = 0.0, 0.0
@@ -81,7 +81,7 @@ def test_contributions_do_not_depend_on_other_records(at_once: bool) -> None:
 
 
 def test_client_block_keeps_rows() -> None:
-    """Its sums over a sample equal those of the same records, each evaluated at its fixed row."""
+    """The sum over a sample equals the sum of the same records, each evaluated at its fixed row."""
     problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
     rng = np.random.default_rng(5)
     records = Labelled(rng.normal(size=(40, 4)), (rng.random(40) < 0.5).astype(float))
@@ -107,7 +107,7 @@ def test_client_block_keeps_rows() -> None:
 
 
 def sample_parts(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]]:
-    """Return parts of a sample, one with a record that is not finite, and one without a sampled record."""
+    """Return parts of a sample, one with a record that is not finite, and one without sampled records."""
     rng = np.random.default_rng(8)
     rows = 3.0 * rng.normal(size=(n, 4))
     rows[3] = np.inf
@@ -119,7 +119,7 @@ def sample_parts(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]
 @pytest.mark.parametrize("cells", [1, 100, 1 << 24])
 @pytest.mark.parametrize("kind", ["mlp", "linear"])
 def test_parallel_parts_add_up_in_order(kind: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every way that a model adds up, terms of both variables, differences, and however few fit into memory."""
+    """For all models and terms, differences, and every memory limit."""
     problem = Composite(mlp(4, [6, 5], 1, 0) if kind == "mlp" else LinearModel(4, 1), AucObjective(0.5))
     parts = sample_parts(problem, 64)
     x, y = np.concatenate([problem.model.start, [0.6, 0.4]]), np.array([0.9])

@@ -1,4 +1,4 @@
-"""The trusted coordinator's exchanges: what goes where, what it costs, and what is refused."""
+"""Exchanges of the trusted coordinator: values, privacy costs and refusals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """One clipped mean a round, asked for and published."""
+    """An algorithm with one clipped mean a round, queried and released."""
 
     rate: float = 1.0
     kind: str = "honest"
@@ -113,7 +113,7 @@ def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledge
 
 
 def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
-    """The same descent over raw records, one by one, with the noise and the coins of the streams."""
+    """Run the same descent over single records, with keyed noise and samples."""
     shards, y = records(), np.zeros(D)
     for t in range(rounds):
         total = np.zeros(D)
@@ -143,7 +143,7 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
     normals = [
         Streams(ROOT, "noise", [0]).generator(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)
     ]
-    # On a grid of 2^-16 of the scale, twice rounded.
+    # Rounded twice to a grid of 2^-16 of the scale.
     assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
     assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")
 
@@ -162,14 +162,14 @@ def test_invalid_programs_are_stopped(kind: str, words: str) -> None:
 
 
 def test_unreleased_value_is_missing_from_the_ledger() -> None:
-    """By type an array is public; what was planned as charged was then not released, and the run is refused."""
+    """A value that is published as an array was never released, so that the ledger is short and the run is refused."""
     _, ledger = run(Descent(kind="tells"))
     assert ledger.channels[0].mechanism.name == "free"
     assert not ledger.costs_within(plan(1.0, 6, D).repeat(3))
 
 
 class OneAgentAtATime(LogisticHyperparameter):
-    """A problem that overrides `terms`, so that agents are not evaluated together."""
+    """A problem that overrides `terms`, so that agents are evaluated one at a time."""
 
     def terms(self, *args: Any) -> Any:
         return super().terms(*args)
@@ -179,9 +179,9 @@ class OneAgentAtATime(LogisticHyperparameter):
 def test_sampled_records_are_evaluated_one_by_one(
     kind: type[LogisticHyperparameter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A contribution must not depend on the other sampled records, not even by the rounding of a matrix product.
+    """A contribution does not depend on the other sampled records, not even by the rounding of a matrix product.
 
-    Each record is evaluated as an agent with one record, which keeps its bits.
+    Each record is evaluated as that of an agent with one record.
     """
     real, together, sizes = LogisticHyperparameter.stacked_terms, [], []
 
@@ -259,7 +259,7 @@ def test_scale_covers_both_splits() -> None:
 
 
 def test_noise_has_the_charged_scale() -> None:
-    """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
+    """With 4000 coordinates a deviation of two thirds or three halves would be rejected."""
     n, sensitivity, price = 4000, 0.3, 0.7
     releaser = PlannedReleaser(plan(price, 1, n), ROOT)
     response = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
@@ -282,7 +282,7 @@ def test_nan_cost_exceeds_every_plan() -> None:
 
 
 def test_missing_clip_names_its_key() -> None:
-    """Both gradients as one vector, and a change between two points, are clipped by the clip of x."""
+    """The joint gradient and a change between two points use the clip of x."""
     counts: dict[Split, int] = {"train": 8, "validation": 8}
     minimax = MinimaxContext(Composite(LinearModel(3, 1), AucObjective(0.5)), counts, 1, Clip("l2"))
     bilevel = CoordinatorContext(HyperCleaning(2, (0, 1, 2), 3), counts, 1, Clip("l2"), Domain())

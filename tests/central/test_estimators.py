@@ -1,4 +1,4 @@
-"""Classifiers in scikit-learn's form: its own checks, what they publish, and what it cost."""
+"""Classifiers with the API of scikit-learn: its checks, their releases and privacy costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def records(n: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return features, np.where(features @ np.ones(4) + 0.1 * draw.normal(size=n) > 0.1, "yes", "no")
 
 
-# Names of the checks that scikit-learn itself leaves out, and why.
+# Checks that scikit-learn skips, and why.
 SKIPPED = {
     "check_array_api_input": "only numpy's arrays are read",
     "check_pipeline_consistency": "noise is drawn afresh without a seed",
@@ -37,7 +37,7 @@ SKIPPED = {
 @pytest.mark.parametrize("kind", BOTH)
 def test_passes_scikit_learn_checks(kind: Any, seed: int | None) -> None:
     with warnings.catch_warnings():
-        # Its checks declare no classes.
+        # The checks declare no classes.
         warnings.simplefilter("ignore")
         results = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
     assert len(results) > 40
@@ -73,7 +73,7 @@ def test_undeclared_classes_are_reported(kind: Any) -> None:
     for classes in (("no", "maybe"), 3, ("yes",), ("no", "no"), ("no", "yes", "maybe")):
         with pytest.raises(InputError, match="classes"):
             kind(classes=classes).fit(features, labels)
-    # Declared classes need no record of each.
+    # A declared class may have no records.
     alone = kind(classes=("no", "yes"), random_state=0).fit(features, np.full(200, "no"))
     assert alone.classes_.tolist() == ["no", "yes"]
 
@@ -98,7 +98,7 @@ def test_regression_matches_tune() -> None:
     assert np.array_equal(model.coef_[0], tuned.model)
     assert (model.weight_, model.intercept_[0]) == (tuned.weight, 0.0)
     assert model.statement_.startswith(tuned.statement)
-    # Records beyond the radius are scored where they were shortened to.
+    # Records beyond the radius are projected before scoring.
     assert np.linalg.norm(shortened, axis=1).max() <= 1.0
     assert np.allclose(model.decision_function(features), shortened @ tuned.model)
 

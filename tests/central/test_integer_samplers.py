@@ -25,7 +25,7 @@ class MoreBitsError(Exception):
 
 
 def enumerated(draw: Callable[[Any], Any], bits: int) -> tuple[dict[Any, float], float]:
-    """The probability of every outcome that some string of so many bits decides, and of being undecided."""
+    """Return the probability of every outcome that the first bits decide, and that of being undecided."""
     law: dict[Any, float] = {}
     undecided, scripts = 0.0, [([], 0)]
     while scripts:

@@ -1,4 +1,4 @@
-"""The coordinator's door to pooled records: values are right, and what one record moves is within what they carry."""
+"""Pooled records of a coordinator: values, and the sensitivities of releases."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def pool_of(case: Case, train: Raw, validation: Raw) -> Pooled:
 
 
 def replaced(data: Raw, a: Array, b: float) -> Raw:
-    """The first record replaced."""
+    """Replace the first record."""
     features, labels = data[0].copy(), data[1].copy()
     features[0], labels[0] = a, b
     return features, labels
 
 
 def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, Pooled]]:
-    """Pools that differ in one record of a kind: against the grain of the others, and at random."""
+    """Draw pairs of pools that differ in one record of a split, opposite or random."""
     rng = np.random.default_rng(seed)
     labels = np.array(case.classes) if case.classes else np.array([-LABEL, LABEL])
     out = []
@@ -240,7 +240,7 @@ def test_scores_stay_within_stated_ranges(key: str) -> None:
 
 
 class DataSets:
-    """Two `mean` pools whose last record is antipodal: closed forms attain S exactly, and solvers err on purpose."""
+    """Two `mean` pools whose last records are antipodal: closed forms attain S, and solvers have planted errors."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         self.case, n = CASES["mean"], 4000
@@ -256,7 +256,7 @@ class DataSets:
         self.direction = np.array([1.0, 0.0, 0.0])
 
     def change(self, method: str, kind: str, y_sign: float, v_sign: float) -> tuple[float, float]:
-        """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its data set."""
+        """Return (distance, sensitivity) with the worst errors a of solutions and τ of inverse products."""
         minimise, inverse_product = pooled.certified.minimise, pooled.certified.inverse_product
         results = []
         for pool, sign in zip(self.pools, (1.0, -1.0), strict=True):
@@ -288,7 +288,7 @@ def test_solver_errors_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> Bounded:
-    """A clipped mean of rows (n, d) that were clipped to `bound`, as a coordinator gets it."""
+    """Make a clipped mean of rows (n, d) that were clipped to `bound`, as a coordinator receives it."""
     n, width = rows.shape
     spread = Sensitivity(np.array([2.0 * bound / n * float(summation_slack(n, width))]), np.ones(1), None)
     value = rows.mean(axis=0)[None]
@@ -297,7 +297,7 @@ def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> B
 
 
 class MeansByRecord:
-    """Per-record a, b, J, H, clipped; p = 2, q = 3."""
+    """Clipped a, b, J, H of each record; p = 2, q = 3."""
 
     C = Clip("l2", x=0.8, z=1.3)
 
@@ -367,7 +367,7 @@ def test_implicit_mean_matches_formula(n: int, weight: float, positive: bool, pu
 
 
 def test_implicit_sensitivity_matches_second_derivation() -> None:
-    """With a public J no sharper bound than ‖J‖/w₀ is found where ∇²R is a multiple of the identity."""
+    """For a public J, ‖J‖/w₀ is the sharpest bound if ∇²R is a multiple of the identity."""
     for positive in (True, False):
         for public in (True, False):
             data_set = MeansByRecord(50, 0.4, positive, public, 1)
@@ -382,7 +382,7 @@ def test_implicit_sensitivity_matches_second_derivation() -> None:
 
 
 def test_implicit_sensitivity_is_attained() -> None:
-    """One record each: b along the largest J H⁻¹, turned around; a Hessian that appears along b."""
+    """One record each: b along the largest J H⁻¹ changes its sign; a Hessian along b is added."""
     clip = Clip("l2", x=1.0, z=1.0)
     e = np.array([[1.0, 0.0]])
     ridge, j = 0.25 * np.eye(2).reshape(1, -1), np.eye(2).reshape(1, -1)

@@ -1,4 +1,4 @@
-"""Exponential mechanisms: exact laws, their privacy cost, and the change that one record makes."""
+"""Exponential mechanisms: exact distributions, their privacy cost, and sensitivities of scores."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: floa
 
 
 def logarithms(law: Weights) -> np.ndarray:
-    """log P of every item, by the decimal library."""
+    """Compute log P of every item with the decimal library."""
     with localcontext(prec=60):
         gaps, which, counts = np.unique(law.gaps, return_inverse=True, return_counts=True)
         masses = [exponential(law.rate * int(gap), 60) for gap in gaps]
@@ -60,7 +60,7 @@ def logarithms(law: Weights) -> np.ndarray:
 
 @given(st.integers(2, 12), st.integers(0, 10**6), st.floats(1e-3, 20.0), st.floats(1e-6, 1e6))
 def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
-    """Neighbouring scores that use the whole oscillation, a common shift, and the declared inaccuracy."""
+    """Neighbouring scores use the whole oscillation, a common shift, and the declared inaccuracy."""
     rng = np.random.default_rng(seed)
     inexact = oscillation * rng.choice([0.0, 0.1])
     base = rng.normal(size=n) * oscillation * 3
@@ -74,7 +74,7 @@ def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscilla
 
 
 def test_epsilon_is_attained() -> None:
-    """One candidate in 10^5 moves by the oscillation: .9999 ε, so that a factor 1/2 would be lost for nothing."""
+    """One of 10⁵ candidates moves by the oscillation: .9999 ε, so that half the scale would not be private."""
     scores = np.zeros(100_000)
     sensitivity = scores.copy()
     sensitivity[0] = -0.37
@@ -83,7 +83,7 @@ def test_epsilon_is_attained() -> None:
 
 
 def test_inaccuracy_costs_four_times_its_bound() -> None:
-    """An adversarial error of ±a under each neighbour: ignored it exceeds ε, accounted it does not."""
+    """An adversarial error of ±a for each neighbour exceeds ε, unless it is charged."""
     a = 0.05
     first, second = np.full(2000, -a), np.full(2000, a)
     first[0], second[0] = a, -1.0 - a
@@ -106,12 +106,12 @@ def test_choices_follow_the_law() -> None:
 
 @pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
 def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
-    """The reason for integers: numpy's variates are −log(−log(1 − k·2^−53)), which end at 36.74 and −3.61."""
+    """Integers are needed because numpy's variates are −log(−log(1 − k·2^−53)), between −3.61 and 36.74."""
     variates = np.random.default_rng(5).gumbel(size=1000)
     assert np.allclose(variates, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
     highest, lowest = -np.log(-np.log1p(-(2.0**-53))), -np.log(-np.log(2.0**-53))
     assert (lowest, highest) == (pytest.approx(-3.60, abs=0.01), pytest.approx(36.74, abs=0.01))
-    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is the truth.
+    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is exact.
     step = np.exp(gap - highest)
     probability = 0.0 if gap > highest - lowest else step / np.expm1(step)
     assert probability == pytest.approx(share, abs=0.005)
@@ -151,12 +151,12 @@ def law_on(box: Box, **changes: Any) -> RegularisedLaw:
 
 
 def mu_of(declared: RegularisedLaw) -> float:
-    """μ of the Gaussian pair that bounds a draw from the continuous law."""
+    """Compute μ of the Gaussian pair that bounds a draw from the continuous distribution."""
     return float(declared.sensitivity * np.sqrt(declared.rate / (declared.strength + declared.curvature)))
 
 
 def epsilon_of(declared: RegularisedLaw, delta: float) -> float:
-    """ε of a draw from the grid: with τ twice the error, ε + 2τ at e^{−τ}δ."""
+    """Compute ε of a draw from the grid: ε + 2τ at e^{−τ}δ, with τ twice the error."""
     return float(gaussian_epsilon(mu_of(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
 
 
@@ -180,7 +180,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("slope", [0.3, 1.4, 3.0])
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
 def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
-    """Minimum inside, near the edge, outside; wide and narrow."""
+    """The minimum is inside, near the boundary, or outside; the distribution is wide or narrow."""
     rng, declared = np.random.default_rng(41), law_on(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
@@ -191,7 +191,7 @@ def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "centre", "draws"),
-    # Just outside, proposals are refused most often; the distribution is steep there, and fewer draws suffice.
+    # Just outside, most proposals are rejected; the distribution is steep there, and fewer draws suffice.
     [
         (Fraction(1, 9), 6, 4000),
         (Fraction(1, 10**5), 3, 4000),
@@ -203,7 +203,7 @@ def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
 def test_coordinates_follow_truncated_gaussian_on_grid(
     precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Centre inside, wide, just outside, far outside, and on the other side."""
+    """The centre is inside, just outside, far outside, or beyond the other end; the distribution is wide or narrow."""
     monkeypatch.setattr(selection, "_POSITIONS", 16)
     rng = np.random.default_rng(43)
     positions = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
@@ -212,14 +212,14 @@ def test_coordinates_follow_truncated_gaussian_on_grid(
     counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
     counts, law = counts[law > 0], law[law > 0]
     assert not rejected(counts, law)
-    # Half as much again of the second most likely.
+    # The second most likely position has 1.5 times its probability.
     assert rejected(counts, law * np.where(np.arange(len(law)) == np.argsort(law)[-2], 1.5 + 0.3 * (law < 0.1), 1.0))
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.5, 1e7), st.integers(1, 3), st.booleans())
 def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimension: int, far: bool) -> None:
-    """No acceptance probability exceeds 1 for any tangent point; with too large a curvature some do."""
+    """No acceptance probability exceeds 1 at any tangent point, unless the curvature is overstated."""
     rng = np.random.default_rng(seed)
     box = Box(-np.ones(dimension), rng.uniform(0.0, 2.0, dimension))
     slopes = rng.normal(size=(4, dimension)) / np.sqrt(dimension)
@@ -258,7 +258,7 @@ def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> fl
 
 @pytest.mark.parametrize("curvature", [0.0, -0.6, 2.0])
 def test_gaussian_cost_is_attained(curvature: float) -> None:
-    """Neighbours whose gradients differ by S everywhere: a Gaussian shifted by exactly μ deviations."""
+    """If gradients of neighbours differ by S everywhere, the distribution is a Gaussian shifted by μ deviations."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength, curvature)
     exponent = rate * 0.5 * (strength + curvature) * FINE**2
@@ -278,7 +278,7 @@ def test_gaussian_cost_is_attained(curvature: float) -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_convex_pairs_stay_within_gaussian_cost(seed: int) -> None:
-    """Random convex scores on an interval, and perturbations of slope S that keep them convex."""
+    """Random convex scores on an interval, and convex perturbations of slope S."""
     rng, x = np.random.default_rng(seed), np.linspace(-1, 1, 20_001)
     sensitivity = 10 ** rng.uniform(-1.5, -0.5)
     knots, bends = rng.uniform(-1, 1, 6), rng.exponential(size=6) * rng.choice([0, 1], 6)
@@ -292,13 +292,13 @@ def test_convex_pairs_stay_within_gaussian_cost(seed: int) -> None:
 
 
 def test_double_well_exceeds_gaussian_cost() -> None:
-    """Convexity is needed for every dataset: n = 1000 records, two wells, one record moves all mass: δ(1) ≈ 1/2."""
+    """Convexity is needed: with n = 1000 records and two wells, one record moves all mass, δ(1) ≈ 1/2."""
     strength, sensitivity = 1.0, 2 / 1000
     rate = rate_for(MU, sensitivity, strength)
     wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
     delta_1 = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
     assert delta_1 == pytest.approx(0.5, abs=0.02)
-    # Its curvature is 48 x² − 8, and no strength below 8 gives a guarantee.
+    # The curvature is 48 x² − 8, so that a guarantee requires a strength above 8.
     declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
         quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
@@ -308,7 +308,7 @@ def test_double_well_exceeds_gaussian_cost() -> None:
 
 
 def test_inexact_score_costs_twice_tau() -> None:
-    """An error of ±a chosen by an adversary breaks the Gaussian guarantee, and keeps the one with e = k·a."""
+    """An adversarial error of ±a breaks the Gaussian guarantee, but not the one with e = k·a."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength)
     a = 0.05 / rate
@@ -324,7 +324,7 @@ def test_inexact_score_costs_twice_tau() -> None:
 
 
 def test_unnormalised_error_costs_four_tau() -> None:
-    """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
+    """τ = .1 per cell of a quadrature at ε = 1 attains 1.4, so that ε + 2τ would be wrong."""
     tau, n = 0.1, 10**6
     exponents = np.zeros((2, n))
     exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
@@ -334,7 +334,7 @@ def test_unnormalised_error_costs_four_tau() -> None:
 
 
 def test_coarse_grid_exceeds_gaussian_cost() -> None:
-    """δ(1) over the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at its worst position."""
+    """δ(1) relative to the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at the worst position."""
     ratios = []
     for points in (11, 21, 51, 201):
         x = np.linspace(-21.65, 21.65, points)
@@ -354,7 +354,7 @@ def constant(values: Any) -> Callable[[Array], Array]:
 
 
 def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
-    """Log-probabilities of the candidates, from the integers that decide."""
+    """Compute log-probabilities of the candidates from the integers that decide."""
     weights = selection.law(scores, scale)
     exponents = -float(weights.rate) * weights.gaps.astype(float)
     return np.asarray(exponents - logsumexp(exponents))
@@ -380,7 +380,7 @@ def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int 
 
 
 def data_sets(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[Any, Any]]:
-    """Records of two neighbours, as (features, labels) of train and of validation records."""
+    """Return the records of two neighbours, as (features, labels) of each split."""
     rng = np.random.default_rng([seed, n])
     parts = {k: dataset(case, name, n, seed + i) for i, k in enumerate(("train", "validation"))}
     out = []
@@ -405,7 +405,7 @@ def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
 
 
 def largest_ratio(name: str, kind: Split, norm: bool) -> tuple[float, float]:
-    """Return the largest exact log-ratio over hard data sets, in units of the sensitivity over the scale."""
+    """Compute the largest exact log-ratio over hard data sets, in units of sensitivity over scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
@@ -442,7 +442,7 @@ def test_neighbours_stay_within_epsilon_of_selection(name: str, kind: Split, nor
 
 
 def test_gradient_norm_sensitivity_is_attained() -> None:
-    """A stationary point between two candidates: the norm rises at one and falls at the other by all of S."""
+    """At a stationary point between two candidates, the norm rises at one and falls at the other by S."""
     problem, n = MeanEstimation(1, 1.0), 500
     train = problem.prepare(np.zeros((5, 1)), np.zeros(5), "l2")
     pools = []
@@ -460,11 +460,11 @@ def test_gradient_norm_sensitivity_is_attained() -> None:
 
 
 def test_rounding_and_inexactness_are_charged() -> None:
-    """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
+    """Scores attain the declared oscillation, with the worst rounding and errors."""
     sensitivity = 1.0
     facts = SelectionBounds({"train": sensitivity}, 0.0, 1.0)
     r = facts.unit
-    # One candidate up by s/2, one down by s/2, both about to be rounded the other way; a third holds all the mass.
+    # One candidate rises by s/2 and one falls by s/2, with opposite rounding; a third has nearly all the mass.
     a, b = 0.49 * r, 0.51 * r
     shift = 0.5 * sensitivity + 0.02 * r
     scores = [np.array([a, b + 5.0, -60.0]), np.array([a + shift, b + 5.0 - shift, -60.0 - shift])]
@@ -490,7 +490,7 @@ def test_rounding_and_inexactness_are_charged() -> None:
 
 
 def affine(slope: float, sensitivity: float, strength: float, finest: float) -> RegularisedSelection:
-    """Φ(x) = slope·x on [−1, 1]."""
+    """Make Φ(x) = slope·x on [−1, 1]."""
     facts = Density(UNIT, {"train": sensitivity}, strength, np.zeros(1), 1.0, 0.0, 1e-14, 1e-14, True, finest, 0.0)
     coefficients = np.zeros((1, 1)), np.array([-slope])
     return RegularisedSelection(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
@@ -505,7 +505,7 @@ def density_of(selection: RegularisedSelection, scale: float) -> Array:
 
 
 def two_wells(points: Array) -> Array:
-    """ρ-weakly convex with ρ = 2: two wells."""
+    """Compute a ρ-weakly convex function with ρ = 2 and two wells."""
     return np.asarray(0.5 * np.cos(2.0 * points[:, 0]) + 0.1 * points[:, 0])
 
 
@@ -536,7 +536,7 @@ def test_regularised_draws_follow_the_density(shape: str) -> None:
 
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
 def test_distortion_bound_holds_for_every_scale(finest: float) -> None:
-    """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
+    """No scale above the finest has a larger distance to the ideal distribution; finer scales are refused."""
     selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
         assert 2.0 * selection.facts.regularise(float(scale)).error() <= selection.distortion
@@ -546,7 +546,7 @@ def test_distortion_bound_holds_for_every_scale(finest: float) -> None:
 
 
 def test_distortion_covers_inexact_scores() -> None:
-    """Scores wrong by ±e move the log of the law by no more than stated, and by more than if e were forgotten."""
+    """Errors of ±e change log-probabilities by at most the stated bound, and by more than that of e = 0."""
     scale, error = 0.1, 1e-4
     selection = affine(0.2, 0.01, 1.0, scale)
     honest = replace(selection.facts, inexact=error)

@@ -1,4 +1,4 @@
-"""Sensitivities and rates from granular constants: printed numbers, limits, one-dimensional counterexamples, proofs."""
+"""Sensitivities and rates from constants: published numbers, limits and one-dimensional counterexamples."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MANY = 10**9
 
 
 def granular(**constants: Any) -> ProblemConstants:
-    """Return constants, 0 by default; radius 1e9, so that the ball truncates no bound."""
+    """Return constants, 0 by default, with a radius of 1e9 that truncates no bound."""
     values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | constants
     return ProblemConstants(**values)
 
 
 def logistic(w: float, radius: float) -> ProblemConstants:
-    """Ridge-regularised logistic regression in log w, records of norm 1, with gradients bounded by 1 everywhere."""
+    """Return those of ridge-regularised logistic regression in log w, records of norm 1, gradients bounded by 1."""
     return granular(
         radius=1e9, mu=w, l_fy=1.0, l_gy=1.0 + w * radius, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=w * radius,
         b_gyy=0.25 + w, d_hyy=0.25, c_gxy=w, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m_gyy=w, m=radius,
@@ -48,7 +48,7 @@ def logistic(w: float, radius: float) -> ProblemConstants:
 
 
 def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
-    """Least squares with residuals up to `rest`, records of norm 1; strength w, or a pull of weight w."""
+    """Return those of least squares with residuals up to `rest`, records of norm 1, strength or bias w."""
     mixed = w * m if ridge else w
     return granular(
         mu=w, l_fy=rest, l_gy=rest + w * m, d_fy=2 * rest, d_gy=2 * rest, b_fyy=1.0, b_gxy=mixed, b_gyy=1.0 + w,
@@ -57,7 +57,7 @@ def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
 
 
 def groups(mu: float) -> ProblemConstants:
-    """Sigmoid weights of groups, logistic loss, records of norm 1."""
+    """Return those of sigmoid weights of groups with the logistic loss, records of norm 1."""
     return granular(
         mu=mu, l_fy=1.0, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=0.25, b_gyy=0.25 + mu, d_hxy=0.5, d_hyy=0.25,
         c_gxy=1 / 16, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m=0.25 / mu,
@@ -85,7 +85,7 @@ def test_hypergradient_sensitivity_by_hand(c: ProblemConstants, train: float, va
 
 
 def test_relative_curvature_is_smaller_at_weak_regularisation() -> None:
-    """Below w = .096 R²; a bound of the same change, so the lesser holds."""
+    """Below w = .096 R² it is the smaller bound of the same change."""
     for w, wins in ((0.03, True), (0.3, False)):
         c = logistic(w, math.sqrt(2 * math.log(2) / w))
         plain, other = (hypergradient_sensitivity(c, MANY, MANY, k)["train"] * MANY for k in (math.inf, 1.0))

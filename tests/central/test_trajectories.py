@@ -1,4 +1,4 @@
-"""Trajectories: what environments give, what files may hold, and what is refused."""
+"""Trajectories: environments, files and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = {"records": 3, "test_records": 2, "steps": 12}
 
 
 def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations (n, L+1, d), rewards (n, L) and terminal (n,), from the documented layout of the rows."""
+    """Return observations (n, L+1, d), rewards (n, L) and terminal (n,) from the documented layout of rows."""
     assert data.trajectory is not None
     longest, d = data.trajectory
     rows = data.features
@@ -40,7 +40,7 @@ def test_environment_trajectories_stay_within_limits() -> None:
     for k, length in enumerate(lengths):
         assert not observations[k, length + 1 :].any()
         assert not rewards[k, length:].any()
-        # Cut off, or ended by itself.
+        # The episode was truncated, or it ended.
         assert length == 12 or terminal[k] == 1.0
     assert data.agent is not None
     assert data.split is not None
@@ -49,7 +49,7 @@ def test_environment_trajectories_stay_within_limits() -> None:
 
 
 def test_observations_are_scaled_by_limits() -> None:
-    """Replayed: the poles' physics, by the recorded starts and gymnasium itself, without the package's scaling."""
+    """Repeat the episodes with gymnasium from the recorded starts, without the package's scaling."""
     import gymnasium
 
     from decentral_dp.data.dataset import public_generator
@@ -110,7 +110,7 @@ def arrays(n: int = 4, longest: int = 5, d: int = 2) -> dict[str, np.ndarray]:
 
 
 def save(folder: Path, **changes: Any) -> Path:
-    """A file of trajectories; a change of None leaves an array out."""
+    """Save a file of trajectories; a change of None omits an array."""
     path = folder / "played.npz"
     np.savez(path, **{k: v for k, v in (arrays() | changes).items() if v is not None})
     return path

@@ -1,4 +1,4 @@
-"""`tune`: its budget, its sign, its refusals, and how well it tunes."""
+"""`tune`: its budget, estimates and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Role = tuple[np.ndarray, np.ndarray]
 
 @functools.cache
 def draw(n: int, d: int, seed: int, strength: float = 6.0) -> Role:
-    """Records on the sphere with logistic labels."""
+    """Draw records on the sphere with logistic labels."""
     rng = np.random.default_rng(seed)
     star = np.random.default_rng(99).normal(size=d)
     a = rng.normal(size=(n, d))
@@ -61,7 +61,7 @@ def log_weight(w: float) -> np.ndarray:
 
 
 def validation_loss(pool: Pooled, w: float) -> float:
-    """F(w), exactly."""
+    """Compute F(w) exactly."""
     return float(pool.scores(log_weight(w)[None])[0])
 
 
@@ -101,7 +101,7 @@ def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, step
     target = "epsilon_pure" if method == "em" else "epsilon"
     promised = float(getattr(tuned.budget, target)[0])
     assert (1 - 1e-3) * epsilon <= promised <= epsilon
-    # Every release costs a record of one role what is planned, and one of the other role perhaps less.
+    # A release has its planned cost for one split, and possibly a smaller one for the other.
     assert 0.9 * promised <= getattr(spent, target)[0] <= promised
     assert all(spent.records[k].epsilon[0] <= tuned.budget.records[k].epsilon[0] for k in spent.records)
     assert set(spent.records) == {"train", "validation"}
@@ -110,7 +110,7 @@ def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, step
 
 @pytest.mark.parametrize("method", METHODS)
 def test_result_is_what_was_released(method: str) -> None:
-    """Its channels, counts and sizes are those of the plan."""
+    """The channels, counts and sizes are those of the plan."""
     tuned = call(method=method)
     assert tuned.model.shape == (3,)
     assert 0.01 <= tuned.weight <= 1.0
@@ -126,7 +126,7 @@ def test_result_is_what_was_released(method: str) -> None:
         rows = frame[(frame["channel"] == channel) & (frame["records"] == "train")]
         assert (set(rows["mechanism"]), len(rows), set(rows["dimension"])) == ({mechanism}, releases, {d})
     assert set(frame["channel"]) == set(expected)
-    # The model alone is never about a validation record.
+    # The model does not read validation records.
     assert set(frame[frame["channel"] == "model"]["records"]) == {"train"}
 
 
@@ -168,7 +168,7 @@ def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drawn_weight_is_pure() -> None:
-    """Probabilities of all 65 weights under neighbours, from the scores and the scale that is charged."""
+    """Compute the probabilities of all 65 weights for neighbours from the scores and the charged scale."""
     rng = np.random.default_rng(0)
     n, low, high = 4, 2.0, 200.0
     points = np.log(np.geomspace(high, low, 65))[:, None]
@@ -190,7 +190,7 @@ def test_drawn_weight_is_pure() -> None:
         data[split][0] = 1.0
         other = {**data, split: np.append(-1.0, data[split][1:])}
         worst[split] = max(worst[split], float(np.abs(log_law(data) - log_law(other)).max()))
-    # The bounds allow the scores' difference to change sign along the grid; these neighbours do not make it.
+    # The difference of scores may change its sign along the grid; that of these neighbours does not.
     assert 0.1 * prices["train"] < worst["train"] <= prices["train"]
     assert 0.1 * prices["validation"] < worst["validation"] <= prices["validation"]
 
@@ -210,12 +210,12 @@ def test_slopes_match_differences(loss: str, w: float) -> None:
     penalised = published("pulled", pool.minimiser(log_weight(w), lam).value[0], 0.0)
     estimate, _ = penalty_slope(context_of(pool), log_weight(w), lam, plain, penalised)
     assert estimate == pytest.approx(exact, rel=2e-2)
-    # The printed update adds the slope to w, and so takes the other direction.
+    # The published update adds the slope to w, which is the wrong direction.
     assert np.sign(estimate) == np.sign(exact) != 0
 
 
 def test_slope_subtracts_minimiser_noise() -> None:
-    """Without the correction d(s₂² − s₁²)/2 the estimate would be off by many standard errors."""
+    """Without the correction d(s₂² − s₁²)/2 the estimate would have a bias of many standard errors."""
     rng = np.random.default_rng(1)
     theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
     context = context_of(roles("logistic"))
@@ -236,7 +236,7 @@ def test_slope_subtracts_minimiser_noise() -> None:
 
 
 class Untouchable:
-    """Stands for data: any attempt to read it fails the test."""
+    """Data that fail the test when they are read."""
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise AssertionError("the data were touched")
@@ -325,13 +325,13 @@ def test_seed_repeats_a_run(method: str) -> None:
     secret = [call(method=method, seed=None) for _ in range(2)]
     assert not np.array_equal(secret[0].model, secret[1].model)
     assert "simulation" not in secret[0].statement
-    # Equal noise under two budgets would cancel out.
+    # Equal noise for two budgets would cancel.
     models = [call(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
     assert not np.allclose(models[0], models[1], atol=1e-6)
 
 
 def test_noise_depends_on_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal noise on two data sets of one shape would cancel in a difference."""
+    """Equal noise on two data sets would cancel in a difference."""
     roots = []
     real_init = PlannedReleaser.__init__
     monkeypatch.setattr(
@@ -358,6 +358,6 @@ def test_noise_depends_on_records(monkeypatch: pytest.MonkeyPatch) -> None:
             seed=5,
         )
     assert len(set(roots)) == 4
-    # One root, two streams: the noise itself.
+    # Different roots have different noise.
     draws = [Streams(root, "noise", [0]).generator(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
     assert not np.allclose(draws[0], draws[1], atol=1e-3)

@@ -1,4 +1,4 @@
-"""The penalty method against a loop over raw records and closed forms; its plan."""
+"""The penalty method: agreement with a loop over records and with closed forms; its plan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_samples_follow_the_keyed_coins(kind: str, rate: float) -> None:
 
 @pytest.mark.parametrize("kind", ["logistic_regularisation", "hyper_cleaning"])
 def test_noise_follows_the_keyed_streams(kind: str) -> None:
-    """Scales by hand: the larger sensitivity of both splits, over the planned privacy cost."""
+    """The scale is the larger sensitivity of both splits over the planned privacy cost."""
     job = made(kind)
     lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.context.counts
     sensitivity = {
@@ -79,7 +79,7 @@ def test_noise_follows_the_keyed_streams(kind: str) -> None:
 
 
 def test_output_has_the_smallest_gradient_mapping() -> None:
-    """With a step that decays, that is not where the smallest step was made."""
+    """With a decaying step size this is not the round of the smallest step."""
     job = made(algorithm={"rounds": 8, "x": {"scale": 0.5, "decay": 2.0}})
     path, loop = scripted(job, Scripted()), Naive(job, with_noise)
     loop.run()
@@ -95,7 +95,7 @@ def test_output_has_the_smallest_gradient_mapping() -> None:
 
 
 def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **algorithm: Any) -> Job:
-    """Without noise, at exact lower-level solutions unless another solver is given."""
+    """Run a job without noise, at exact lower solutions by default."""
     table = {"solver": "output_perturbation", **algorithm}
     drop = [key for key in ("inner", "smoothness", "domain") if key not in table]
     synthetic = {"dimension": 8, "records": records, "test_records": 5, "separation": 1.0}
@@ -108,7 +108,7 @@ def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **alg
 
 @pytest.mark.parametrize("solver", ["output_perturbation", "dp_gd"])
 def test_reaches_closed_form_optimum_without_noise(solver: str) -> None:
-    """At the optimum both solutions are equal, so the penalty has no bias there. Every record counts the same."""
+    """At the optimum both lower solutions are equal, so the penalty has no bias. All records have the same weight."""
     steps = {} if solver == "output_perturbation" else {"inner": 8, "smoothness": 2.0}
     job = exact(solver=solver, rounds=60, x={"scale": 6.0}, penalty=5.0, **steps)
     assert len({len(s) for s in job.shards.train}) > 1
@@ -135,7 +135,7 @@ def test_every_release_costs_at_most_its_plan(solver: str, kind: str) -> None:
     half = replace(job.ledger, channels=tuple(replace(c, scale=1.01 * c.scale) for c in job.ledger.channels))
     assert not outcome.ledger.costs_within(half)
     assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
-    # Both kinds of records come to the same total in the plan.
+    # Both splits have the same total cost in the plan.
     spent = {
         k: sum((c.sensitivity[k] ** 2).sum() for c in job.ledger.charged_channels if k in c.sensitivity)
         for k in job.context.counts
@@ -148,7 +148,7 @@ def test_every_release_costs_at_most_its_plan(solver: str, kind: str) -> None:
 
 
 def test_budget_shares_minimise_the_error_bound() -> None:
-    """Σ c²/μ² at the shares is the least of all splits; with no constants the channels get the same."""
+    """The shares minimise Σ c²/μ²; without constants they are equal."""
     job = solved_by("output_perturbation", "hyper_cleaning")
     lines = {c.channel: (c.sensitivity["train"] ** 2).sum() for c in job.ledger.charged_channels}
     shares, total = job.algorithm.shares, sum(job.algorithm.shares.values())
@@ -169,7 +169,7 @@ def test_budget_shares_minimise_the_error_bound() -> None:
 
 @pytest.mark.parametrize("bound", [math.inf, 0.05])
 def test_change_of_hyper_cleaning_matches_differences(bound: float) -> None:
-    """Record by record from `losses` at a weight of 1, with differences in x; what is in no group changes nothing."""
+    """Compare with differences in x of the losses of each record; a record without a group adds 0."""
     problem = HyperCleaning(3, (0.0, 1.0, 2.0), 2, groups=2)
     assert hasattr(problem, "change")
     rng = np.random.default_rng(6)
@@ -197,7 +197,7 @@ def test_change_of_hyper_cleaning_matches_differences(bound: float) -> None:
 
 
 def test_factor_is_applied_before_clipping() -> None:
-    """times·v clipped to C, for a term of every kind of shape; and only factors that clips go with."""
+    """times·v is clipped to C for terms of every shape; a factor that clipping cannot bound is refused."""
     job = made("hyper_cleaning")
     (client_block,) = client_blocks(job, {k: list(r) for k, r in job.records.items()})
     (wide,) = client_blocks(job, {k: list(r) for k, r in job.records.items()}, Clip("l2"))
@@ -207,7 +207,7 @@ def test_factor_is_applied_before_clipping() -> None:
         bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
         for agent, total in enumerate(clipped):
             assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
-        # Without clipping it is a factor.
+        # Without clipping the factor scales the sum.
         single, double = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
         np.testing.assert_allclose(double, 2.0 * single)
     for times in (0.0, -1.0, math.inf, math.nan):
@@ -221,7 +221,7 @@ def test_factor_is_applied_before_clipping() -> None:
 
 
 def test_defaults_match_their_formulas() -> None:
-    """Mean estimation, whose constants are those of a box of x as easily by hand: k = ½, ‖a‖ ≤ 1, |x_s| ≤ 2."""
+    """Mean estimation in a box has constants by hand: k = ½, ‖a‖ ≤ 1, |x_s| ≤ 2."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
     job = made("mean_estimation", (*drop, "privacy.clip"), algorithm={"domain": {"low": -2.0, "high": 1.0}})
     a, n, rounds = job.algorithm, job.context.counts, 4
@@ -239,7 +239,7 @@ def test_defaults_match_their_formulas() -> None:
     smooth = 0.5 / modulus * (1.0 / 3.0)
     assert a.x.scale == pytest.approx(0.5 / smooth, rel=1e-9)
     assert a.x.decay == 0.0
-    # In the middle of the box, |x_s| = ½: bias and noise of K steps, of a budget that they share.
+    # At the centre of the box, |x_s| = ½: bias and noise of K steps that share a budget.
     radius = (record_mass + (record_mass - 1.0) * out / 4.0) / (0.5 + record_mass)
     b = 1.5 + 1.0 / a.penalty
     contraction, sensitivity = 1.0 - modulus / b, 2.0 / (n["train"] * price)
@@ -256,7 +256,7 @@ def test_defaults_match_their_formulas() -> None:
 
 
 def test_defaults_do_not_depend_on_records() -> None:
-    """Other records of the same public facts lead to the same algorithm and the same plan."""
+    """Other records with the same public facts have the same algorithm and plan."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
     out = content("hyper_cleaning", (*drop, "privacy.clip"), problem={"normalise": "l2", "partition": "iid"})
     jobs = []
@@ -311,7 +311,7 @@ def test_refuses_a_lower_loss_of_x_without_change() -> None:
 
 
 def optimal(k: int, epsilon_0: float, delta_0: float, delta: float) -> float:
-    """ε of k releases that are (each, lost)-private and nothing else is known of (Kairouz, Oh & Viswanath 2015)."""
+    """Compute the optimal ε of k releases that are (ε₀, δ₀)-DP (Kairouz, Oh & Viswanath 2015)."""
     flips = np.arange(k + 1)
     logs = gammaln(k + 1) - gammaln(flips + 1) - gammaln(k - flips + 1) - k * math.log1p(math.exp(epsilon_0))
 
@@ -326,14 +326,14 @@ def optimal(k: int, epsilon_0: float, delta_0: float, delta: float) -> float:
 
 @pytest.mark.parametrize(("rounds", "delta"), [(100, 1e-5), (100, 1e-6), (1000, 1e-5), (1000, 1e-6)])
 def test_published_split_exceeds_the_target(rounds: int, delta: float) -> None:
-    """(1/√(18T), δ/(3(T + 1))) thrice a round: 1.99 to 2.34 at best, 1.35 to 1.52 by the two solvers alone."""
+    """(1/√(18T), δ/(3(T + 1))) three times a round costs 1.99 to 2.34, and 1.35 to 1.52 for the two solvers only."""
     epsilon_0, delta_0 = 1.0 / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
     assert 1.98 < optimal(3 * rounds, epsilon_0, delta_0, delta) < 2.35
     assert 1.34 < optimal(2 * rounds, epsilon_0, delta_0, delta) < 1.53
 
 
 def test_published_noise_is_loose_for_gaussians() -> None:
-    """Hyper-cleaning, where train records feed all three releases of a round: .23 to .36 for a claimed 1."""
+    """Hyper-cleaning, where all three releases of a round read train records: ε is .23 to .36 for a claim of 1."""
     for rounds, delta in ((10, 1e-5), (100, 1e-5), (100, 1e-6)):
         job = made(
             "hyper_cleaning",
@@ -358,7 +358,7 @@ def test_inner_steps_compose_by_the_published_lemma() -> None:
 
 
 def test_published_noise_is_too_small_for_small_samples() -> None:
-    """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
+    """Theorem 11 has the noise of full batches for every batch size, too little for one record of 10⁴ in a step."""
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(
         problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain(-1.0, 1.0)

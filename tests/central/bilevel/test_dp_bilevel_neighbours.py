@@ -1,4 +1,4 @@
-"""The penalty method and its neighbours: adversarial records, exact likelihoods, and planted bugs."""
+"""The penalty method on neighbouring data sets: adversarial records and exact likelihoods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.penalty_jobs import SPLITS, client_blocks, made, solved_by
 
 
 def replace_record(job: Job, kind: str, row: np.ndarray, label: float) -> dict[str, list[Any]]:
-    """The job's records with agent 0's first one of a kind replaced; it keeps its place."""
+    """Replace the first record of agent 0 in a split; its row stays the same."""
     out = {k: list(r) for k, r in job.records.items()}
     prepared, first = job.problem.prepare(row[None], np.array([label]), "l2"), out[kind][0]
     new = type(first)(*(np.concatenate([p[:1], f[1:]]) for p, f in zip(prepared, first, strict=True)))
@@ -32,7 +32,7 @@ def replace_record(job: Job, kind: str, row: np.ndarray, label: float) -> dict[s
 def neighbouring_records(
     job: Job, kind: str, rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Two extremes: the longest records there can be, far beyond every clip where nothing bounds them."""
+    """Draw two neighbours whose records have the largest norm, or exceed every clip if nothing bounds them."""
     row = rng.normal(size=job.shards.features.shape[1])
     row *= (1.0 if job.context.family is not None else 50.0) / np.linalg.norm(row)
     flip = rng.random() < 0.5
@@ -40,7 +40,7 @@ def neighbouring_records(
 
 
 def released_by_neighbours(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
-    """Return the values that two neighbouring data sets release along one transcript."""
+    """Compute the values before noise of two neighbouring data sets along one transcript."""
     rng = np.random.default_rng(seed)
     spoken: dict[Any, np.ndarray] = {}
 
@@ -56,7 +56,7 @@ def released_by_neighbours(job: Job, kind: str, seed: int, clip: Clip | None = N
 
 
 def sensitivity_ratios(sides: tuple[Scripted, Scripted], kind: Any) -> dict[str, float]:
-    """Channel → the largest ratio of a real change to the sensitivity that was stated."""
+    """Return channel → the largest ratio of a change to the stated sensitivity."""
     out: dict[str, float] = {}
     for (index, channel), first in sides[0].wanted.items():
         second = sides[1].wanted[index, channel]
@@ -88,7 +88,7 @@ def test_neighbours_stay_within_stated_sensitivity(solver: str, problem: str, ki
     ratios = largest_ratios(solved_by(solver, problem, algorithm={"rounds": 2}), kind, 5)
     assert all(0.02 < ratio <= 1.0 + 1e-9 for ratio in ratios.values())
     if kind == "train" and (solver, problem) == ("output_perturbation", "mean_estimation"):
-        # The curvature that f adds to g + f/λ is in no constant: 1.5 against 1.5 + 1/3.
+        # The constants omit the curvature that f adds to g + f/λ: 1.5 instead of 1.5 + 1/3.
         assert ratios["y"] > 0.999
         assert ratios["pulled"] > 0.81
 
@@ -96,7 +96,7 @@ def test_neighbours_stay_within_stated_sensitivity(solver: str, problem: str, ki
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("problem", SPLITS)
 def test_clipped_means_attain_stated_sensitivity(problem: str, kind: str) -> None:
-    """Records of no bounded length: both extremes of the clip are there."""
+    """Records without a bound on their norm reach both extremes of the clip."""
     job = made(
         problem,
         problem={"normalise": "none", "kind": problem},
@@ -109,7 +109,7 @@ def test_clipped_means_attain_stated_sensitivity(problem: str, kind: str) -> Non
 
 
 def test_change_sensitivity_uses_the_smaller_distance_bound() -> None:
-    """λ D_hxy ‖ỹ^λ − ỹ‖/n against 2C_x/n, at the released points; attained to a tenth by random records at least."""
+    """The bound is λ D_hxy ‖ỹ^λ − ỹ‖/n instead of 2C_x/n; random records attain at least a tenth."""
     clip = {"x": 50.0, "y": 1.0, "z": 1.0}
     job = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"rounds": 2})
     n, best = job.context.counts["train"], 0.0
@@ -141,7 +141,7 @@ def test_distance_bound_is_not_used_for_samples_or_small_clips() -> None:
 
 
 def test_zero_distance_leaves_rounding_error() -> None:
-    """No record moves the exact change then; its float64 sum, and the differences in it, move all the same."""
+    """The exact change is 0 for every record; the bound still covers the rounding of its float64 sum."""
     job = solved_by("output_perturbation", "hyper_cleaning")
     n, x, y = job.context.counts["train"], np.zeros(6), np.full(6, 0.1)
     for clip in (50.0, 1e9):
@@ -149,7 +149,7 @@ def test_zero_distance_leaves_rounding_error() -> None:
         query = ClippedSum(CHANGE, x, y, y, times=3.0)
         answer = context.combine(1, {"g": query}, {"g": np.zeros((3, 6))}).g
         summed = float(answer.sensitivities["train"].sensitivity[0]) - 2.0 * clip / n
-        # A loss of two classes or more is log 2 at least, and so is what cancels in a difference of two.
+        # A loss of at least two classes is at least log 2, which cancels in the difference.
         cancelled = 3.0 * math.log(2.0) * 2.0**-46 / n
         bound = float(context.tighten(answer, query, 3.0).sensitivities["train"].sensitivity[0])
         assert summed > 0.0
@@ -191,7 +191,7 @@ def coupled_runs(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndar
 
 
 def test_exact_likelihood_attains_certified_epsilon() -> None:
-    """Train records at both ends of the clip in every release: the losses are those of one Gaussian pair."""
+    """All releases move by the full clip, so that the privacy loss is that of one Gaussian pair."""
     job = made(
         "mean_estimation",
         problem={"normalise": "none"},

@@ -1,4 +1,4 @@
-"""Exponential mechanisms as scenarios: what leaves, what it costs, what the papers' calibrations are worth."""
+"""Exponential mechanisms as scenarios: the distribution of x, its privacy cost, and the published calibrations."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def job_of(*args: Any, **changes: Any) -> Job:
 
 
 def signed_records(job: Job) -> list[Array]:
-    """Signed features of all train, and of all validation records."""
+    """Return the signed features of all train and of all validation records."""
     return [np.concatenate([r.signed for r in job.records[kind]]) for kind in SPLITS]
 
 
 def value(train: Array, validation: Array, x: float) -> float:
-    """Φ(x) of the regularised logistic loss, by BFGS and Newton's steps."""
+    """Compute Φ(x) of the regularised logistic loss with BFGS and Newton's method."""
 
     def lower(y: Array) -> float:
         return float(np.logaddexp(0.0, -train @ y).mean() + 0.5 * math.exp(x) * y @ y)
@@ -83,7 +83,7 @@ def pool_of(job: Job) -> Pooled:
 
 
 def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
-    """The program's one release with these random bits."""
+    """Run the program's only release with these random bits."""
     releaser = PlannedReleaser(job.ledger, root, job.scenario.privacy.guarantee == "as_published")
     running = job.algorithm.step(0, job.context, job.algorithm.init(job.context))
     next(running)
@@ -120,7 +120,7 @@ def test_x_follows_the_exact_law() -> None:
     ]
     assert draws[0] == first
     scale = float(releaser.ledger().channels[0].scale[0, 0])
-    # Priced by hand: of the train kind, 2 L_fy D_gy/(μ n).
+    # The sensitivity to train records by hand: 2 L_fy D_gy/(μ n).
     c = printed_constants(job)
     assert scale == pytest.approx(4.0 * c["l_fy"] ** 2 / (c["mu"] * 60.0) / 30.0, rel=0.02)
     counts = np.array([sum(abs(x[0] - point) < 1e-9 for x in draws) for point in points])
@@ -133,7 +133,7 @@ def test_x_follows_the_exact_law() -> None:
 
 @pytest.mark.parametrize("kind", SPLITS)
 def test_neighbours_stay_within_epsilon(kind: Split) -> None:
-    """One record of the job replaced by its worst opposite: the plan's scale keeps the exact log-ratio within ε."""
+    """Replace one record by its worst opposite: at the planned scale the exact log-ratio is at most ε."""
     epsilon, job = 4.0, job_of(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
     pool = pool_of(job)
     law = job.algorithm.law(job.context, pool)  # type: ignore[union-attr]
@@ -166,7 +166,7 @@ def test_returns_the_minimiser_without_noise() -> None:
 
 
 def test_warm_start_halves_its_budget() -> None:
-    """ε₁²/8 = Σμ²/2 in the plan, and rounds that follow from what was released."""
+    """The plan has ε₁²/8 = Σμ²/2, and the steps start at the released point."""
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 5, "x": {"scale": 0.5}, "candidates": 9}))
     lines = {c.channel: c for c in run.simulation().ledger.channels}
     start, steps = lines["x0"], lines["gx"]
@@ -179,7 +179,7 @@ def test_warm_start_halves_its_budget() -> None:
     rho = pure**2 / 8.0 + squares / 2.0
     assert run.simulation().budget.epsilon[0] <= rho + 2.0 * math.sqrt(rho * math.log(1e6)) * (1.0 + 1e-3)
     assert run.simulation().budget.epsilon[0] <= 4.0
-    # Sensitivities of the steps are those of the x that was public then, which moves.
+    # The sensitivity of a step is that at its x, which changes.
     sensitivity = {
         float(s) for s in next(c for c in run.records.channels if c.channel == "gx").sensitivity["train"][:, 0]
     }
@@ -217,7 +217,7 @@ def test_descent_starts_at_the_released_point() -> None:
 
 
 def test_published_equation_4_is_private_and_nearly_uniform() -> None:
-    """2s/ε with a term in s that does not fall with n: worth next to nothing of what it claims."""
+    """The scale is 2s/ε, and s has a term that does not fall with n: ε is far below the claim."""
     job = job_of(privacy={"guarantee": "as_published", "epsilon": 1.0})
     c, line = printed_constants(job), job.ledger.channels[0]
     oscillation = c["l_gy"] / c["mu"]
@@ -235,7 +235,7 @@ def test_published_appendix_c3_lacks_n() -> None:
 
 
 def test_published_equation_5_exceeds_its_claim() -> None:
-    """Least squares, pulled: 2G/n = 2L_fy/n, and the sensitivity that holds is larger."""
+    """Biased least squares: the published 2G/n = 2L_fy/n is less than the true sensitivity."""
     run = decentral_dp.run(
         content("regularised_exponential_mechanism", "quadratic", privacy={"guarantee": "as_published"})
     )
@@ -260,7 +260,7 @@ def test_grid_walk_is_never_certified() -> None:
 
 
 def test_published_algorithm_2() -> None:
-    """(ε/2, δ/2) each: twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
+    """Each part has (ε/2, δ/2): twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
     job = job_of("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
     start, steps = job.ledger.channels
     single = job_of(privacy={"guarantee": "as_published", "epsilon": 1.0}).ledger.channels[0]

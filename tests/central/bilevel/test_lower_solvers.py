@@ -1,4 +1,4 @@
-"""Private solvers of the lower level: loops over raw records, and what their defaults promise."""
+"""Private solvers of the lower level: agreement with loops over records, and their defaults."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_default_step_follows_from_constants_at_x() -> None:
     local = build(decentral_dp.load(out))
     for penalty, smooth in ((0.0, 1.5), (3.0, 1.5 + 1.0 / 3.0)):
         assert first_step(local, penalty, np.zeros(3)) == pytest.approx(0.01 / smooth)
-    # Nothing is known so far out, and so nothing moves.
+    # No constants are known at a large x, so that y does not move.
     far = made(drop=("algorithm.smoothness",))
     assert first_step(far, 0.0, np.full(3, 1e4)) == 0.0
 
 
 class KnownGradient(NamedTuple):
-    """A level whose gradient is known."""
+    """A lower objective with a constant gradient."""
 
     penalty: float
     channel: str = "y"
@@ -50,7 +50,7 @@ class KnownGradient(NamedTuple):
 
 
 def first_step(job: Job, penalty: float, x: np.ndarray) -> float:
-    """How far a gradient of 0.01 moves y from 0."""
+    """Compute how far a gradient of 0.01 moves y from 0."""
     solver = job.algorithm._solver._replace(steps=1)
     with pytest.raises(StopIteration) as end:
         next(solver.solve(job.context, KnownGradient(penalty), x, np.zeros(3)))
@@ -74,7 +74,7 @@ def public_facts(**changes: float) -> PublicFacts:
 
 
 def test_error_of_each_solver_matches_simulation() -> None:
-    """Variance of y <- y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K in each: by iteration."""
+    """Compare with the variance of y ← y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K each."""
     k = public_facts()
     for steps in (1, 7, 60):
         variance = 0.0
@@ -88,7 +88,7 @@ def test_numbers_of_steps() -> None:
     k = public_facts()
     steps = steps_of_descent(k)
     assert steps == math.ceil(8.0 * math.log(0.1 * 6.0 * 200 * 0.3 / 1.5))
-    # The bias that is left is about what noise leaves: C/(μ n m).
+    # The bias is about as large as the noise: C/(μ n m).
     bias = 6.0 * (1.0 - 0.1 / 0.8) ** steps
     assert 0.3 * 1.5 / (0.1 * 200 * 0.3) < bias < 1.5 / (0.1 * 200 * 0.3)
     assert steps_of_descent(public_facts(records=1)) == 8

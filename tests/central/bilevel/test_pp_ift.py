@@ -1,4 +1,4 @@
-"""Implicit differentiation at a private point: a loop over raw records, and its sensitivities."""
+"""Implicit differentiation at a released point: agreement with a loop over records, and its sensitivities."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clipped(rows: np.ndarray) -> np.ndarray:
 
 
 def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
+    """Compute clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
     s, v = 1.0 / (1.0 + np.exp(train @ y)), 1.0 / (1.0 + np.exp(validation @ y))
     lower, upper = clipped(-train * s[:, None]), clipped(-validation * v[:, None])
     curved = clipped((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
@@ -81,14 +81,14 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
         gradient = -(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b)
         gradient = gradient + float(lines["gx"].scale[t, 0]) * noise(run.simulation(), 5 * t + 5, "gx", q)
         x = np.clip(x - 2.0 * gradient, BOX["low"], BOX["high"])
-    # Up to the noise's grid.
+    # Up to the grid of the noise.
     assert run.released["x"][0] == pytest.approx(at, abs=1e-4)
     assert run.released["y"][0] == pytest.approx(y, abs=1e-4)
     assert run.records.costs_within(run.simulation().ledger)
 
 
 def test_neighbours_stay_within_planned_cost(content: Make) -> None:
-    """Worst neighbours of the published point: a flipped record, or one turned against another; 4000 of them."""
+    """Try 4000 neighbours of the released point: a flipped record, or a copy of another one."""
     job = build(load(content(topology={"kind": "complete", "agents": 1})))
     context, rng = job.context, np.random.default_rng(8)
     assert isinstance(context, CoordinatorContext)
@@ -115,7 +115,7 @@ def gradient_of(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.
 def bound_of(
     context: CoordinatorContext, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> dict[str, float]:
-    """The two sensitivities by hand: ‖J‖ = max w_s|y_s|, w₀ = min w_s; the public-J form of the paper's rival."""
+    """Compute both sensitivities by hand, with ‖J‖ = max w_s|y_s| and w₀ = min w_s, for a public J."""
     w = np.exp(x)
     k, floor, root = float(np.abs(w * y).max()), float(w.min()), float(np.abs(np.sqrt(w) * y).max())
     through, share = min(k / floor, root / math.sqrt(floor)), C / len(train)
@@ -133,7 +133,7 @@ def test_ledger_matches_sensitivities_by_hand(content: Make) -> None:
 
 
 def test_nonconvex_hessian_is_projected(content: Make) -> None:
-    """For custom losses, H is raised to the regulariser's curvature, at twice the sensitivity."""
+    """For custom losses, the eigenvalues of H are raised to the regulariser's, at twice the sensitivity."""
     made = content(problem={"kind": "hyper_cleaning", "data": "wine", "groups": 1})
     made["algorithm"]["x"] = {"scale": 0.1}
     run = decentral_dp.run(made)
@@ -170,7 +170,7 @@ def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
 def test_zero_step_spends_whole_budget_on_lower_level(content: Make, solver: str) -> None:
     options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
-    # A minimiser is bounded by the problem's constants, and clips nothing.
+    # The constants bound the minimiser, which is not clipped.
     privacy = {"clip": None} if options else {}
     constant = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=privacy))
     updated = decentral_dp.run(content(algorithm={**options, "solver": solver}))
@@ -181,5 +181,5 @@ def test_zero_step_spends_whole_budget_on_lower_level(content: Make, solver: str
         assert run.result.privacy.epsilon_max <= 4.0
     np.testing.assert_array_equal(constant.released["x"][0], -1.0)
     small, large = (next(c for c in run.records.channels if c.channel == "y") for run in (constant, updated))
-    # Half of a train record's μ² was kept for the hypergradient.
+    # The hypergradient had half of the μ² of train records.
     assert large.scale[0, 0] / small.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)

@@ -1,4 +1,4 @@
-"""The second-order method and the tuner: loops over raw records, and their privacy costs."""
+"""The second-order method and the tuner: agreement with loops over records, and their privacy costs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def content(scenario: Make) -> Make:
 
 
 def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Signed features of all agents' train, and of all their validation records."""
+    """Return the signed features of all train and of all validation records."""
     train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
     return train, validation
 
 
 def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None = None) -> np.ndarray:
-    """argmin of the regularised logistic loss, by BFGS and Newton steps that share no code with ours."""
+    """Minimise the regularised logistic loss by BFGS and Newton steps, independent of the package."""
 
     def value(y: np.ndarray) -> float:
         out = float(np.logaddexp(0.0, -train @ y).mean() + 0.5 * math.exp(x) * y @ y)
@@ -68,7 +68,7 @@ def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None 
 
 
 def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
-    """Φ'(x) by central differences of the exact Φ."""
+    """Compute Φ'(x) by central differences of the exact Φ."""
 
     def value(u: float) -> float:
         return float(np.logaddexp(0.0, -validation @ solution(train, u)).mean())
@@ -77,7 +77,7 @@ def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
 
 
 def test_agrees_with_independent_loop(content: Make) -> None:
-    """Noise replayed from its key, scales from the ledger; the hypergradient by differences of the exact value."""
+    """Use keyed noise, scales from the ledger, and differences of the exact value as hypergradient."""
     run = decentral_dp.run(content(algorithm={"x": {"scale": 4.0}}))
     train, validation = signed_records(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
@@ -97,7 +97,7 @@ def test_agrees_with_independent_loop(content: Make) -> None:
 
 
 def test_neighbours_stay_within_charged_sensitivity(content: Make) -> None:
-    """Every record of one kind replaced in turn by the worst of many candidates, at a small count."""
+    """Replace every record of a split by the worst of many candidates, in a small data set."""
     job = build(
         load(
             content(
@@ -132,7 +132,7 @@ def test_neighbours_stay_within_charged_sensitivity(content: Make) -> None:
 
 @pytest.mark.parametrize("planted", ["accuracy", "constants"])
 def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
-    """A release carries its sensitivity, and a plan with a lower cost is exceeded."""
+    """A release has its sensitivity, and exceeds a plan with a lower cost."""
     honest = PooledBounds.hypergradient
 
     def understated(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
@@ -152,7 +152,7 @@ def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPat
 
 
 def test_published_noise_has_certified_epsilon_below_claim(content: Make) -> None:
-    """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
+    """σ = 32K√(T log 1/δ)/(nε) is valid but loose: ε is at most a fifth of the claim."""
     privacy = {"guarantee": "as_published", "epsilon": 1.0}
     job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
     certified = float(price(job.ledger, 1e-6).epsilon[0])

@@ -1,8 +1,8 @@
-"""Prices of minimax programs at the size of the paper's experiments, against numbers from other computations.
+"""Privacy costs of minimax algorithms at the size of the paper's experiments, compared with independent computations.
 
 n = 60 000, samples of 2048 on average, 80 epochs (R = 2344), δ = n^(−1.1), replace one record, Poisson samples, both
-releases of a round one event. Printed DP-SGDA noise for a claimed .5/1/5/10 costs .171/.362/2.10/4.59 on a fine grid
-of losses, .184/.369/2.10/4.59 on one of 1e-3; a joint z̄ of 24.4/12.8/3.02/1.69 would cost what is claimed.
+releases of a round one event. The published DP-SGDA noise for a claim of .5/1/5/10 costs .171/.362/2.10/4.59 on a fine
+grid of losses and .184/.369/2.10/4.59 on one of 1e-3. The claim itself would need a joint z̄ of 24.4/12.8/3.02/1.69.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONTEXT = MinimaxContext(
 
 
 def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
-    """Return ledger lines of one coordinate, without rounding to a grid."""
+    """Make the ledger lines of one coordinate, without rounding to a grid."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
         name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
@@ -68,7 +68,7 @@ def test_certified_epsilon_of_published_dp_sgda_noise(claimed: float, fine: floa
 
 
 def test_certified_programs_cost_their_number_of_events() -> None:
-    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for any T."""
+    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for every period."""
 
     def price(program: Any, mu: float) -> float:
         charges = program.planned_releases(CONTEXT, R)
@@ -77,7 +77,7 @@ def test_certified_programs_cost_their_number_of_events() -> None:
         ]
         return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
-    # √Σμ² that costs DP-SGDA a claim of 1: √R·2/z̄.
+    # √Σμ² of DP-SGDA for a claim of 1: √R·2/z̄.
     mu = math.sqrt(R) * 2.0 / 12.8
     sgda = price(DpSgda(STEP, STEP, Q), mu)
     assert sgda == pytest.approx(1.0, rel=0.02)

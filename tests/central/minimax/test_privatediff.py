@@ -1,4 +1,4 @@
-"""PrivateDiff in its three forms: loops over records, plans, sensitivities and refusals."""
+"""PrivateDiff in its three forms: agreement with loops over records, plans, sensitivities and refusals."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_smaller_clip_of_y_replaces_the_known_ball() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_loop_with_keyed_noise(name: str) -> None:
-    """Scales are 2·bound/(qn) over the planned μ, drawn again from the keyed streams."""
+    """Scales are 2·bound/(qn) over the planned μ; noise is drawn again from the keyed streams."""
     job = job_of(name)
     prices = prices_of(job)
     loop = Loop(job, with_noise)
     loop.say = keyed(job, lambda i, c: 2.0 * loop.bounds[i, c] / (0.4 * loop.n) / prices[i, c])
-    # A scale may differ in its last bits and a normal number then be rounded to the next point of the grid.
+    # Scales may differ in their last bits, so that a variate rounds to the next grid point.
     agree(job, loop, Listening(job), atol=1e-3)
 
 
@@ -81,7 +81,7 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
 
 
 def queries_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
-    """Return the questions of three rounds of a program that receives random releases."""
+    """Return the queries of three rounds of a program that receives random releases."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
@@ -105,7 +105,7 @@ def queries_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
 def test_queries_use_the_last_released_point(protocol: str) -> None:
-    """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
+    """The part of ∇_α f that reads records does not depend on y, so the loops above do not test its y."""
     rounds = queries_of("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
@@ -142,14 +142,14 @@ def test_anchors_have_half_of_the_budget() -> None:
     spent = squares(job_of("xy"))
     assert all(s == pytest.approx(spent["gx"], rel=1e-9) for s in spent.values())
     assert squares(job_of("anchors alone")).keys() == {"gx", "gy"}
-    # The round 0 is the only anchor.
+    # Round 0 is the only anchor.
     alone = squares(made(PROGRAMS["ascent"] | {"rounds": 1}))
     assert alone["gy"] / sum(alone.values()) == pytest.approx(0.1, rel=1e-9)
 
 
 @pytest.mark.parametrize("period", [2, 3, 6])
 def test_budget_split_follows_the_multipliers(period: int) -> None:
-    """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
+    """If T divides R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), relative to the z of equal rounds."""
     context = job_of("xy").context
     blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
@@ -170,7 +170,7 @@ def test_period_of_one_is_dp_sgda() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
-    """The ε of the job is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
+    """ε is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
     job = job_of("xy", rate)
     by_index: dict[int, float] = {}
     for (index, _), mu in prices_of(job).items():
@@ -194,7 +194,7 @@ def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
 
 @pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
 def test_anchor_rounds_do_not_depend_on_records(name: str) -> None:
-    """Other records, other noise, wild steps: the same releases at the same indices, at the same cost."""
+    """Other records, noise and steps have the same releases at the same indices and cost."""
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
@@ -222,7 +222,7 @@ def test_threshold_is_a_usable_distance() -> None:
 
 @pytest.mark.parametrize(("name", "scale"), [("ascent", 1e150), ("closed form", 1.7e308), ("xy", 1.7e308)])
 def test_overflowing_releases_do_not_stop_a_run(name: str, scale: float) -> None:
-    """Points that overflow leave no threshold and no error, and the releases that were planned."""
+    """Points that overflow have a threshold of 0, and all planned releases are made."""
     run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
     assert run.records.rounds == 7
     assert run.records.costs_within(run.simulation().ledger)
@@ -232,7 +232,7 @@ def test_overflowing_releases_do_not_stop_a_run(name: str, scale: float) -> None
 
 
 def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
-    # As where the records are: what overflows is cut to zero, and is no warning.
+    # As on the clients, values that overflow are clipped to 0 without a warning.
     with np.errstate(all="ignore"):
         return problem.sums(Labelled(a, labels), [query])[0]
 
@@ -252,7 +252,7 @@ def test_difference_moves_by_at_most_twice_its_threshold(seed: int, term: str, b
 
 
 def test_opposite_records_attain_difference_sensitivity() -> None:
-    """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
+    """A positive and a negative record with the same features have opposite changes of gradient."""
     problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
     point, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
     query = ClippedQuery("grad_x", *point, bound, earlier_point=before)
@@ -273,7 +273,7 @@ def noise_without_y(index: int, channel: str, public: np.ndarray, private: np.nd
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("inner", [1, 3])
 def test_published_form_agrees_with_loop(inner: int, rate: float) -> None:
-    """y continues without noise, differences are of different samples, noise is in units of C_{2,r}."""
+    """y continues without noise, a difference uses two samples, and noise is in units of C_{2,r}."""
     job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
 
     class Silent(Scripted):
@@ -292,7 +292,7 @@ def test_published_noise_matches_the_remark() -> None:
     assert set(lines) == {"gy", "gx", "dx", "y"}
     assert lines["gx"].scale == pytest.approx(np.full((3, 1), 4.0 * root / 2.0 / (n * 6.0) * 0.2))
     assert lines["dx"].scale == pytest.approx(np.full((6, 1), 4.0 * root / (n * 6.0)))
-    # 1/μ is the scale of the steps, 0.7; 2C_0², and nothing for βM.
+    # 1/μ is the step scale 0.7; the sensitivity is 2C_0², without a part for βM.
     assert lines["y"].scale == pytest.approx(np.full((9, 1), 4.0 * 2.0 * 0.6**2 * root * 0.7 / (n * 6.0)))
     assert lines["gy"].mechanism.name == "uncertified"
     assert (lines["gy"].scale == 0.0).all()

@@ -1,4 +1,4 @@
-"""Recursive-SPIDER: a loop over raw records, its three releases of a round, and its published form."""
+"""Recursive-SPIDER: agreement with a loop over records, its three releases of a round, and its published form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KL = "kl_dro"
 
 
 def test_is_gradient_descent_on_psi_without_noise() -> None:
-    """For any period and averaging: changes of means on the same records add up to means."""
+    """For every period and averaging, because changes of means over the same records add up to means."""
     ends = []
     for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
         algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
@@ -65,7 +65,7 @@ def test_three_releases_of_a_round_are_one_event() -> None:
 
 
 def test_sensitivity_of_s_by_hand() -> None:
-    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
+    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, times 2/(qn) for a replaced record."""
     job = made(RECURSIVE, KL)
     releaser, loop = Scripted(), SpiderLoop(job, with_noise)
     scripted(job, releaser)
@@ -77,7 +77,7 @@ def test_sensitivity_of_s_by_hand() -> None:
 
 
 def test_noise_floor_of_s_follows_from_releases() -> None:
-    """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
+    """If s is far below its noise, the step divides by the noise instead of e^{−B/λ}."""
     job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
     noise: dict[str, float] = {"s": -3.0}
     releaser = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
@@ -106,7 +106,7 @@ def test_published_noise_matches_theorem_8() -> None:
     lines = {line.channel: line for line in job.ledger.channels}
     assert all(np.isinf(lines[c].sensitivity["train"]).all() for c in ("dx", "dy"))
     assert math.isinf(job.budget.epsilon.max())
-    # One record on average, whose part in s is β and not β/n.
+    # Samples of one record on average, with weight β in s instead of β/n.
     assert (lines["s"].rate["train"] == 1.0 / n).all()
     betas = np.minimum(1.0, 0.8 * np.arange(1.0, 31.0) ** -0.5)
     width = 1.0 - math.exp(-1.2 / 0.6)
@@ -120,7 +120,7 @@ def test_published_records_match_plan() -> None:
 
 
 def test_published_minima_are_swapped() -> None:
-    """The noise on v is cut at twice the clip of u."""
+    """The noise of v is limited by twice the clip of u."""
     noisy = {}
     for clip in (1e-3, 1.0):
         job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})

@@ -1,4 +1,4 @@
-"""The share of positive records: released before it is used, or counted, which nothing certifies."""
+"""The share of positive records: released before its use, or counted, which is not certified."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELEASED = {"positive_share": "released"}
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str) -> None:
-    """The noisy share comes first, and every gradient after it, ball and closed form takes it for the true one."""
+    """The noisy share is released first; all gradients, balls and closed forms use it."""
     made_of = made(PROGRAMS[name], problem=RELEASED)
     agree(made_of, Loop(made_of, with_noise))
 
@@ -83,7 +83,7 @@ def test_share_has_its_part_of_the_budget(name: str) -> None:
     for c in plain.ledger.charged_channels:
         t, e = divmod(c.rounds - 1, inner)
         np.testing.assert_array_equal(lines[c.channel].rounds, t * (inner + 1) + e + 2)
-        # Nearly as much as without.
+        # Nearly the same as without the release of the share.
         share = float((lines[c.channel].sensitivity["train"] / c.sensitivity["train"]).min())
         assert 0.97 < share < 1.0
     assert made_of.ledger.releases_per_round == inner + 1
@@ -125,7 +125,7 @@ def test_refuses_released_share_as_published() -> None:
 def clipped_sum(
     labels: np.ndarray, h: np.ndarray, point: tuple[float, float, float], clip: float, share: float
 ) -> np.ndarray:
-    """Sum of the clipped gradients of all of f by (a, b, α), what reads no record included, written down again."""
+    """Compute the sum of clipped gradients of all of f in (a, b, α), independent of the package."""
     a, b, alpha = point
     by_a = np.where(labels == 1.0, -2.0 * (1.0 - share) * (h - a), 0.0)
     by_b = np.where(labels == 1.0, 0.0, -2.0 * share * (h - b))
@@ -137,7 +137,7 @@ def clipped_sum(
 
 @pytest.mark.parametrize(("clip", "expected"), [(0.3, 7.35), (1.0, 2.26)])
 def test_counted_share_exceeds_sensitivity(clip: float, expected: float) -> None:
-    """One of a hundred positive: over 2C with the counted share, and within it with any public one."""
+    """With one of a hundred records positive, the change exceeds 2C for the counted share, not for a public one."""
     n, worst, worst_public = 1000, 0.0, 0.0
     labels = np.where(np.arange(n) < 10, 1.0, 0.0)
     for high, low, other, a, b, alpha in itertools.product((0, 1), (0, 1), (0, 1), (0, 0.5, 1), (0, 0.5, 1), (0, 2)):

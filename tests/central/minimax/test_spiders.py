@@ -1,4 +1,4 @@
-"""DP-SPIDER, DP-SGD on the dual objective, Double-SPIDER and SCDRO: loops over raw records, plans, published forms."""
+"""DP-SPIDER, DP-SGD on the dual objective, Double-SPIDER and SCDRO: loops over records, plans and published forms."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_double_spider_budget_split() -> None:
 def test_clipped_mean_has_sensitivity_of_twice_the_clip(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As printed, n plays no part in what one record moves."""
+    """The sensitivity does not depend on n, as published."""
     job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
     ratios = widest(job)
     assert not exceeded(ratios)
@@ -149,7 +149,7 @@ def test_dp_spider_with_period_one_is_dp_sgd(problem: str) -> None:
     spider = {k: v for k, v in SPIDER.items() if k != "smoothness"} | {"period": 1}
     ends = [scripted(made(algorithm, problem), Scripted()) for algorithm in (spider, SGD)]
     plans = [made(algorithm, problem).ledger for algorithm in (spider, SGD)]
-    # Samples are keyed by the scenario, so that they differ: with all records nothing does.
+    # Samples depend on the scenario, so that runs agree only with all records.
     assert plans[0].same_releases(plans[1])
     ends = [scripted(made(algorithm | {"rate": 1.0}, problem), Scripted()) for algorithm in (spider, SGD)]
     for first, second in zip(*ends, strict=True):
@@ -219,7 +219,7 @@ def test_published_noise_of_joint_estimates_by_hand() -> None:
     job = made(SGD | {"rounds": 30}, privacy=PRINTED_JOINT)
     (line,) = job.ledger.channels
     np.testing.assert_allclose(line.scale, 0.2 * root / math.sqrt(0.5) * change)
-    # √ε instead of ε: half the claim does not cost half as much.
+    # The noise has √ε instead of ε, so that half the claim costs more than half.
     assert job.budget.epsilon.max() > 0.5
 
 

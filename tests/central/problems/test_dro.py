@@ -1,4 +1,4 @@
-"""Robust problems under a ψ-divergence: slopes, bounds, what one record can do, and runs."""
+"""Robust problems with a ψ-divergence: derivatives, bounds, scores and runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def records(loss: str, n: int, seed: int, d: int = 2, size: float = 1.0) -> Labe
 
 
 def value_by_record(case: Case, problem: Composite, loss: str, data: Labelled) -> Callable[[np.ndarray, float], float]:
-    """F, record by record."""
+    """Compute F record by record."""
 
     def value(x: np.ndarray, eta: float) -> float:
         losses = linear_losses(loss, CAP, problem.model.outputs, x, data)
@@ -65,7 +65,7 @@ def star(case: Case, s: float) -> float:
 @cases
 @given(s=st.floats(-50, 50), t=st.floats(0, 50), step=st.floats(1e-6, 5))
 def test_fenchel_and_young(case: Case, s: float, t: float, step: float) -> None:
-    """ts ≤ ψ(t) + ψ*(s), with equality at t = w(s); w does not fall, and no faster than its constant."""
+    """ts ≤ ψ(t) + ψ*(s), with equality at t = w(s); w is monotone and Lipschitz with the stated constant."""
     divergence = case.made()
     top, w = divergence.conjugate(np.array([s]))[0], divergence.weight(np.array([s]))[0]
     later = divergence.weight(np.array([s + step]))[0]
@@ -88,7 +88,7 @@ def test_strong_duality(case: Case, seed: int) -> None:
 
 
 def test_published_chi2_dual_is_wrong() -> None:
-    """−1 + ¼(s + 2)² lets weights be negative: its dual exceeds the primal of (t − 1)², which the right one meets."""
+    """−1 + ¼(s + 2)² allows negative weights: its dual exceeds the primal of (t − 1)²; ours equals it."""
     losses = np.array([0.0, 0.0, 0.0, 0.0, 20.0])
     strength = 1.0
 
@@ -106,7 +106,7 @@ def test_published_chi2_dual_is_wrong() -> None:
 
 
 def test_published_kl_cvar_has_no_minimum() -> None:
-    """min(e^s, (1 + s + log α)/α) − 1 is the tangent everywhere, so that the dual falls without end in η."""
+    """min(e^s, (1 + s + log α)/α) − 1 equals the tangent everywhere, so that the dual is unbounded in η."""
     level, s = 0.3, np.linspace(-30, 30, 2001)
     tangent = (1 + s + math.log(level)) / level
     np.testing.assert_array_equal(np.minimum(np.exp(s), tangent) <= np.exp(s), True)
@@ -154,7 +154,7 @@ def test_records_lie_in_the_known_ball(case: Case, seed: int, eta: float) -> Non
 
 @cases
 def test_known_ball_is_tight(case: Case) -> None:
-    """Records of losses 0 and B lie at its ends."""
+    """Records with losses 0 and B lie on its boundary."""
     problem = problem_of(case, "squared")
     data = Labelled(np.array([[0.0, 0.0], [100.0, 0.0]]), np.zeros(2))
     x, y = np.array([1.0, 0.0, 0.0]), np.array([0.9])
@@ -169,7 +169,7 @@ def test_known_ball_is_tight(case: Case) -> None:
 
 @cases
 def test_scores(case: Case) -> None:
-    """Φ by a general minimiser over η, its gradient by differences, held-out numbers by counting."""
+    """Compute Φ by a general minimiser over η, its gradient by differences, and test measures by counting."""
     loss = "cross_entropy"
     problem, data, test = problem_of(case, loss), records(loss, 11, 5), records(loss, 30, 6)
     f, x = value_by_record(case, problem, loss, data), 0.5 * np.random.default_rng(2).normal(size=problem.p)
@@ -220,7 +220,7 @@ def test_refusals(options: dict[str, Any], key: str) -> None:
 @cases
 @pytest.mark.parametrize("cap", [0.1, 3.0, 41.0])
 def test_strength_from_the_refusal_is_accepted(case: Case, cap: float) -> None:
-    """And the known ball at every η is finite there; a hundredth less is refused."""
+    """The known ball is finite at every η; a strength 2 % below is refused."""
     options = {"divergence": case.name, "cap": cap}
     with pytest.raises(InputError) as error:
         build(**options, strength=1e-60 * cap)
@@ -258,7 +258,7 @@ def table(tmp_path: Path, **problem: Any) -> dict[str, Any]:
 
 
 def test_reaches_optimum_without_noise(tmp_path: Path, regression: str) -> None:
-    """Least squares under χ² is convex: descent on both variables ends where a general solver does."""
+    """Least squares with χ² is convex: descent in both variables reaches the minimum of a general solver."""
     scenario = table(tmp_path, data=regression, label="target", classes=[], cap=50.0)
     scenario["algorithm"] |= {"rounds": 400, "rate": 1.0, "x": {"scale": 0.2}, "y": {"scale": 0.2}}
     scenario |= {"privacy": {"guarantee": "none"}, "run": {"evaluate_every": 400}}

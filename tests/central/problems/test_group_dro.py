@@ -1,4 +1,4 @@
-"""Group DRO: slopes, the smallest ball around segments, the best weights, what one record can do, and runs."""
+"""Group DRO: derivatives, the smallest ball around segments, the best weights, and sensitivities."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def records(n: int, seed: int, classes: int = 3, size: float = 1.0) -> Labelled:
 
 
 def value(x: Array, y: Array, data: Labelled) -> float:
-    """F, record by record."""
+    """Compute F record by record."""
     losses = linear_losses("cross_entropy", CAP, 3, x, data)
     total = sum(y[int(g)] * v / SHARES[int(g)] for v, g in zip(losses, data.labels, strict=True))
     return float(total / len(losses) - STRENGTH / 2 * y @ y)
 
 
 def maximise_on_simplex(f: Any, k: int) -> Array:
-    """The maximiser over the simplex, by SLSQP."""
+    """Maximise f over the simplex by SLSQP."""
     solution = minimize(
         lambda y: -f(y),
         np.full(k, 1.0 / k),
@@ -81,13 +81,13 @@ def test_best_weights_match_general_solver() -> None:
 
 @given(y=arrays(np.float64, st.integers(2, 6), elements=st.floats(-3, 3)), shift=st.sampled_from([0.0, 1e9, 1e17]))
 def test_projection_on_the_simplex(y: Array, shift: float) -> None:
-    """On the simplex, no other point is nearer, and a constant on top changes nothing however large."""
+    """The result is the nearest point of the simplex, and does not change with a constant shift."""
     objective = problem_of(np.full(y.size, 1.0 / y.size)).objective
     projected = objective.project_y(y + shift)
     assert projected.sum() == pytest.approx(1.0)
     assert (projected >= 0).all()
     if shift == 0.0:
-        # The angle to every corner is blunt.
+        # The angle to every corner is at least a right angle.
         assert all((y - projected) @ (corner - projected) <= 1e-9 for corner in np.eye(y.size))
 
 
@@ -111,7 +111,7 @@ def test_scores_of_classes() -> None:
 
 @given(ends=arrays(np.float64, st.integers(1, 6), elements=st.floats(0.05, 20)))
 def test_ball_is_the_smallest(ends: Array) -> None:
-    """By SLSQP on centre and radius together; the diameter by all pairs of ends."""
+    """Compare with SLSQP over centre and radius; the diameter with all pairs of points."""
     ball, k = around_segments(ends), ends.size
     assert ball.centre is not None
     points = np.vstack([np.zeros(k), np.diag(ends)])
@@ -126,7 +126,7 @@ def test_ball_is_the_smallest(ends: Array) -> None:
     assert ball.radius <= smallest * (1 + 1e-12)
     longest = max(np.linalg.norm(a - b) for a in points for b in points)
     assert ball.diameter == pytest.approx(longest, rel=1e-12)
-    # Both are rounded up, each by itself.
+    # Both are rounded up.
     assert ball.diameter <= 2 * ball.radius * (1 + 1e-15)
 
 
@@ -134,7 +134,7 @@ def test_ball_is_the_smallest(ends: Array) -> None:
 
 
 def test_group_shares_are_public_constants() -> None:
-    """A record's contribution does not depend on the others; with counted shares it would."""
+    """The contribution of a record does not depend on other records."""
     problem, record, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
     queries = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
     alone = problem.sums(record, queries)

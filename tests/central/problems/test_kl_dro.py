@@ -1,4 +1,4 @@
-"""KL-DRO in compositional form: terms, intervals, what one record can do, the value and its gradient."""
+"""KL-DRO in compositional form: terms, intervals, sensitivities, the value and its gradient."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def records(loss: str, n: int, seed: int, size: float = 1.0) -> Labelled:
 
 
 def value(problem: KlDro, loss: str, data: Labelled, x: np.ndarray, strength: float) -> float:
-    """Ψ as published, without any shift."""
+    """Compute Ψ as published, without a shift."""
     losses = linear_losses(loss, CAP, problem.model.outputs, x, data)
     return strength * math.log(np.mean(np.exp(losses / strength))) + strength * RADIUS
 
@@ -70,7 +70,7 @@ def test_terms_and_their_slopes(loss: str, strength: float) -> None:
 @pytest.mark.parametrize("strength", [0.3, 1.9, 2.1, 30.0])
 @pytest.mark.parametrize("term", ["inner", "inner_y"])
 def test_intervals_are_tight(term: str, strength: float) -> None:
-    """Over a fine grid of losses the whole interval is met, and one replaced record can move the mean by it."""
+    """A fine grid of losses attains the whole interval, and one replaced record attains the sensitivity."""
     problem = problem_of("squared", d=1)
     x, y = np.array([1.0, 0.0]), np.array([strength])
     inputs = np.sqrt(np.linspace(0, CAP, 4001))[:, None]
@@ -83,7 +83,7 @@ def test_intervals_are_tight(term: str, strength: float) -> None:
 
 
 def test_nothing_overflows() -> None:
-    """λ = 0.001 with losses far beyond the cap, built past the refusal; Ψ and its gradient stay exact."""
+    """λ = 0.001 with losses far above the cap, below the accepted strengths; Ψ and its gradient are exact."""
     problem = problem_of("squared", strength=1e-3, cap=500.0)
     data = Labelled(np.array([[0.0, 1.0], [30.0, 0.0], [1e5, 3.0]]), np.array([1.0, 11.0, 0.0]))
     x = np.array([1.0, 1.0, 0.0])
@@ -126,7 +126,7 @@ def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: f
 
 
 def test_scores() -> None:
-    """Ψ and its minimum over λ by a general minimiser, the gradient by differences, the worst mean by SLSQP."""
+    """Compute Ψ and its minimum over λ by a general minimiser, the gradient by differences, the worst mean by SLSQP."""
     loss = "cross_entropy"
     problem, data, test = problem_of(), records(loss, 9, 5), records(loss, 30, 6)
     x, strength = 1.5 * np.random.default_rng(2).normal(size=problem.p), 0.5
@@ -152,7 +152,7 @@ def test_scores() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
-    """No λ above B/√(8ρ) is best; two groups of losses 0 and B come near. The ball's worst mean is met."""
+    """The best λ is at most B/√(8ρ), nearly attained by two groups of losses 0 and B."""
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
     for radius in (0.01, 0.3, 1.0):

@@ -34,7 +34,7 @@ def test_losses_and_their_slopes(loss: str, seed: int) -> None:
 
 
 def test_losses_are_accurate_at_large_outputs() -> None:
-    """Neither overflow nor a lost digit where a loss is nearly 0."""
+    """Large outputs do not overflow, and a loss near 0 keeps all digits."""
     ce, logistic = (capped_loss(n, 5.0, 2) for n in ("cross_entropy", "logistic"))
     values, slopes = ce.slopes(np.array([[1e4, 0.0], [-1e308, 1e308], [40.0, 0.0]]), np.array([1.0, 0.0, 0.0]))
     np.testing.assert_allclose(values, [5.0, 5.0, math.exp(-40)], atol=1e-15)

@@ -1,4 +1,4 @@
-"""Sensitivities of robust problems: a replaced record moves no mean further than stated."""
+"""Sensitivities of robust problems: changes by a replaced record stay within the bound, and attain it."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def kl_dro() -> Subject:
 
 
 def group_dro(capped: Capped | None = None) -> Subject:
-    """For means over all records the diameter is charged, which two classes at the cap meet.
+    """Make the problem; a mean over all records is charged the diameter, which two classes at the cap attain.
 
-    A sample is charged the ball's diameter, as its size is not known.
+    A sample is charged twice the radius, because its size is not known.
     """
     capped = capped or capped_loss(None, CAP, CLASSES)
     problem = Composite(LinearModel(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
@@ -60,7 +60,7 @@ def group_dro(capped: Capped | None = None) -> Subject:
 
 SUBJECTS = {**{name: dro(name) for name in DIVERGENCES}, "kl_dro": kl_dro(), "group_dro": group_dro()}
 
-# Far out, no numbers, infinities.
+# Large values, NaN and infinities.
 WILD = [
     [1e9, -1e9],
     [0.0, 0.0],
@@ -80,7 +80,7 @@ def records(classes: int, n: int, seed: int) -> Labelled:
 
 
 def largest_ratio(subject: Subject, term: str, rate: float) -> float:
-    """The largest share of what is charged that a replaced record has moved the mean by."""
+    """Compute the largest ratio of a change by one replaced record to the charged sensitivity."""
     problem, n, draw, worst = subject.problem, 6, np.random.default_rng(4), 0.0
     context = context_of(problem, n, clip=subject.clip)
     for trial in range(25):
@@ -108,7 +108,7 @@ def test_neighbours_stay_within_charged_sensitivity(name: str, term: str, rate: 
 
 
 class OneSidedCap(Capped):
-    """The mistake that the bounds must not survive: losses are cut from above alone."""
+    """A planted error: losses have an upper cap, but no lower one."""
 
     def apply_cap(self, values: Array) -> Array:
         return np.minimum(values, self.cap)
@@ -117,7 +117,7 @@ class OneSidedCap(Capped):
 @pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (OneSidedCap, False)])
 @pytest.mark.parametrize("name", ["dro", "kl_dro"])
 def test_one_sided_cap_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
-    """A negative loss leaves it; in KL-DRO h falls below e^{−B/λ}, where a noised mean is floored."""
+    """A negative loss lies outside the ball; in KL-DRO h falls below e^{−B/λ}, the floor of a noisy mean."""
     negative = capped_loss(None, CAP, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
     capped = kind(negative, CAP)
     problem: Minimax
@@ -134,6 +134,6 @@ def test_one_sided_cap_leaves_the_known_ball(name: str, kind: type[Capped], hold
 
 @pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (OneSidedCap, False)])
 def test_one_sided_cap_exceeds_group_sensitivity(kind: type[Capped], holds: bool) -> None:
-    """Negative losses lie outside the segments, and a mean over all records then moves further than is charged."""
+    """Negative losses lie outside the segments, and a mean over all records exceeds the charged sensitivity."""
     negative = capped_loss(None, CAP, 3).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
     assert (largest_ratio(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds

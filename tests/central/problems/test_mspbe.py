@@ -1,4 +1,4 @@
-"""The projected Bellman error, primal and dual: derivatives, clipping, sensitivity, the closed form, and learning."""
+"""The projected Bellman error, primal and dual: derivatives, clipping, sensitivity, and the closed form."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def differences(f: Any, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
 
 
 def features(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Ψ(s)."""
+    """Compute Ψ(s)."""
     return differences(lambda w: value(m, w, state), theta)
 
 
 def error(m: Mspbe, theta: np.ndarray, r: Trajectories, i: int, t: int) -> float:
-    """δ_t of trajectory i."""
+    """Compute δ_t of trajectory i."""
     last = t + 1 == int(r.lengths[i]) and r.terminal[i] == 1.0
     after = 0.0 if last else value(m, theta, r.observations[i, t + 1])
     return float(r.rewards[i, t] + DISCOUNT * after - value(m, theta, r.observations[i, t]))
 
 
 def loss(m: Mspbe, theta: np.ndarray, omega: np.ndarray, r: Trajectories, i: int) -> float:
-    """f of trajectory i."""
+    """Compute f of trajectory i."""
     total = 0.0
     for t in range(int(r.lengths[i])):
         # ⟨Ψ, ω⟩ is a derivative along a line.
@@ -152,7 +152,7 @@ def test_overflowing_trajectory_counts_as_zero() -> None:
 
 
 def test_two_clips_are_attained() -> None:
-    """A good and a bad turn of fortune: the bound above is no looser than it must be."""
+    """Two trajectories with opposite rewards attain the bound."""
     m, r = problem(3), records()
     theta, omega = point(m, 3)
     other = Trajectories(*(a.copy() for a in r))
@@ -168,7 +168,7 @@ def test_two_clips_are_attained() -> None:
 
 
 def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, np.ndarray]:
-    """b and G."""
+    """Compute b and G."""
     b, g = np.zeros(m.p), np.zeros((m.p, m.p))
     for i, length in enumerate(r.lengths.astype(int)):
         for t in range(length):
@@ -190,7 +190,7 @@ def test_primal_is_the_maximum_over_the_dual(hidden: tuple[int, ...]) -> None:
     assert solved is not None
     best = solved[0]
     np.testing.assert_allclose(best, np.linalg.solve(g + 0.05 * np.eye(m.p), b), rtol=1e-4, atol=1e-6)
-    # Nothing rises from there: ∇_ω F = 0, the data's part and the public part together.
+    # ∇_ω F = 0, the sum of the private and the public part.
     (slope,) = m.sums(r, [ClippedQuery("grad_y", theta, best, np.inf)])
     np.testing.assert_allclose(slope / 5 + m.public("grad_y", theta, best, 0), 0.0, atol=1e-7)
     b, g = moments(m, theta, records(5))
@@ -198,7 +198,7 @@ def test_primal_is_the_maximum_over_the_dual(hidden: tuple[int, ...]) -> None:
 
 
 def test_true_value_function_has_zero_error() -> None:
-    """V(s) = s_1 where rewards are s_t − γ s_{t+1}, the last one of a terminal trajectory s_t alone."""
+    """V(s) = s_1 if rewards are s_t − γ s_{t+1}, and s_t in the last step of a terminal trajectory."""
     m, r = problem(), records()
     for i, length in enumerate(LENGTHS.astype(int)):
         for t in range(length):

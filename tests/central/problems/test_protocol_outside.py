@@ -1,4 +1,4 @@
-"""Methods of an outside objective that are not of single records: a mistake is one sentence, before anything is run."""
+"""Methods of a custom objective that are not per record: an error is refused before the run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_refuses_a_wrong_start(start: Any, words: str) -> None:
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
 def test_refuses_an_invalid_radius(radius: float) -> None:
-    """Rows are cut at it, so that it is in every sensitivity."""
+    """Records are projected to it, so that every sensitivity depends on it."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
     objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective
     with pytest.raises(InputError, match="radius_y bounds nothing"):

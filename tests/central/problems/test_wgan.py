@@ -1,4 +1,4 @@
-"""The Wasserstein GAN: what reads records and what does not, derivatives, clipping on both sides, scores, learning."""
+"""The Wasserstein GAN: derivatives, clipping of real and generated records, scores and a run."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def test_public_part_of_the_critic_gradient(hidden: tuple[int, ...]) -> None:
 
 
 def test_generated_records_are_clipped() -> None:
-    """Both sides cancel if they are equal, for any clip."""
+    """Equal real and generated records cancel for every clip."""
     bound, m = 0.7, problem(5, clip=0.7)
     x, y = point(m)
     fakes = generate(x, m.latents("fakes", wgan.FAKES, 0))
     rows = [clip_vector(differences(lambda w, f=f: float(criticise(w, (5,), f[None])[0]), y), bound) for f in fakes]
     np.testing.assert_allclose(m.public("grad_y", x, y, 0), -np.mean(rows, axis=0) - 0.6 * y, rtol=1e-5, atol=1e-6)
-    # Records that are the fakes leave the penalty alone.
+    # With the generated records as real ones, only the penalty remains.
     (total,) = m.sums(Real(m.generate(x, m.latents("fakes", wgan.FAKES, 0))), [ClippedQuery("grad_y", x, y, bound)])
     np.testing.assert_allclose(total / wgan.FAKES + m.public("grad_y", x, y, 0), -0.6 * y, atol=1e-12)
 
@@ -139,7 +139,7 @@ def test_scores_separate_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     same, other = scores(alike), scores(0.5 * alike + 0.4)
     assert same["test_distance"] < 0.08
-    # Every projection of uniform numbers is moved by the gap along it, at least.
+    # Every projection moves by at least the shift along it.
     assert other["test_distance"] > 0.25
 
 
@@ -193,5 +193,5 @@ def test_refuses_a_critic_without_clip() -> None:
     del scenario["privacy"]["clip"]
     with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
         build(decentral_dp.load(scenario))
-    # The generator's gradient reads no record, and needs none.
+    # The gradient of the generator reads no record, and needs no clip.
     assert build(decentral_dp.load(content("certified"))).clip.x == np.inf
