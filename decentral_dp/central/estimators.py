@@ -278,11 +278,11 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build_job(scenario, data=data))
-        if not np.isfinite(done.published["x"]).all():
-            raise InputError(f"fit: {done.result.reason}")
+        outcome = run_job(build_job(scenario, data=data))
+        if not np.isfinite(outcome.published["x"]).all():
+            raise InputError(f"fit: {outcome.result.reason}")
         # Weights, bias, and the mean h of both classes.
-        x, budget = done.published["x"][0], done.simulation().budget
+        x, budget = outcome.published["x"][0], outcome.simulation().budget
         middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))
         epsilon = float(budget.epsilon.max())
         statement = (
@@ -291,5 +291,5 @@ class PrivateAUCClassifier(TwoClasses):
             f"{'released with noise' if share == 'released' else f'declared as {share}'}."
             f"{'' if seed is None else SIMULATED}"
         )
-        cost = FitCost(done.records, epsilon, budget.delta, statement)
+        cost = FitCost(outcome.records, epsilon, budget.delta, statement)
         return x[:d].copy(), float(x[d] - logit(middle)), cost

@@ -120,9 +120,9 @@ def hypergradient_sensitivity(
         drift = min(drift, c.b_gxy * math.expm1(self_concordance * sensitivity))
     through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
     train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
-    most = 2.0 * (c.l_fx + c.m * c.l_fy)
+    largest = 2.0 * (c.l_fx + c.m * c.l_fy)
     validation = (c.d_fx + c.m * c.d_fy) / n_validation
-    return {"train": round_up(min(train, most)), "validation": round_up(min(validation, most))}
+    return {"train": round_up(min(train, largest)), "validation": round_up(min(validation, largest))}
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:

@@ -151,7 +151,7 @@ def _price(c: ChannelLedger) -> ReleasePrice:
 
 def settings(job: CoordinatorJob) -> dict[str, Any]:
     """Return the hyper-parameters of the run, the starts of the variables, and the keys with default values."""
-    program, given = job.program, job.components.keys
+    program, present = job.program, job.components.keys
     keys = {o.key for o in job.components.algorithm.keys}
     names = [f.name for f in fields(program) if f.name in keys]
     values = {name: value for name in names if (value := getattr(program, name)) is not None}
@@ -159,10 +159,10 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     return {
         "kind": job.scenario.algorithm.kind,
         "settled": values | sizes,
-        "left_out": [name for name in values if name not in given],
+        "left_out": [name for name in values if name not in present],
         # The common value of all coordinates, or None.
         "start": {name: float(v.flat[0]) if (v == v.flat[0]).all() else None for name, v in _begin(job).items()},
-        "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
+        "domain": present["domain"].model_dump(exclude_none=True) if "domain" in present else None,
     }
 
 

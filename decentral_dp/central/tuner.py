@@ -173,9 +173,9 @@ def tune(
         for role in roles
     ]
     root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, content(arguments, roles))
-    one = np.zeros(1, dtype=np.int64)
+    agents = np.zeros(1, dtype=np.int64)
     split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
-    client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
+    client = ClientBlock(agents, context.problem, split, context.clip, Streams(root, "coins", agents))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
     with show_progress(callbacks, "steps") as callback:
@@ -333,12 +333,12 @@ def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> byt
 def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """Return the guarantee of one call in words."""
     low, high = arguments.weight_range
-    spent = float(budget.epsilon[0])
-    up = f"{math.ceil(spent * 1e4) / 1e4:.4f}" if math.isfinite(spent) else "inf"
-    whole = f"epsilon = {up}, delta = {budget.delta:g}"
+    epsilon = float(budget.epsilon[0])
+    rounded = f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else "inf"
+    guarantee = f"epsilon = {rounded}, delta = {budget.delta:g}"
     parts = [
-        f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
-        f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
+        f"Weight, model and path are ({guarantee})-differentially private for replacing one of {counts['train']} train "
+        f"or one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
         f"{high:g} and the method {arguments.method} are public.",
         "Records were projected one by one, and every constant is analytic.",
     ]

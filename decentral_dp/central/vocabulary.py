@@ -365,10 +365,10 @@ def solver_steps(symbol: str = "") -> Any:
     )
 
 
-def solver_smoothness(what: str) -> Any:
+def solver_smoothness(symbol: str) -> Any:
     """The inverse of the step size of "dp_gd"."""
     return option(
-        f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
+        f"{symbol}, the inverse of the step of dp_gd; settled by public constants if left out",
         default=None,
         example="2.0",
         above=0,

@@ -1003,7 +1003,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/clipping.py",
         "bounds = {c: self.bound(c) / times if",
         "bounds = {c: self.bound(c) if",
-        ("tests/central/bilevel/test_dp_bilevel.py::test_a_factor_is_clipped_with_the_contribution",),
+        ("tests/central/bilevel/test_dp_bilevel.py::test_factor_is_applied_before_clipping",),
     ),
     Mutation(
         "a release that is planned a round late",
@@ -1716,8 +1716,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a penalty forgotten in what one record can move",
         "central/context.py",
-        "round_up(query.times * known.d_hxy",
-        "round_up(known.d_hxy",
+        "round_up(query.times * constants.d_hxy",
+        "round_up(constants.d_hxy",
         (
             "tests/central/bilevel/test_dp_bilevel_neighbours.py"
             "::test_distance_bound_is_not_used_for_samples_or_small_clips",

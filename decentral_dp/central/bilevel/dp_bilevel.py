@@ -121,11 +121,11 @@ class Defaults:
         """Compute λ."""
         context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
 
-        def best(c: ProblemConstants) -> float:
+        def penalty_at(c: ProblemConstants) -> float:
             noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
             return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
 
-        return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
+        return max(1.0, worst_case(self.family, self.low, self.high, penalty_at, 2.0))
 
     def steps(self) -> int:
         """Compute K of "dp_gd", in the middle of the domain."""

@@ -222,8 +222,8 @@ def best_steps(k: PublicFacts) -> int:
         bias = 2.0 * k.constants.radius * contraction**steps
         return bias**2 + k.dimension * (sensitivity * noise_gain(k, steps)) ** 2
 
-    most = min(steps_of_descent(k), MOST_STEPS)
-    candidates = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))
+    largest = min(steps_of_descent(k), MOST_STEPS)
+    candidates = np.unique(np.geomspace(1.0, largest, 64).astype(np.int64))
     return int(min(candidates, key=lambda steps: error(int(steps))))
 
 

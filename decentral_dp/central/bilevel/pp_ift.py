@@ -150,15 +150,15 @@ class PpIft(lower_solvers.SolvesLower):
         return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        each = self.lower_solver().publishes
+        releases = self.lower_solver().publishes
         read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
         kinds = [split for split in dp.SPLITS if split in read]
         per_round, parts = self.releases_per_round, {}
         if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
-            indices = dp.round_indices(rounds, per_round, range(each))
+            indices = dp.round_indices(rounds, per_round, range(releases))
             parts["y"] = dp.Part(indices, context.problem.q, level_kinds, _MODEL_SHARE)
         if not self._keeps_x:
-            indices = dp.round_indices(rounds, per_round, (each,))
+            indices = dp.round_indices(rounds, per_round, (releases,))
             parts["gx"] = dp.Part(indices, context.problem.p, kinds, 1.0 - _MODEL_SHARE)
         return dp.gaussian_charges(parts)
 

@@ -155,10 +155,10 @@ class WarmStart(dp.Coordinated):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """Plan ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the ratio of the shares."""
-        law, after = self.law(context), rounds - 1
+        law, descents = self.law(context), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * _START_SHARE)]) for kind in law.sensitivity}
         # Σμ² of the descent alone is 1.
-        descent = self._descent.planned_releases(context, after)["gx"]
+        descent = self._descent.planned_releases(context, descents)["gx"]
         weight = {kind: math.sqrt(2.0 * (1.0 - _START_SHARE)) * w for kind, w in descent.weight.items()}
         return {
             "x0": dp.Charge(law.mechanism, law.width, np.array([1]), first),

@@ -150,16 +150,16 @@ class PrivateDiffXY(steps.Estimating):
         return steps.SpiderState.start(context, self.start)
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
-        problem, here, before = context.problem, (s.x, s.y), (s.last_x, s.last_y)
+        problem, point, previous = context.problem, (s.x, s.y), (s.last_x, s.last_y)
         questions = dict(
-            self.estimate_query(t, context, estimate, here, before)
+            self.estimate_query(t, context, estimate, point, previous)
             for estimate in (steps.BY_X, steps.BY_Y)
             if context.reads(estimate.term)
         )
         released = (yield dp.Release(**(yield dp.Ask(**questions)))).released
         v, u = steps.BY_X.next(released, s.v), steps.BY_Y.next(released, s.u)
-        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *here, t)))
-        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *here, t)))
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *point, t)))
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *point, t)))
         return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:

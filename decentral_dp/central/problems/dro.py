@@ -133,16 +133,16 @@ def dro(
     model: ModelChoice | None = None,
 ) -> Composite:
     """Make the problem from the keys of a scenario. Raises InputError."""
-    capped, chosen = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
+    capped, psi = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
     with np.errstate(over="ignore"):
-        heaviest = chosen.weight(np.array(cap / strength))
+        heaviest = psi.weight(np.array(cap / strength))
     if not heaviest <= LARGEST_WEIGHT:
-        least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
+        smallest = 1.001 * cap / psi.reach(LARGEST_WEIGHT)
         raise InputError(
             f"problem.strength: with the cap {cap:g}, one record could have more than a million times the average "
-            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(least)}, or lower the cap."
+            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(smallest)}, or lower the cap."
         )
-    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
+    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, psi, strength))
 
 
 ENTRY = ProblemEntry(

@@ -98,9 +98,9 @@ class Inner(CappedObjective):
 
     def interval(self, term: str, y: Array) -> tuple[float, float]:
         """Return the interval that contains this term of every record. y: (q,)."""
-        most = self.loss.cap / float(y[0])
-        peak = min(1.0, most)
-        return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
+        largest = self.loss.cap / float(y[0])
+        peak = min(1.0, largest)
+        return (math.exp(-largest), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: object) -> Scores:
         return {}
