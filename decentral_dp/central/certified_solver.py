@@ -15,7 +15,7 @@ most C_gyy/μ for any loss). Let p be Newton's direction, ν² = pᵀ∇²h p it
   Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l ≥ ‖∇h‖ at its centre;
 - or a full step that halves the smallest gradient so far and stays within 2r, at most log₂(l/goal) times.
 
-These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`feasible`). A
+These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`is_feasible`). A
 linear solve repeats corrections, by a Cholesky factor or by conjugate gradients, while they halve the true residual.
 Otherwise it makes Richardson's step r/b, which shrinks the residual by 1 − μ/b.
 
@@ -286,7 +286,7 @@ def facts(
         third=third,
         rounding=mean_rounding(counts, len(centre)),
     )
-    if not feasible(out):
+    if not is_feasible(out):
         raise InputError(
             f"problem: float64 cannot certify a solution with {max(counts)} records (the lower level's curvatures at "
             f"this x are {mu:.3g} to {smooth:.3g}, the norms of its solutions up to {c.radius:.3g}). Fix: raise the "
@@ -295,7 +295,7 @@ def facts(
     return out
 
 
-def feasible(f: SolveFacts) -> bool:
+def is_feasible(f: SolveFacts) -> bool:
     """Return whether rounding is small enough for the proof above, far from the minimiser and near it.
 
     Far: errors of gradients and directions, relative to ν, stay below 1/16 within a distance of √(6 l r/μ), beyond

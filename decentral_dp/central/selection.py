@@ -60,7 +60,7 @@ _MOST_UNITS = 2.0**62
 Score = Callable[[Array], Array]
 
 
-def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
+def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
     """Return the distribution ∝ exp(−rate·score) over scores (n,) that are rounded to multiples of `unit`."""
     rounded = units(scores, unit)
     return Weights.from_gaps(rounded - rounded.min(), rate * Fraction(unit))
@@ -392,7 +392,7 @@ class FiniteExponential(SelectionMechanism):
 
     def law(self, scores: Array, scale: float) -> Weights:
         """Return the distribution ∝ exp(−rounded score/scale) over candidates with these scores, (n,)."""
-        return law_at(scores, self.facts.unit, 1 / Fraction(scale))
+        return make_weights(scores, self.facts.unit, 1 / Fraction(scale))
 
 
 def best_point(score: Score, box: Box) -> Array:
@@ -430,7 +430,7 @@ _WRONG_GRID = (
 )
 
 
-def per_axis(p: int) -> int:
+def count_per_axis(p: int) -> int:
     """Return the default number of points on each axis. Raises InputError for too many axes."""
     grid: tuple[int, int | None] = (p, None)
     refuse(grid, _WRONG_GRID)
@@ -449,7 +449,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
         InputError: too many axes, or too few or too many points.
     """
     refuse((p, count), _WRONG_GRID)
-    count = per_axis(p) if count is None else count
+    count = count_per_axis(p) if count is None else count
     return even_points(*domain.corners(p), count)
 
 

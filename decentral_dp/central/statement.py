@@ -14,9 +14,9 @@ from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.jobs import (
     CoordinatorBilevelJob,
     CoordinatorMinimaxJob,
-    context_of,
-    coordinated_job,
-    minimax_context,
+    build_coordinator_job,
+    make_bilevel_context,
+    make_minimax_context,
 )
 from decentral_dp.central.vocabulary import Calibrated
 from decentral_dp.config.scenario_components import make_problem, problem_of
@@ -203,9 +203,11 @@ def notes(job: CoordinatorJob) -> list[str]:
 
 
 BILEVEL = Setting(
-    partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
+    partial(build_coordinator_job, CoordinatorBilevelJob, problem_of, make_bilevel_context),
     privacy_statement,
     coordinator_claim,
     settings,
 )
-MINIMAX = BILEVEL._replace(build=partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context))
+MINIMAX = BILEVEL._replace(
+    build=partial(build_coordinator_job, CoordinatorMinimaxJob, make_problem, make_minimax_context)
+)

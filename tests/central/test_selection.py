@@ -28,7 +28,7 @@ from decentral_dp.central.selection import (
     RegularisedSelection,
     SelectionBounds,
     candidates,
-    law_at,
+    make_weights,
     quadratic,
     score_unit,
     units,
@@ -43,7 +43,7 @@ from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, cases, dataset
 
 
 def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
-    return law_at(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
+    return make_weights(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
 
 
 def logarithms(law: Weights) -> np.ndarray:

@@ -130,7 +130,7 @@ class Defaults:
     def steps(self) -> int:
         """Compute K of "dp_gd", in the middle of the domain."""
         middle = 0.5 * (self.low + self.high)
-        return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
+        return lower_solvers.choose_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
 
     def step_size(self) -> float:
         """Compute η."""

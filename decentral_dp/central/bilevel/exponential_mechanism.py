@@ -45,7 +45,7 @@ from decentral_dp.central.selection import (
     RegularisedSelection,
     SelectionBounds,
     candidates,
-    per_axis,
+    count_per_axis,
 )
 
 
@@ -121,7 +121,7 @@ class ExponentialMechanism(SingleDraw):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
         self.law(context)
-        return replace(self, candidates=self.candidates or per_axis(context.problem.p)), context
+        return replace(self, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
         """Return the mechanism. Raises InputError for too few or too many candidates."""

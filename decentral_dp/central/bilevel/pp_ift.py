@@ -8,7 +8,7 @@ Round t, with means over all records, each clipped, and R the data-independent r
 
 h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. Defaults
 follow from the problem's constants, if they are known: η = 1/(2b) with b the smoothness of the hyperobjective on the
-domain (set a larger one if the domain is wide), K by `lower_solvers.best_steps`, and clipping norms that clip no
+domain (set a larger one if the domain is wide), K by `lower_solvers.choose_steps`, and clipping norms that clip no
 record.
 
 The hypergradient is taken at the released ỹ. Its sensitivity needs no accuracy of a solver, no Lipschitz constant of a

@@ -33,7 +33,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import ExponentialMechanism
-from decentral_dp.central.selection import FiniteExponential, per_axis
+from decentral_dp.central.selection import FiniteExponential, count_per_axis
 
 
 class DescentState(NamedTuple):
@@ -133,7 +133,7 @@ class WarmStart(dp.Coordinated):
         context.domain.require_compact("warm_start")
         self.law(context)
         descent, context = self._descent.resolve_defaults(context)
-        return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
+        return replace(self, x=descent.x, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
         """Return the mechanism of the start. pool: all agents' records; None for its sensitivity only."""

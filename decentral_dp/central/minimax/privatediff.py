@@ -123,7 +123,7 @@ class PrivateDiff(steps.Estimating):
         shares = dict.fromkeys(self.queries, _Y_SHARE)
         parts = dp.gradient_parts(context, self.queries[1:], for_y, shares, self.rate)
         for_x = {steps.BY_X: dp.round_indices(rounds, per_round, (self.steps,))}
-        by_x = steps.planned_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
+        by_x = steps.plan_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
         return dp.gaussian_charges(parts | by_x)
 
 
@@ -164,7 +164,7 @@ class PrivateDiffXY(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         indices = dict.fromkeys((steps.BY_X, steps.BY_Y), dp.round_indices(rounds, 1))
-        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
+        return dp.gaussian_charges(steps.plan_estimates(context, self.period, indices, self.rate))
 
 
 ENTRIES = (

@@ -129,7 +129,7 @@ class RecursiveSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         indices = dp.round_indices(rounds, 1)
-        parts = steps.planned_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
+        parts = steps.plan_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
         return dp.gaussian_charges({**parts, "s": dp.Part(indices, 1, rate=self.rate)})
 
 

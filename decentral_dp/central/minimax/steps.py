@@ -167,7 +167,7 @@ class Estimating(dp.Coordinated, Protocol):
         return released
 
 
-def planned_estimates(
+def plan_estimates(
     context: dp.MinimaxContext,
     period: int,
     indices: Mapping[Estimate, NDArray[np.int64]],

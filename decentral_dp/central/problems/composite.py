@@ -3,8 +3,8 @@
 x holds the model's weights, then coordinates of the objective's own, such as a and b of AUC maximisation. A record's
 ∇_x f is clipped as one vector.
 
-A custom objective is an object with per-record formulas in NumPy (`of_author`). `outputs` (n, e) are those of the
-model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
+A custom objective is an object with per-record formulas in NumPy (`make_custom_problem`). `outputs` (n, e) are those of
+the model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
 
     sizes(n_classes) → e, q                 number of outputs of the model, and dimension of y
     loss(outputs, y, labels)                (n,)  f
@@ -502,7 +502,7 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
+def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
     """Make the problem of custom per-record formulas, and test them on synthetic records.
 
     Args:

@@ -95,7 +95,7 @@ class GroupDroObjective(CappedObjective):
         return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        return around_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
+        return enclose_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         return np.zeros(0) if term == "grad_x" else -self.strength * y
@@ -126,7 +126,7 @@ def _worst_class_mean(losses: Array, labels: Array) -> float:
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 
 
-def around_segments(ends: Array) -> PublicBall:
+def enclose_segments(ends: Array) -> PublicBall:
     """Compute the smallest ball around the segments from 0 to ends_k e_k; ends (K,), all positive.
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with Σ λ_k

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.central.bilevel.lower_solvers import LowerObjective, PublicFacts, noise_gain, steps_of_descent
+from decentral_dp.central.bilevel.lower_solvers import LowerObjective, PublicFacts, count_descent_steps, noise_gain
 from decentral_dp.constants import ProblemConstants
 from decentral_dp.exchange import Bundle, Release, Released
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -86,9 +86,9 @@ def test_error_of_each_solver_matches_simulation() -> None:
 
 def test_numbers_of_steps() -> None:
     k = public_facts()
-    steps = steps_of_descent(k)
+    steps = count_descent_steps(k)
     assert steps == math.ceil(8.0 * math.log(0.1 * 6.0 * 200 * 0.3 / 1.5))
     # The bias is about as large as the noise: C/(μ n m).
     bias = 6.0 * (1.0 - 0.1 / 0.8) ** steps
     assert 0.3 * 1.5 / (0.1 * 200 * 0.3) < bias < 1.5 / (0.1 * 200 * 0.3)
-    assert steps_of_descent(public_facts(records=1)) == 8
+    assert count_descent_steps(public_facts(records=1)) == 8

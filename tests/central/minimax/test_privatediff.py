@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central.minimax.steps import Estimate, planned_estimates, threshold
+from decentral_dp.central.minimax.steps import Estimate, plan_estimates, threshold
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
@@ -151,7 +151,7 @@ def test_anchors_have_half_of_the_budget() -> None:
 def test_budget_split_follows_the_multipliers(period: int) -> None:
     """If T divides R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), relative to the z of equal rounds."""
     context = job_of("xy").context
-    blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
+    blocks = plan_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
     z = math.sqrt(12.0)
     assert z_1 == pytest.approx(z * math.sqrt(2.0 / period))

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from decentral_dp import InputError
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.central.problems.group_dro import GroupDroObjective, around_segments
+from decentral_dp.central.problems.group_dro import GroupDroObjective, enclose_segments
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
@@ -112,7 +112,7 @@ def test_scores_of_classes() -> None:
 @given(ends=arrays(np.float64, st.integers(1, 6), elements=st.floats(0.05, 20)))
 def test_ball_is_the_smallest(ends: Array) -> None:
     """Compare with SLSQP over centre and radius; the diameter with all pairs of points."""
-    ball, k = around_segments(ends), ends.size
+    ball, k = enclose_segments(ends), ends.size
     assert ball.centre is not None
     points = np.vstack([np.zeros(k), np.diag(ends)])
     assert np.linalg.norm(points - ball.centre, axis=1).max() <= ball.radius

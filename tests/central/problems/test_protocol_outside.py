@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.central.problems.composite import of_author
+from decentral_dp.central.problems.composite import make_custom_problem
 from decentral_dp.errors import InputError
 from decentral_dp.problems import ProblemFacts
 
@@ -48,7 +48,7 @@ class Objective:
 
 
 def test_accepts_a_valid_objective() -> None:
-    assert of_author(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
+    assert make_custom_problem(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_accepts_a_valid_objective() -> None:
 def test_refuses_a_wrong_start(start: Any, words: str) -> None:
     broken = type("Broken", (Objective,), {"start_y": start})()
     with pytest.raises(InputError, match=f"^mine: .*{re.escape(words)}"):
-        of_author(broken, ProblemFacts(3, 2), "mine", None)
+        make_custom_problem(broken, ProblemFacts(3, 2), "mine", None)
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
 def test_refuses_an_invalid_radius(radius: float) -> None:
     """Records are projected to it, so that every sensitivity depends on it."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
-    objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective
+    objective = make_custom_problem(broken, ProblemFacts(3, 2), "mine", None).objective
     with pytest.raises(InputError, match="radius_y bounds nothing"):
         objective.public_ball("grad_y", np.zeros(0), np.zeros(2))
