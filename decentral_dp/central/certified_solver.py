@@ -499,9 +499,12 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     is not a sum.
 
     Args:
-        a: (1, p). b: (1, q). jacobian: (1, p·q), row by row. hessian: (1, q·q), row by row. clip: clipping norms of
-        each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them again,
-            which changes no mean of clipped records.
+        a: (1, p).
+        b: (1, q).
+        jacobian: (1, p·q), row by row.
+        hessian: (1, q·q), row by row.
+        clip: clipping norms of each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them
+            again, which changes no mean of clipped records.
         positive: whether every record's ∇²_yy g is positive semidefinite; default True.
 
     Raises:

@@ -227,10 +227,12 @@ class PrivateAUCClassifier(TwoClasses):
     the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6). rounds: number of steps; default 50.
-        step: learning rate; default 0.5. clip: clipping norm of a record's gradient; default 1. positive_share: public
-        share π of records of the second class, or "released": counted with noise, at a share of the
-            budget; default 0.5.
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
+        rounds: number of steps; default 50.
+        step: learning rate; default 0.5.
+        clip: clipping norm of a record's gradient; default 1.
+        positive_share: public share π of records of the second class, or "released": counted with noise, which spends
+            a share of the budget; default 0.5.
         classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
         random_state: None for secret noise; an integer makes the result a simulation.
 

@@ -210,12 +210,16 @@ def implicit_sensitivity(
     C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by 2 C_h/(n_t w₀²).
 
     Args:
-        clips: C_a, C_b, C_j and C_h. floor: w₀ > 0 with ∇²_yy R ⪰ w₀. jacobian: K ≥ ‖J‖, regulariser included. n_train:
-        train records. n_validation: validation records. through: bound on ‖J H⁻¹‖ for either dataset, if it is known to
-        be less than K/w₀. solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0. positive: whether per-record Hessians
-        are positive semidefinite, and stay so when clipped; default True. Otherwise
-            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to w₀, which
-            is 1-Lipschitz in that norm.
+        clips: C_a, C_b, C_j and C_h.
+        floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
+        jacobian: K ≥ ‖J‖, regulariser included.
+        n_train: train records.
+        n_validation: validation records.
+        through: bound on ‖J H⁻¹‖ for either dataset, if it is less than K/w₀.
+        solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0.
+        positive: whether per-record Hessians are positive semidefinite, and stay so when clipped; default True.
+            Otherwise they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to
+            w₀, which is 1-Lipschitz in that norm.
 
     Returns:
         "train" and "validation" → bound.

@@ -32,7 +32,7 @@ COUNTS = [7, 3, 12]
 D = 4
 
 
-def plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
+def make_plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
     ones = np.ones((releases, 1))
     rate = keys.pop("rate", 1.0)
     line = ChannelLedger(
@@ -42,7 +42,7 @@ def plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("t
     return Ledger(1, (line,))
 
 
-def bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
+def make_bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
     return Bounded(
         np.zeros_like(value), value, {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None, **spread)}, "l2"
     )
@@ -103,7 +103,7 @@ def coordinator_node(
         ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in shards.items()}, clip, Streams(ROOT, "coins", a))
         for a in (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
     )
-    ledger = plan(price, 6, D, **keys)
+    ledger = make_plan(price, 6, D, **keys)
     return CoordinatorNode(program, context, lambda: PlannedReleaser(ledger, ROOT), client_blocks, len(COUNTS))
 
 
@@ -112,7 +112,7 @@ def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledge
     return last, ledger
 
 
-def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
+def run_by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
     """Run the same descent over single records, with keyed noise and samples."""
     shards, y = records(), np.zeros(D)
     for t in range(rounds):
@@ -144,7 +144,8 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
         Streams(ROOT, "noise", [0]).generator(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)
     ]
     # Rounded twice to a grid of 2^-16 of the scale.
-    assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
+    expected = run_by_hand(6, [scale * n for n in normals], rate)
+    assert last.released["y"][0] == pytest.approx(expected, abs=6 * scale * 2e-5)
     assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")
 
 
@@ -165,7 +166,7 @@ def test_unreleased_value_is_missing_from_the_ledger() -> None:
     """A value that is published as an array was never released, so that the ledger is short and the run is refused."""
     _, ledger = run(Descent(kind="tells"))
     assert ledger.channels[0].mechanism.name == "free"
-    assert not ledger.costs_within(plan(1.0, 6, D).repeat(3))
+    assert not ledger.costs_within(make_plan(1.0, 6, D).repeat(3))
 
 
 class OneAgentAtATime(LogisticHyperparameter):
@@ -244,7 +245,7 @@ class Dice(NamedTuple):
 
 def test_scale_covers_both_splits() -> None:
     splits: tuple[Split, ...] = ("train", "validation")
-    line = plan(0.5, 1, 1, splits).channels[0]
+    line = make_plan(0.5, 1, 1, splits).channels[0]
     prices: dict[Split, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
     for mechanism in ("exponential", "gaussian"):
         ledger = Ledger(1, (ChannelLedger(**{**vars(line), "mechanism": mechanism, "sensitivity": prices}),))
@@ -261,8 +262,8 @@ def test_scale_covers_both_splits() -> None:
 def test_noise_has_the_charged_scale() -> None:
     """With 4000 coordinates a deviation of two thirds or three halves would be rejected."""
     n, sensitivity, price = 4000, 0.3, 0.7
-    releaser = PlannedReleaser(plan(price, 1, n), ROOT)
-    response = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
+    releaser = PlannedReleaser(make_plan(price, 1, n), ROOT)
+    response = releaser.release(1, {"gy": make_bounded(np.full((1, n), 2.0), sensitivity)})
     noise = (response.released["gy"] - 2.0) / (sensitivity / price)
     assert abs(noise.std() - 1.0) < 0.05
     for wrong in (2.0 / 3.0, 1.5):
@@ -272,13 +273,13 @@ def test_noise_has_the_charged_scale() -> None:
 @pytest.mark.parametrize("sensitivity", [np.nan, np.inf, -1.0])
 def test_infinite_sensitivity_is_never_released(sensitivity: float) -> None:
     with pytest.raises(ValueError, match="bound nothing"):
-        PlannedReleaser(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), sensitivity)})
+        PlannedReleaser(make_plan(1.0, 1, 2), ROOT).release(1, {"gy": make_bounded(np.ones((1, 2)), sensitivity)})
 
 
 def test_nan_cost_exceeds_every_plan() -> None:
-    line = plan(1.0, 1, 2).channels[0]
+    line = make_plan(1.0, 1, 2).channels[0]
     broken = ChannelLedger(**{**vars(line), "sensitivity": {"train": np.array([[np.nan]])}})
-    assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))
+    assert not Ledger(1, (broken,)).costs_within(make_plan(1.0, 1, 2))
 
 
 def test_missing_clip_names_its_key() -> None:

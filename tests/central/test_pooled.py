@@ -28,12 +28,12 @@ def upper(case: Case) -> Array:
     return np.linspace(-1.5, 0.5, p) if p > 1 else np.array([-1.0])
 
 
-def pool_of(case: Case, train: Raw, validation: Raw) -> Pooled:
+def make_pool(case: Case, train: Raw, validation: Raw) -> Pooled:
     records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
     return Pooled.from_agents(case.family, [records])
 
 
-def replaced(data: Raw, a: Array, b: float) -> Raw:
+def replace_first(data: Raw, a: Array, b: float) -> Raw:
     """Replace the first record."""
     features, labels = data[0].copy(), data[1].copy()
     features[0], labels[0] = a, b
@@ -55,9 +55,9 @@ def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, P
             sides = []
             for record in swap:
                 sides.append(
-                    pool_of(case, replaced(train, *record), validation)
+                    make_pool(case, replace_first(train, *record), validation)
                     if kind == "train"
-                    else pool_of(case, train, replaced(validation, *record))
+                    else make_pool(case, train, replace_first(validation, *record))
                 )
             out.append((sides[0], sides[1]))
     return out
@@ -122,7 +122,7 @@ def test_records_are_projected_one_by_one() -> None:
 def test_values_match_formulas(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 4, 3), dataset(case, "random", 3, 4)
-    pool, x = pool_of(case, train, validation), upper(case)
+    pool, x = make_pool(case, train, validation), upper(case)
     bounds, exact = pool.bounds, Exact(case, x, train, validation)
     y = exact.minimiser()
     for penalty in (None, 0.1):
@@ -157,7 +157,7 @@ def test_values_match_formulas(key: str) -> None:
 def test_quadratic_scores_match_losses(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 6, 5), dataset(case, "separable", 4, 6)
-    pool = pool_of(case, train, validation)
+    pool = make_pool(case, train, validation)
     hessian, linear = pool.quadratic()
     low, high = np.full(D, -2.0), np.full(D, 3.0)
     error = pool.bounds.quadratic_inexactness(low, high)
@@ -201,7 +201,7 @@ def test_neighbours_stay_within_carried_sensitivity(key: str, kind: str) -> None
 @pytest.mark.parametrize("key", CASES)
 def test_splits_that_are_not_read_are_free(key: str) -> None:
     case = CASES[key]
-    pool = pool_of(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
+    pool = make_pool(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
     x, reads = upper(case), "lower_grad_y" in case.problem.reads_records
     assert set(pool.minimiser(x).sensitivities) == ({"train"} if reads else set())
     assert set(pool.minimiser(x, 1.0).sensitivities) == ({"train", "validation"} if reads else {"validation"})
@@ -248,9 +248,9 @@ class DataSets:
         others = np.zeros((n, D)), np.zeros(n)
         self.pools = []
         for sign in (1.0, -1.0):
-            data = replaced(others, sign * axis, 0.0)
+            data = replace_first(others, sign * axis, 0.0)
             sides = (data, others) if kind == "train" else (others, data)
-            self.pools.append(pool_of(self.case, *sides))
+            self.pools.append(make_pool(self.case, *sides))
         self.x = np.full(D, 0.2)
         self._patch = monkeypatch
         self.direction = np.array([1.0, 0.0, 0.0])

@@ -42,7 +42,7 @@ from tests.support.exact_laws import exponential, rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, cases, dataset
 
 
-def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
+def make_law(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
     return make_weights(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
 
 
@@ -67,7 +67,7 @@ def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscilla
     change = oscillation * rng.choice([0.0, 1.0, rng.random()], n) + rng.normal() * oscillation
     errors = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
     first, second = (
-        logarithms(law_of(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
+        logarithms(make_law(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
         for scores in (base + errors[0], base + change + errors[1])
     )
     assert np.abs(first - second).max() <= epsilon * (1 + 1e-9)
@@ -78,7 +78,7 @@ def test_epsilon_is_attained() -> None:
     scores = np.zeros(100_000)
     sensitivity = scores.copy()
     sensitivity[0] = -0.37
-    ratio = logarithms(law_of(sensitivity, 1.0, 0.37))[0] - logarithms(law_of(scores, 1.0, 0.37))[0]
+    ratio = logarithms(make_law(sensitivity, 1.0, 0.37))[0] - logarithms(make_law(scores, 1.0, 0.37))[0]
     assert 0.9999 <= ratio <= 1.0
 
 
@@ -89,7 +89,7 @@ def test_inaccuracy_costs_four_times_its_bound() -> None:
     first[0], second[0] = a, -1.0 - a
 
     def ratio(inexact: float) -> float:
-        laws = [logarithms(law_of(scores, 1.0, 1.0, inexact=inexact)) for scores in (first, second)]
+        laws = [logarithms(make_law(scores, 1.0, 1.0, inexact=inexact)) for scores in (first, second)]
         return float(np.abs(laws[1] - laws[0]).max())
 
     assert ratio(0.0) == pytest.approx(1.2, abs=0.002)
@@ -98,7 +98,7 @@ def test_inaccuracy_costs_four_times_its_bound() -> None:
 
 def test_choices_follow_the_law() -> None:
     rng, scores = np.random.default_rng(21), np.array([0.3, 0.0, 0.5, 0.1])
-    counts = np.bincount([law_of(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
+    counts = np.bincount([make_law(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
     true = np.exp(-2.0 * scores / 0.5)
     assert not rejected(counts, true)
     assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])
@@ -115,7 +115,7 @@ def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
     step = np.exp(gap - highest)
     probability = 0.0 if gap > highest - lowest else step / np.expm1(step)
     assert probability == pytest.approx(share, abs=0.005)
-    law = law_of(np.array([0.0, gap]), 1.0, 1.0)
+    law = make_law(np.array([0.0, gap]), 1.0, 1.0)
     assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(integer_samplers, "uniform_integer", lambda _, n: n - 1)
@@ -126,9 +126,9 @@ def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
 @pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
 def test_refuses_invalid_scores(scores: list[float]) -> None:
     with pytest.raises(InputError, match="scores"):
-        law_of(np.array(scores), 1.0, 1.0)
+        make_law(np.array(scores), 1.0, 1.0)
     with pytest.raises(InputError, match="oscillation"):
-        law_of(np.zeros(2), 1.0, np.inf)
+        make_law(np.zeros(2), 1.0, np.inf)
 
 
 @given(st.floats(1e-9, 1e9), st.integers(0, 10**6))
@@ -144,20 +144,22 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 FINE = np.linspace(-1, 1, 400_001)
 
 
-def law_on(box: Box, **changes: Any) -> RegularisedLaw:
+def make_regularised_law(box: Box, **changes: Any) -> RegularisedLaw:
     d = len(box.low)
     plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
 
 
-def mu_of(declared: RegularisedLaw) -> float:
+def gaussian_mu(declared: RegularisedLaw) -> float:
     """Compute μ of the Gaussian pair that bounds a draw from the continuous distribution."""
     return float(declared.sensitivity * np.sqrt(declared.rate / (declared.strength + declared.curvature)))
 
 
-def epsilon_of(declared: RegularisedLaw, delta: float) -> float:
+def grid_epsilon(declared: RegularisedLaw, delta: float) -> float:
     """Compute ε of a draw from the grid: ε + 2τ at e^{−τ}δ, with τ twice the error."""
-    return float(gaussian_epsilon(mu_of(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
+    return (
+        float(gaussian_epsilon(gaussian_mu(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
+    )
 
 
 def density(exponent: np.ndarray) -> np.ndarray:
@@ -181,7 +183,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
 def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
     """The minimum is inside, near the boundary, or outside; the distribution is wide or narrow."""
-    rng, declared = np.random.default_rng(41), law_on(UNIT, rate=rate)
+    rng, declared = np.random.default_rng(41), make_regularised_law(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
     draws = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
@@ -228,7 +230,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
         top = (x @ slopes.T).max(axis=1)
         return np.asarray(top + np.log(np.exp(x @ slopes.T - top[:, None]).sum(axis=1)))
 
-    declared = law_on(box, rate=rate, strength=0.1)
+    declared = make_regularised_law(box, rate=rate, strength=0.1)
     near = rng.uniform(-3, 3, dimension) if far else np.zeros(dimension)
     points = rng.uniform(box.low, box.high, (300, dimension))
     points[:100] = np.clip(near, box.low, box.high) + 1e-4 * rng.normal(size=(100, dimension))
@@ -252,7 +254,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
 # ---- privacy cost ---------------------------------------------------------------------------------------------------
 
 
-def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
+def delta_between(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
     return delta(density(exponents[0]), density(exponents[1]), epsilon)
 
 
@@ -262,17 +264,17 @@ def test_gaussian_cost_is_attained(curvature: float) -> None:
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength, curvature)
     exponent = rate * 0.5 * (strength + curvature) * FINE**2
-    delta_1 = gap_of((exponent, exponent + rate * sensitivity * FINE))
-    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
-    assert mu_of(declared) == pytest.approx(MU)
+    delta_1 = delta_between((exponent, exponent + rate * sensitivity * FINE))
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
+    assert gaussian_mu(declared) == pytest.approx(MU)
     assert 0.95 <= delta_1 / gaussian_delta(MU, 1.0) <= 1.001
-    epsilon = epsilon_of(declared, 1e-6)
+    epsilon = grid_epsilon(declared, 1e-6)
     assert delta(density(exponent), density(exponent + rate * sensitivity * FINE), epsilon) <= 1e-6
     assert 0.0 <= epsilon - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
     if curvature < 0.0:
         wrong_rate = rate_for(MU, sensitivity, strength)
         exponent = wrong_rate * 0.5 * (strength + curvature) * FINE**2
-        assert gap_of((exponent, exponent + wrong_rate * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
+        assert delta_between((exponent, exponent + wrong_rate * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
 
 
 @settings(max_examples=40)
@@ -288,7 +290,7 @@ def test_convex_pairs_stay_within_gaussian_cost(seed: int) -> None:
     strength = 10 ** rng.uniform(-1, 1)
     rate = rate_for(MU, sensitivity, strength)
     exponents = (rate * (base + 0.5 * strength * x**2), rate * (other + 0.5 * strength * x**2))
-    assert gap_of(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
+    assert delta_between(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
 
 
 def test_double_well_exceeds_gaussian_cost() -> None:
@@ -296,15 +298,16 @@ def test_double_well_exceeds_gaussian_cost() -> None:
     strength, sensitivity = 1.0, 2 / 1000
     rate = rate_for(MU, sensitivity, strength)
     wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
-    delta_1 = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
+    delta_1 = delta_between((rate * wells, rate * (wells + sensitivity * FINE)))
     assert delta_1 == pytest.approx(0.5, abs=0.02)
     # The curvature is 48 x² − 8, so that a guarantee requires a strength above 8.
-    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
         quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
     strong = rate_for(MU, sensitivity, 9.0, -8.0)
     convexed = 4.0 * (FINE**2 - 0.5) ** 2 + 4.5 * FINE**2
-    assert gap_of((strong * convexed, strong * (convexed + sensitivity * FINE))) <= 1.001 * gaussian_delta(MU, 1.0)
+    exponents = strong * convexed, strong * (convexed + sensitivity * FINE)
+    assert delta_between(exponents) <= 1.001 * gaussian_delta(MU, 1.0)
 
 
 def test_inexact_score_costs_twice_tau() -> None:
@@ -316,11 +319,11 @@ def test_inexact_score_costs_twice_tau() -> None:
     tilted = exponent + rate * sensitivity * FINE
     gains = density(exponent) > np.e * density(tilted)
     worst = (exponent - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
-    declared = law_on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
-    assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
-    priced = epsilon_of(declared, 1e-6)
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
+    assert delta_between(worst) > 1.5 * gaussian_delta(MU, 1.0)
+    priced = grid_epsilon(declared, 1e-6)
     assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
-    assert gap_of(worst, priced) <= 1e-6
+    assert delta_between(worst, priced) <= 1e-6
 
 
 def test_unnormalised_error_costs_four_tau() -> None:
@@ -342,7 +345,7 @@ def test_coarse_grid_exceeds_gaussian_cost() -> None:
         laws = [(density(0.5 * (x - s) ** 2), density(0.5 * (x - s - MU) ** 2)) for s in shifts]
         ratios.append(max(delta(p, q, 1.0) for p, q in laws) / 1e-6)
     assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
-    declared = law_on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
+    declared = make_regularised_law(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
     assert declared.error() < 1e-5
 
 
@@ -396,7 +399,7 @@ def data_sets(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tup
     return [(w["train"], w["validation"]) for w in out]
 
 
-def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
+def make_pool(case: Case, data_set: tuple[Any, Any]) -> Pooled:
     train, validation = data_set
     return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
@@ -410,7 +413,7 @@ def largest_ratio(name: str, kind: Split, norm: bool) -> tuple[float, float]:
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
         for n in (3, 20):
-            pools = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
+            pools = [make_pool(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
             make = SelectionBounds.of_norm if norm else SelectionBounds.of_value
             points = candidates(Domain(low=-1.5, high=1.5), p, 17 if p == 1 else 2)
@@ -496,7 +499,7 @@ def affine(slope: float, sensitivity: float, strength: float, finest: float) -> 
     return RegularisedSelection(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
 
 
-def density_of(selection: RegularisedSelection, scale: float) -> Array:
+def grid_density(selection: RegularisedSelection, scale: float) -> Array:
     """Evaluate the density on a fine grid."""
     facts = selection.facts
     rate = (facts.strength + facts.curvature) / scale**2
@@ -525,7 +528,7 @@ def test_regularised_draws_follow_the_density(shape: str) -> None:
     draws = [selection.draw(rng, scale)[0] for _ in range(200)]
 
     def cdf(s: float) -> Callable[[Any], Any]:
-        total = np.cumsum(density_of(selection, s))
+        total = np.cumsum(grid_density(selection, s))
         return lambda x: np.interp(x, FINE, total)
 
     assert stats.kstest(draws, cdf(scale)).pvalue > 1e-5
@@ -556,7 +559,7 @@ def test_distortion_covers_inexact_scores() -> None:
         coefficients=None,
         score=lambda x: 0.2 * x[:, 0] + np.where(x[:, 0] > -0.2, error, -error),
     )
-    change = float(np.abs(np.log(density_of(wrong, scale)) - np.log(density_of(selection, scale))).max())
+    change = float(np.abs(np.log(grid_density(wrong, scale)) - np.log(grid_density(selection, scale))).max())
     assert selection.distortion < change <= wrong.distortion
 
 

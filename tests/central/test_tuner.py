@@ -45,14 +45,14 @@ def draw(n: int, d: int, seed: int, strength: float = 6.0) -> Role:
     return a, np.where(rng.random(n) < expit(strength / np.linalg.norm(star) * (a @ star)), 1.0, -1.0)
 
 
-def pooled(loss: str, train: Role, validation: Role) -> Pooled:
+def make_pool(loss: str, train: Role, validation: Role) -> Pooled:
     d = train[0].shape[1]
     problem = ridge_regularisation(d) if loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
     prepared = (problem.prepare(*project(*r, loss, 1.0, 1.0), "l2") for r in (train, validation))  # type: ignore[arg-type] # parametrised over both
     return Pooled(family_of(problem, 1.0, 1.0), *prepared)
 
 
-def context_of(pool: Pooled) -> CoordinatorContext:
+def make_context(pool: Pooled) -> CoordinatorContext:
     return CoordinatorContext(pool.family.problem, pool.counts, 1, Clip("l2"), Domain(), pool.family)
 
 
@@ -66,25 +66,25 @@ def validation_loss(pool: Pooled, w: float) -> float:
 
 
 def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
-    return pooled(loss, draw(n, d, 1), draw(n, d, 2))
+    return make_pool(loss, draw(n, d, 1), draw(n, d, 2))
 
 
-def planned(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
+def make_plan(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
     arguments = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
     return release_plan(arguments, *plan_program(arguments, n, n, d))
 
 
-def bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
+def make_bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
     private = value.reshape(1, -1)
     of_train = {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None)}
     return Bounded(np.zeros_like(private), private, of_train, norm)  # type: ignore[arg-type] # l1 or l2
 
 
-def published(channel: str, value: np.ndarray, scale: float) -> Released:
+def make_released(channel: str, value: np.ndarray, scale: float) -> Released:
     return Released(Bundle({channel: value[None]}), {channel: scale})
 
 
-def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
+def call_tune(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 5, **changes}
     return tune(train=draw(n, d, 1), validation=draw(n + 50, d, 2), **arguments)
 
@@ -96,7 +96,7 @@ def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("epsilon", "steps", "d"), [(0.2, 15, 3), (4.0, 40, 20)])
 def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
-    tuned = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
+    tuned = call_tune(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
     spent = price(tuned.ledger, tuned.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
     promised = float(getattr(tuned.budget, target)[0])
@@ -111,7 +111,7 @@ def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, step
 @pytest.mark.parametrize("method", METHODS)
 def test_result_is_what_was_released(method: str) -> None:
     """The channels, counts and sizes are those of the plan."""
-    tuned = call(method=method)
+    tuned = call_tune(method=method)
     assert tuned.model.shape == (3,)
     assert 0.01 <= tuned.weight <= 1.0
     assert tuned.weight == tuned.path[-1]
@@ -132,7 +132,7 @@ def test_result_is_what_was_released(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["ppift", "penalty"])
 def test_plan_matches_closed_form(method: str) -> None:
-    plan = planned(method, 7)
+    plan = make_plan(method, 7)
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
         for split, s in line.sensitivity.items():
@@ -146,8 +146,8 @@ def test_plan_matches_closed_form(method: str) -> None:
 @given(st.floats(1e-9, 1e9), st.floats(0.01, 1.0), st.integers(1, 300))
 def test_scales_never_raise_the_cost(sensitivity: float, epsilon: float, d: int) -> None:
     for plan, channel, loss in (
-        (planned("penalty", d, 2, epsilon), "pulled", gaussian_mu),
-        (planned("em", d, epsilon=epsilon), "model", laplace_loss),
+        (make_plan("penalty", d, 2, epsilon), "pulled", gaussian_mu),
+        (make_plan("em", d, epsilon=epsilon), "model", laplace_loss),
     ):
         releaser = PlannedReleaser(plan, bytes(32))
         for split, price_of_it in releaser.planned_cost(2, channel).items():
@@ -159,11 +159,11 @@ def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     real_scale = PlannedReleaser.scale
     monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * real_scale(*a))
     with pytest.raises(ValueError, match="cost more than planned"):
-        call()
+        call_tune()
     monkeypatch.setattr(PlannedReleaser, "scale", real_scale)
-    plan = planned("ppift", 2, steps=1)
+    plan = make_plan("ppift", 2, steps=1)
     releaser = PlannedReleaser(plan, bytes(32))
-    releaser.release(1, {"model": bounded(np.zeros(2), 0.1)})
+    releaser.release(1, {"model": make_bounded(np.zeros(2), 0.1)})
     assert not releaser.ledger(2).costs_within(plan)
 
 
@@ -174,13 +174,13 @@ def test_drawn_weight_is_pure() -> None:
     points = np.log(np.geomspace(high, low, 65))[:, None]
     few = np.ones((n, 1)), np.ones(n)
     allowed = SelectionBounds.of_value(
-        pooled("logistic", few, few).bounds, log_weight(low), log_weight(high)
+        make_pool("logistic", few, few).bounds, log_weight(low), log_weight(high)
     ).oscillation
-    prices = PlannedReleaser(planned("em", 1), bytes(32)).planned_cost(1, "x")
+    prices = PlannedReleaser(make_plan("em", 1), bytes(32)).planned_cost(1, "x")
     scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
     def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
-        s = -pooled("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
+        s = -make_pool("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
         return np.asarray(s - logsumexp(s))
 
     worst = dict.fromkeys(SPLITS, 0.0)
@@ -206,9 +206,9 @@ def test_slopes_match_differences(loss: str, w: float) -> None:
     theta = pool.minimiser(log_weight(w)).value[0]
     assert pool.implicit(log_weight(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
     lam = 1e4 / w
-    plain = published("model", theta, 0.0)
-    penalised = published("pulled", pool.minimiser(log_weight(w), lam).value[0], 0.0)
-    estimate, _ = penalty_slope(context_of(pool), log_weight(w), lam, plain, penalised)
+    plain = make_released("model", theta, 0.0)
+    penalised = make_released("pulled", pool.minimiser(log_weight(w), lam).value[0], 0.0)
+    estimate, _ = penalty_slope(make_context(pool), log_weight(w), lam, plain, penalised)
     assert estimate == pytest.approx(exact, rel=2e-2)
     # The published update adds the slope to w, which is the wrong direction.
     assert np.sign(estimate) == np.sign(exact) != 0
@@ -218,10 +218,11 @@ def test_slope_subtracts_minimiser_noise() -> None:
     """Without the correction d(s₂² − s₁²)/2 the estimate would have a bias of many standard errors."""
     rng = np.random.default_rng(1)
     theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
-    context = context_of(roles("logistic"))
+    context = make_context(roles("logistic"))
 
     def slope(near: np.ndarray, far: np.ndarray, s1: float, s2: float) -> float:
-        return penalty_slope(context, log_weight(w), lam, published("model", near, s1), published("pulled", far, s2))[0]
+        plain, other = make_released("model", near, s1), make_released("pulled", far, s2)
+        return penalty_slope(context, log_weight(w), lam, plain, other)[0]
 
     exact = slope(theta, penalised, 0.0, 0.0)
     estimates = [
@@ -292,7 +293,7 @@ def test_refuses_invalid_shapes(train: Any, validation: Any, words: str) -> None
 )
 def test_refuses_numbers_beyond_float64(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="float64"):
-        call(**changes)
+        call_tune(**changes)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -317,16 +318,16 @@ def test_any_value_completes_a_run(method: str, loss: str, value: float) -> None
 
 @pytest.mark.parametrize("method", METHODS)
 def test_seed_repeats_a_run(method: str) -> None:
-    once, again, other = call(method=method), call(method=method), call(method=method, seed=6)
+    once, again, other = call_tune(method=method), call_tune(method=method), call_tune(method=method, seed=6)
     np.testing.assert_array_equal(once.model, again.model)
     assert once.weight == again.weight
     assert not np.array_equal(once.model, other.model)
     assert "simulation" in once.statement
-    secret = [call(method=method, seed=None) for _ in range(2)]
+    secret = [call_tune(method=method, seed=None) for _ in range(2)]
     assert not np.array_equal(secret[0].model, secret[1].model)
     assert "simulation" not in secret[0].statement
     # Equal noise for two budgets would cancel.
-    models = [call(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
+    models = [call_tune(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
     assert not np.allclose(models[0], models[1], atol=1e-6)
 
 

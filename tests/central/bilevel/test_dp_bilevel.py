@@ -94,7 +94,7 @@ def test_output_has_the_smallest_gradient_mapping() -> None:
 # Optima ----------------------------------------------------------------------------------------------------------
 
 
-def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **algorithm: Any) -> Job:
+def run_exactly(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **algorithm: Any) -> Job:
     """Run a job without noise, at exact lower solutions by default."""
     table = {"solver": "output_perturbation", **algorithm}
     drop = [key for key in ("inner", "smoothness", "domain") if key not in table]
@@ -110,7 +110,7 @@ def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **alg
 def test_reaches_closed_form_optimum_without_noise(solver: str) -> None:
     """At the optimum both lower solutions are equal, so the penalty has no bias. All records have the same weight."""
     steps = {} if solver == "output_perturbation" else {"inner": 8, "smoothness": 2.0}
-    job = exact(solver=solver, rounds=60, x={"scale": 6.0}, penalty=5.0, **steps)
+    job = run_exactly(solver=solver, rounds=60, x={"scale": 6.0}, penalty=5.0, **steps)
     assert len({len(s) for s in job.shards.train}) > 1
     parts = (job.shards.train, job.shards.validation)
     c, c_v = (job.shards.features[np.concatenate(part)].mean(axis=0) for part in parts)

@@ -29,9 +29,7 @@ def replace_record(job: Job, kind: str, row: np.ndarray, label: float) -> dict[s
     return out
 
 
-def neighbouring_records(
-    job: Job, kind: str, rng: np.random.Generator
-) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+def draw_neighbours(job: Job, kind: str, rng: np.random.Generator) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Draw two neighbours whose records have the largest norm, or exceed every clip if nothing bounds them."""
     row = rng.normal(size=job.shards.features.shape[1])
     row *= (1.0 if job.context.family is not None else 50.0) / np.linalg.norm(row)
@@ -39,7 +37,7 @@ def neighbouring_records(
     return replace_record(job, kind, row, 1.0), replace_record(job, kind, row if flip else -row, 0.0 if flip else 1.0)
 
 
-def released_by_neighbours(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
+def release_both(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
     """Compute the values before noise of two neighbouring data sets along one transcript."""
     rng = np.random.default_rng(seed)
     spoken: dict[Any, np.ndarray] = {}
@@ -50,7 +48,7 @@ def released_by_neighbours(job: Job, kind: str, seed: int, clip: Clip | None = N
             return spoken.setdefault(key, 0.5 * rng.normal(size=(1, width)))
 
     sides = Scripted(answers=Drawn()), Scripted(answers=Drawn())
-    for releaser, records in zip(sides, neighbouring_records(job, kind, rng), strict=True):
+    for releaser, records in zip(sides, draw_neighbours(job, kind, rng), strict=True):
         scripted(job, releaser, client_blocks(job, records, clip))
     return sides
 
@@ -76,7 +74,7 @@ def sensitivity_ratios(sides: tuple[Scripted, Scripted], kind: Any) -> dict[str,
 def largest_ratios(job: Job, kind: str, seeds: int, clip: Clip | None = None) -> dict[str, float]:
     ratios: dict[str, float] = {}
     for seed in range(seeds):
-        for channel, ratio in sensitivity_ratios(released_by_neighbours(job, kind, seed, clip), kind).items():
+        for channel, ratio in sensitivity_ratios(release_both(job, kind, seed, clip), kind).items():
             ratios[channel] = max(ratios.get(channel, 0.0), ratio)
     return ratios
 
@@ -114,7 +112,7 @@ def test_change_sensitivity_uses_the_smaller_distance_bound() -> None:
     job = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"rounds": 2})
     n, best = job.context.counts["train"], 0.0
     for seed in range(10):
-        sides = released_by_neighbours(job, "train", seed)
+        sides = release_both(job, "train", seed)
         bounds = [v.sensitivities["train"].sensitivity[0] for (_, c), v in sides[0].wanted.items() if c == "gx"]
         assert max(bounds) < 0.9 * 2.0 * 50.0 / n
         best = max(best, sensitivity_ratios(sides, "train")["gx"])
@@ -181,7 +179,7 @@ class Priced(Scripted):
         return response._replace(released=type(response.released)(released))
 
 
-def coupled_runs(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndarray]]:
+def run_coupled(job: Job, seed: int) -> tuple[Priced, Priced, dict[Any, np.ndarray]]:
     """Run a job and its neighbour along the same transcript."""
     row, transcript = np.array([50.0, 0.0, 0.0]), {}
     sides = Priced(job, np.random.default_rng([seed, 9]), transcript), Priced(job, None, transcript)
@@ -200,7 +198,7 @@ def test_exact_likelihood_attains_certified_epsilon() -> None:
     )
     certified, losses = float(job.budget.epsilon.max()), []
     for seed in range(300):
-        run, neighbour, transcript = coupled_runs(job, seed)
+        run, neighbour, transcript = run_coupled(job, seed)
         loss = 0.0
         for key, (mean, scale) in run.means.items():
             other_mean, other_scale = neighbour.means[key]

@@ -54,7 +54,7 @@ def content(
     return as_published(scenario)
 
 
-def job_of(*args: Any, **changes: Any) -> Job:
+def make_job(*args: Any, **changes: Any) -> Job:
     return build(load(content(*args, **changes)))
 
 
@@ -77,12 +77,12 @@ def value(train: Array, validation: Array, x: float) -> float:
     return float(np.logaddexp(0.0, -validation @ y).mean())
 
 
-def pool_of(job: Job) -> Pooled:
+def make_pool(job: Job) -> Pooled:
     assert job.context is not None
     return job.context.pool(list(zip(job.records["train"], job.records["validation"], strict=True)))
 
 
-def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
+def release_once(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
     """Run the program's only release with these random bits."""
     releaser = PlannedReleaser(job.ledger, root, job.scenario.privacy.guarantee == "as_published")
     running = job.algorithm.step(0, job.context, job.algorithm.init(job.context))
@@ -94,7 +94,7 @@ def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]
     return response.released.x[0], releaser
 
 
-def printed_constants(job: Job) -> dict[str, float]:
+def published_constants(job: Job) -> dict[str, float]:
     """Return constants of the logistic loss with a shared strength e^x on [LOW, HIGH], records of norm at most 1."""
     w, gain = math.exp(LOW), 0.278464542761
     r = min(0.5 / w, math.sqrt(gain / w))
@@ -106,13 +106,13 @@ def printed_constants(job: Job) -> dict[str, float]:
 
 
 def test_x_follows_the_exact_law() -> None:
-    job = job_of(algorithm={"candidates": 6}, privacy={"epsilon": 30.0})
-    pool, points = pool_of(job), np.linspace(LOW, HIGH, 6)
+    job = make_job(algorithm={"candidates": 6}, privacy={"epsilon": 30.0})
+    pool, points = make_pool(job), np.linspace(LOW, HIGH, 6)
     exact = np.array([value(*signed_records(job), x) for x in points])
     scores = pool.scores(points[:, None])
     np.testing.assert_allclose(scores, exact, atol=1e-9)
 
-    first, releaser = published(job, pool, (0).to_bytes(32, "big"))
+    first, releaser = release_once(job, pool, (0).to_bytes(32, "big"))
     selection = job.algorithm.law(job.context, SimpleNamespace(scores=lambda xs: scores))  # type: ignore[union-attr]
     draws = [
         PlannedReleaser(job.ledger, i.to_bytes(32, "big")).release(1, {"x": selection}).released.x[0]
@@ -121,7 +121,7 @@ def test_x_follows_the_exact_law() -> None:
     assert draws[0] == first
     scale = float(releaser.ledger().channels[0].scale[0, 0])
     # The sensitivity to train records by hand: 2 L_fy D_gy/(μ n).
-    c = printed_constants(job)
+    c = published_constants(job)
     assert scale == pytest.approx(4.0 * c["l_fy"] ** 2 / (c["mu"] * 60.0) / 30.0, rel=0.02)
     counts = np.array([sum(abs(x[0] - point) < 1e-9 for x in draws) for point in points])
     assert counts.sum() == 1500
@@ -134,8 +134,8 @@ def test_x_follows_the_exact_law() -> None:
 @pytest.mark.parametrize("kind", SPLITS)
 def test_neighbours_stay_within_epsilon(kind: Split) -> None:
     """Replace one record by its worst opposite: at the planned scale the exact log-ratio is at most ε."""
-    epsilon, job = 4.0, job_of(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
-    pool = pool_of(job)
+    epsilon, job = 4.0, make_job(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
+    pool = make_pool(job)
     law = job.algorithm.law(job.context, pool)  # type: ignore[union-attr]
     scale = PlannedReleaser(job.ledger, bytes(32)).scale(1, "x", law.sensitivity)
     records = getattr(pool, kind)
@@ -188,8 +188,8 @@ def test_warm_start_halves_its_budget() -> None:
 
 
 def test_descent_starts_at_the_released_point() -> None:
-    job = job_of("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
-    pool, releaser, s = pool_of(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
+    job = make_job("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
+    pool, releaser, s = make_pool(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
     xs, best = [], []
     for t in range(4):
         running = job.algorithm.step(t, job.context, s)
@@ -218,8 +218,8 @@ def test_descent_starts_at_the_released_point() -> None:
 
 def test_published_equation_4_is_private_and_nearly_uniform() -> None:
     """The scale is 2s/ε, and s has a term that does not fall with n: ε is far below the claim."""
-    job = job_of(privacy={"guarantee": "as_published", "epsilon": 1.0})
-    c, line = printed_constants(job), job.ledger.channels[0]
+    job = make_job(privacy={"guarantee": "as_published", "epsilon": 1.0})
+    c, line = published_constants(job), job.ledger.channels[0]
     oscillation = c["l_gy"] / c["mu"]
     s = 2.0 / c["n"] * c["l_fy"] * oscillation + 4.0 * c["l_fy"] * oscillation
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * s, rel=1e-6)
@@ -227,10 +227,10 @@ def test_published_equation_4_is_private_and_nearly_uniform() -> None:
 
 
 def test_published_appendix_c3_lacks_n() -> None:
-    job = job_of("gradient_norm_exponential_mechanism", privacy={"guarantee": "as_published", "epsilon": 1.0})
-    c, line = printed_constants(job), job.ledger.channels[0]
+    job = make_job("gradient_norm_exponential_mechanism", privacy={"guarantee": "as_published", "epsilon": 1.0})
+    c, line = published_constants(job), job.ledger.channels[0]
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * c["l_fy"] * c["b_gxy"] / c["mu"], rel=1e-6)
-    proper = job_of("gradient_norm_exponential_mechanism", privacy={"epsilon": 1.0}).ledger.channels[0]
+    proper = make_job("gradient_norm_exponential_mechanism", privacy={"epsilon": 1.0}).ledger.channels[0]
     assert set(proper.sensitivity) == {"train", "validation"}
 
 
@@ -261,12 +261,12 @@ def test_grid_walk_is_never_certified() -> None:
 
 def test_published_algorithm_2() -> None:
     """Each part has (ε/2, δ/2): twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
-    job = job_of("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
+    job = make_job("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
     start, steps = job.ledger.channels
-    single = job_of(privacy={"guarantee": "as_published", "epsilon": 1.0}).ledger.channels[0]
+    single = make_job(privacy={"guarantee": "as_published", "epsilon": 1.0}).ledger.channels[0]
     assert float(start.scale[0, 0]) == pytest.approx(2.0 * float(single.scale[0, 0]))
     half = {"guarantee": "as_published", "epsilon": 0.5, "delta": 0.5e-6}
-    plain = job_of("second_order_dp_bilevel", algorithm={"rounds": 3}, privacy=half).ledger.channels[0]
+    plain = make_job("second_order_dp_bilevel", algorithm={"rounds": 3}, privacy=half).ledger.channels[0]
     np.testing.assert_allclose(steps.scale, plain.scale)
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published"}))
     assert run.records.costs_within(run.simulation().ledger)
@@ -292,4 +292,4 @@ def test_published_algorithm_2() -> None:
 )
 def test_refusals(args: tuple[str, ...], changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        job_of(*args, **changes)
+        make_job(*args, **changes)

@@ -39,7 +39,7 @@ def content(scenario: Make) -> Make:
     return make
 
 
-def clipped(rows: np.ndarray) -> np.ndarray:
+def clip_vector(rows: np.ndarray) -> np.ndarray:
     sizes = np.sqrt((rows.reshape(len(rows), -1) ** 2).sum(axis=1))
     factor = np.minimum(1.0, C / np.maximum(sizes, 1e-300))
     return rows * factor.reshape(-1, *([1] * (rows.ndim - 1)))
@@ -48,8 +48,8 @@ def clipped(rows: np.ndarray) -> np.ndarray:
 def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
     s, v = 1.0 / (1.0 + np.exp(train @ y)), 1.0 / (1.0 + np.exp(validation @ y))
-    lower, upper = clipped(-train * s[:, None]), clipped(-validation * v[:, None])
-    curved = clipped((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
+    lower, upper = clip_vector(-train * s[:, None]), clip_vector(-validation * v[:, None])
+    curved = clip_vector((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
     return lower.mean(axis=0), upper.mean(axis=0), curved.mean(axis=0)
 
 
@@ -94,25 +94,25 @@ def test_neighbours_stay_within_planned_cost(content: Make) -> None:
     assert isinstance(context, CoordinatorContext)
     train, validation = signed_records(job)
     x, y = np.full(train.shape[1], -1.0), rng.normal(size=train.shape[1]) * 0.3
-    price = bound_of(context, train, validation, x, y)
-    exact = gradient_of(train, validation, x, y)
+    price = sensitivity_bounds(context, train, validation, x, y)
+    exact = implicit_gradient(train, validation, x, y)
     worst = 0.0
     for _ in range(4000):
         kind = rng.integers(2)
         rows = (train, validation)[kind].copy()
         k = int(rng.integers(len(rows)))
         rows[k] = -rows[k] if rng.random() < 0.5 else rows[int(rng.integers(len(rows)))] * rng.choice([-1.0, 1.0])
-        neighbour = gradient_of(rows, validation, x, y) if kind == 0 else gradient_of(train, rows, x, y)
+        neighbour = implicit_gradient(rows, validation, x, y) if kind == 0 else implicit_gradient(train, rows, x, y)
         worst = max(worst, float(np.linalg.norm(neighbour - exact)) / price[("train", "validation")[kind]])
     assert 0.0 < worst <= 1.0
 
 
-def gradient_of(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def implicit_gradient(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     _, b, h = means(train, validation, y)
     return np.asarray(-(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b))
 
 
-def bound_of(
+def sensitivity_bounds(
     context: CoordinatorContext, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> dict[str, float]:
     """Compute both sensitivities by hand, with ‖J‖ = max w_s|y_s| and w₀ = min w_s, for a public J."""
@@ -127,7 +127,8 @@ def test_ledger_matches_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
     train, validation = signed_records(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
-    by_hand = bound_of(run.simulation().context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
+    x, y = run.released["x"][0], run.released["y"][0]
+    by_hand = sensitivity_bounds(run.simulation().context, train, validation, x, y)  # type: ignore[arg-type]
     for kind, sensitivity in by_hand.items():
         assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
 

@@ -143,7 +143,7 @@ def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPat
     real_scale = PlannedReleaser.scale
     if planted == "accuracy":
         monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * real_scale(*a))
-        with pytest.raises(RuntimeError, match="planned"):
+        with pytest.raises(RuntimeError, match="plan"):
             decentral_dp.run(content())
     else:
         scale = decentral_dp.run(content()).ledger["scale"].max()

@@ -36,7 +36,7 @@ CONTEXT = MinimaxContext(
 )
 
 
-def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
+def make_line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
     """Make the ledger lines of one coordinate, without rounding to a grid."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
@@ -48,7 +48,7 @@ def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) 
 
 def cost(program: Any, calibrations: dict[str, Calibration]) -> float:
     charges = program.planned_releases(CONTEXT, R)
-    lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in calibrations.items()]
+    lines = [make_line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in calibrations.items()]
     return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
 
@@ -72,9 +72,7 @@ def test_certified_programs_cost_their_number_of_events() -> None:
 
     def price(program: Any, mu: float) -> float:
         charges = program.planned_releases(CONTEXT, R)
-        lines = [
-            line(c, charge, np.ones(charge.indices.size), mu * charge.weight["train"]) for c, charge in charges.items()
-        ]
+        lines = [make_line(name, c, np.ones(c.indices.size), mu * c.weight["train"]) for name, c in charges.items()]
         return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
     # √Σμ² of DP-SGDA for a claim of 1: √R·2/z̄.

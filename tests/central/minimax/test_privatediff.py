@@ -42,7 +42,7 @@ PRINTED = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 0.6}}
 
 
 @functools.cache
-def job_of(name: str, rate: float = 0.4) -> Job:
+def make_job(name: str, rate: float = 0.4) -> Job:
     return made(PROGRAMS[name] | {"rate": rate})
 
 
@@ -52,7 +52,7 @@ def job_of(name: str, rate: float = 0.4) -> Job:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
-    job = job_of(name, rate)
+    job = make_job(name, rate)
     agree(job, Loop(job, with_noise))
 
 
@@ -64,7 +64,7 @@ def test_smaller_clip_of_y_replaces_the_known_ball() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_loop_with_keyed_noise(name: str) -> None:
     """Scales are 2·bound/(qn) over the planned μ; noise is drawn again from the keyed streams."""
-    job = job_of(name)
+    job = make_job(name)
     prices = prices_of(job)
     loop = Loop(job, with_noise)
     loop.say = keyed(job, lambda i, c: 2.0 * loop.bounds[i, c] / (0.4 * loop.n) / prices[i, c])
@@ -80,9 +80,9 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-def queries_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
+def collect_queries(program: str, protocol: str) -> list[list[ClippedQuery]]:
     """Return the queries of three rounds of a program that receives random releases."""
-    job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
+    job = make_job(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
         running, reply, queries = job.algorithm.step(t, job.context, state), None, []
@@ -106,7 +106,7 @@ def queries_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
 @pytest.mark.parametrize("protocol", ["released", "published"])
 def test_queries_use_the_last_released_point(protocol: str) -> None:
     """The part of ∇_α f that reads records does not depend on y, so the loops above do not test its y."""
-    rounds = queries_of("ascent", protocol)
+    rounds = collect_queries("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
         assert last.term == "grad_x"
@@ -136,12 +136,12 @@ def squares(job: Job) -> dict[str, float]:
 
 
 def test_anchors_have_half_of_the_budget() -> None:
-    spent = squares(job_of("ascent"))
+    spent = squares(make_job("ascent"))
     assert spent["gx"] == pytest.approx(spent["dx"], rel=1e-9)
     assert spent["gy"] / sum(spent.values()) == pytest.approx(0.1, rel=1e-9)
-    spent = squares(job_of("xy"))
+    spent = squares(make_job("xy"))
     assert all(s == pytest.approx(spent["gx"], rel=1e-9) for s in spent.values())
-    assert squares(job_of("anchors alone")).keys() == {"gx", "gy"}
+    assert squares(make_job("anchors alone")).keys() == {"gx", "gy"}
     # Round 0 is the only anchor.
     alone = squares(made(PROGRAMS["ascent"] | {"rounds": 1}))
     assert alone["gy"] / sum(alone.values()) == pytest.approx(0.1, rel=1e-9)
@@ -150,7 +150,7 @@ def test_anchors_have_half_of_the_budget() -> None:
 @pytest.mark.parametrize("period", [2, 3, 6])
 def test_budget_split_follows_the_multipliers(period: int) -> None:
     """If T divides R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), relative to the z of equal rounds."""
-    context = job_of("xy").context
+    context = make_job("xy").context
     blocks = plan_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
     z = math.sqrt(12.0)
@@ -161,7 +161,7 @@ def test_budget_split_follows_the_multipliers(period: int) -> None:
 
 
 def test_period_of_one_is_dp_sgda() -> None:
-    privatediff, sgda = job_of("xy, anchors alone"), job_of("sgda")
+    privatediff, sgda = make_job("xy, anchors alone"), make_job("sgda")
     assert privatediff.ledger.same_releases(sgda.ledger)
     pair = zip(scripted(privatediff, Scripted()), scripted(sgda, Scripted()), strict=True)
     for ours, theirs in list(pair)[:1]:
@@ -171,7 +171,7 @@ def test_period_of_one_is_dp_sgda() -> None:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
     """ε is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
-    job = job_of("xy", rate)
+    job = make_job("xy", rate)
     by_index: dict[int, float] = {}
     for (index, _), mu in prices_of(job).items():
         by_index[index] = math.hypot(by_index.get(index, 0.0), mu)

@@ -36,46 +36,44 @@ RELEASED = {"positive_share": "released"}
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str) -> None:
     """The noisy share is released first; all gradients, balls and closed forms use it."""
-    made_of = made(PROGRAMS[name], problem=RELEASED)
-    agree(made_of, Loop(made_of, with_noise))
+    job = made(PROGRAMS[name], problem=RELEASED)
+    agree(job, Loop(job, with_noise))
 
 
 @pytest.mark.parametrize("noise", [-5.0, 5.0])
 def test_share_is_projected_to_its_interval(noise: float) -> None:
-    made_of = made(PROGRAMS["closed form"], problem=RELEASED)
+    job = made(PROGRAMS["closed form"], problem=RELEASED)
     releaser = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
-    path = scripted(made_of, releaser)
+    path = scripted(job, releaser)
     assert [float(v["share"][0, 0]) for v in path] == [0.5, *[0.99 if noise > 0.0 else 0.01] * 7]
 
     def with_share_noise(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
         return public + private + (noise if channel == "share" else 0.1)
 
-    agree(
-        made_of, Loop(made_of, with_share_noise), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1))
-    )
+    agree(job, Loop(job, with_share_noise), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
 
 
 def test_share_has_sensitivity_one_over_n() -> None:
-    made_of = made(PROGRAMS["sgda"], problem=RELEASED)
-    releaser = Listening(made_of)
-    scripted(made_of, releaser)
+    job = made(PROGRAMS["sgda"], problem=RELEASED)
+    releaser = Listening(job)
+    scripted(job, releaser)
     share = releaser.wanted[1, "share"]
-    labels = made_of.shards.labels[np.concatenate(made_of.shards.train)]
+    labels = job.shards.labels[np.concatenate(job.shards.train)]
     assert isinstance(share, Bounded)
     assert share.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
     sensitivity = float(share.sensitivities["train"].sensitivity[0])
     n = len(labels)
     assert 1.0 / n <= sensitivity <= 1.0 / n * (1.0 + 1e-10)
     (line,) = [c for c in releaser.ledger().channels if c.channel == "share"]
-    (planned,) = [c for c in made_of.ledger.channels if c.channel == "share"]
+    (planned,) = [c for c in job.ledger.channels if c.channel == "share"]
     assert float(line.scale[0, 0]) == pytest.approx(sensitivity / float(planned.sensitivity["train"][0, 0]), rel=1e-9)
     assert (line.rate["train"] == 1.0).all()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_share_has_its_part_of_the_budget(name: str) -> None:
-    made_of, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
-    lines = {c.channel: c for c in made_of.ledger.charged_channels}
+    job, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
+    lines = {c.channel: c for c in job.ledger.charged_channels}
     assert list(lines["share"].rounds) == [1]
     counted = {c: float(((line.rate["train"] * line.sensitivity["train"]) ** 2).sum()) for c, line in lines.items()}
     assert counted["share"] / sum(counted.values()) == pytest.approx(0.02, rel=1e-9)
@@ -86,7 +84,7 @@ def test_share_has_its_part_of_the_budget(name: str) -> None:
         # Nearly the same as without the release of the share.
         share = float((lines[c.channel].sensitivity["train"] / c.sensitivity["train"]).min())
         assert 0.97 < share < 1.0
-    assert made_of.ledger.releases_per_round == inner + 1
+    assert job.ledger.releases_per_round == inner + 1
 
 
 @pytest.mark.parametrize("blocks", [1, 3])

@@ -32,7 +32,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=str)
 STRENGTH = 0.8
 
 
-def problem_of(case: Case, loss: str = "cross_entropy", cap: float = CAP, d: int = 2) -> Composite:
+def make_problem(case: Case, loss: str = "cross_entropy", cap: float = CAP, d: int = 2) -> Composite:
     capped = capped_loss(loss, cap, CLASSES[loss])
     return Composite(LinearModel(d, capped.loss.outputs), DroObjective(capped, case.made(), STRENGTH))
 
@@ -125,7 +125,7 @@ def test_published_kl_cvar_has_no_minimum() -> None:
 @cases
 @pytest.mark.parametrize("loss", CLASSES)
 def test_slopes(case: Case, loss: str) -> None:
-    problem, data = problem_of(case, loss), records(loss, 9, seed=3)
+    problem, data = make_problem(case, loss), records(loss, 9, seed=3)
     f, draw = value_by_record(case, problem, loss, data), np.random.default_rng(1)
     for eta in (0.3, 0.9):
         x, y = 0.7 * draw.normal(size=problem.p), np.array([eta])
@@ -141,7 +141,7 @@ def test_slopes(case: Case, loss: str) -> None:
 @cases
 @given(seed=st.integers(0, 10_000), eta=st.floats(0.0, CAP))
 def test_records_lie_in_the_known_ball(case: Case, seed: int, eta: float) -> None:
-    problem, data = problem_of(case, "squared"), records("squared", 5, seed, size=10.0)
+    problem, data = make_problem(case, "squared"), records("squared", 5, seed, size=10.0)
     x, y = np.random.default_rng(seed).normal(size=problem.p), np.array([eta])
     ball = problem.public_ball("grad_y", x, y)
     assert ball is not None
@@ -155,7 +155,7 @@ def test_records_lie_in_the_known_ball(case: Case, seed: int, eta: float) -> Non
 @cases
 def test_known_ball_is_tight(case: Case) -> None:
     """Records with losses 0 and B lie on its boundary."""
-    problem = problem_of(case, "squared")
+    problem = make_problem(case, "squared")
     data = Labelled(np.array([[0.0, 0.0], [100.0, 0.0]]), np.zeros(2))
     x, y = np.array([1.0, 0.0, 0.0]), np.array([0.9])
     context = context_of(problem, 10)
@@ -171,7 +171,7 @@ def test_known_ball_is_tight(case: Case) -> None:
 def test_scores(case: Case) -> None:
     """Compute Φ by a general minimiser over η, its gradient by differences, and test measures by counting."""
     loss = "cross_entropy"
-    problem, data, test = problem_of(case, loss), records(loss, 11, 5), records(loss, 30, 6)
+    problem, data, test = make_problem(case, loss), records(loss, 11, 5), records(loss, 30, 6)
     f, x = value_by_record(case, problem, loss, data), 0.5 * np.random.default_rng(2).normal(size=problem.p)
 
     def phi(v: np.ndarray) -> float:

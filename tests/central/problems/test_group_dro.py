@@ -24,7 +24,7 @@ CAP, STRENGTH = 2.0, 0.7
 SHARES = np.array([0.5, 0.2, 0.3])
 
 
-def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
+def make_problem(shares: Array = SHARES, cap: float = CAP) -> Composite:
     capped = capped_loss(None, cap, shares.size)
     return Composite(LinearModel(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
@@ -57,7 +57,7 @@ def maximise_on_simplex(f: Any, k: int) -> Array:
 
 
 def test_slopes() -> None:
-    problem, data, draw = problem_of(), records(9, 1), np.random.default_rng(0)
+    problem, data, draw = make_problem(), records(9, 1), np.random.default_rng(0)
     for _ in range(3):
         x, y = 0.6 * draw.normal(size=problem.p), draw.dirichlet(np.ones(3))
         by_x, by_y = problem.sums(data, [ClippedQuery(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
@@ -67,7 +67,7 @@ def test_slopes() -> None:
 
 
 def test_best_weights_match_general_solver() -> None:
-    problem, data, draw = problem_of(), records(11, 2), np.random.default_rng(0)
+    problem, data, draw = make_problem(), records(11, 2), np.random.default_rng(0)
     for scale in (0.0, 1.0, 4.0):
         x = scale * draw.normal(size=problem.p)
         (total,) = problem.sums(data, [ClippedQuery("dual", x, np.zeros(3), np.inf)])
@@ -82,7 +82,7 @@ def test_best_weights_match_general_solver() -> None:
 @given(y=arrays(np.float64, st.integers(2, 6), elements=st.floats(-3, 3)), shift=st.sampled_from([0.0, 1e9, 1e17]))
 def test_projection_on_the_simplex(y: Array, shift: float) -> None:
     """The result is the nearest point of the simplex, and does not change with a constant shift."""
-    objective = problem_of(np.full(y.size, 1.0 / y.size)).objective
+    objective = make_problem(np.full(y.size, 1.0 / y.size)).objective
     projected = objective.project_y(y + shift)
     assert projected.sum() == pytest.approx(1.0)
     assert (projected >= 0).all()
@@ -92,7 +92,7 @@ def test_projection_on_the_simplex(y: Array, shift: float) -> None:
 
 
 def test_scores_of_classes() -> None:
-    problem, test = problem_of(), records(40, 3)
+    problem, test = make_problem(), records(40, 3)
     x = np.random.default_rng(1).normal(size=problem.p)
     # A class without records has no score.
     train = Labelled(test.inputs, np.where(test.labels == 2, 1.0, test.labels))
@@ -135,7 +135,7 @@ def test_ball_is_the_smallest(ends: Array) -> None:
 
 def test_group_shares_are_public_constants() -> None:
     """The contribution of a record does not depend on other records."""
-    problem, record, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
+    problem, record, x, y = make_problem(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
     queries = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
     alone = problem.sums(record, queries)
     for others in (records(4, 6), Labelled(record.inputs.repeat(4, 0), np.zeros(4))):

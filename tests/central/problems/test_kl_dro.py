@@ -25,7 +25,7 @@ CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
 CLASSES = {"cross_entropy": 3, "squared": 0}
 
 
-def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
+def make_problem(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
     capped = capped_loss(loss, cap, CLASSES[loss])
     return kl_robust(LinearModel(d, capped.loss.outputs), capped, strength, RADIUS)
 
@@ -55,7 +55,7 @@ TERMS = ("inner", "inner_x", "inner_y")
 @pytest.mark.parametrize("loss", CLASSES)
 @pytest.mark.parametrize("strength", [0.3, 1.0, 7.0])
 def test_terms_and_their_slopes(loss: str, strength: float) -> None:
-    problem, data = problem_of(loss), records(loss, 8, 2)
+    problem, data = make_problem(loss), records(loss, 8, 2)
     x = 0.6 * np.random.default_rng(1).normal(size=problem.p)
 
     def h(v: np.ndarray, y: float = strength) -> float:
@@ -71,7 +71,7 @@ def test_terms_and_their_slopes(loss: str, strength: float) -> None:
 @pytest.mark.parametrize("term", ["inner", "inner_y"])
 def test_intervals_are_tight(term: str, strength: float) -> None:
     """A fine grid of losses attains the whole interval, and one replaced record attains the sensitivity."""
-    problem = problem_of("squared", d=1)
+    problem = make_problem("squared", d=1)
     x, y = np.array([1.0, 0.0]), np.array([strength])
     inputs = np.sqrt(np.linspace(0, CAP, 4001))[:, None]
     context = context_of(problem, 5)
@@ -84,7 +84,7 @@ def test_intervals_are_tight(term: str, strength: float) -> None:
 
 def test_nothing_overflows() -> None:
     """λ = 0.001 with losses far above the cap, below the accepted strengths; Ψ and its gradient are exact."""
-    problem = problem_of("squared", strength=1e-3, cap=500.0)
+    problem = make_problem("squared", strength=1e-3, cap=500.0)
     data = Labelled(np.array([[0.0, 1.0], [30.0, 0.0], [1e5, 3.0]]), np.array([1.0, 11.0, 0.0]))
     x = np.array([1.0, 1.0, 0.0])
     for total in problem.sums(data, queries(TERMS, x, 1e-3)):
@@ -102,7 +102,7 @@ def test_nothing_overflows() -> None:
 
 @pytest.mark.parametrize("strength", [0.25, 0.6, 2.0])
 def test_outer_gradient_from_means(strength: float) -> None:
-    problem, data = problem_of(), records("cross_entropy", 9, 1)
+    problem, data = make_problem(), records("cross_entropy", 9, 1)
     assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
     means = [t / 9 for t in problem.sums(data, queries(TERMS, x, strength))]
@@ -117,7 +117,7 @@ def test_outer_gradient_from_means(strength: float) -> None:
 
 @given(inner=st.floats(-5, 5), inner_y=st.floats(-5, 5), strength=st.floats(STRENGTH, 3.0))
 def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: float) -> None:
-    problem, y = problem_of(), np.array([strength])
+    problem, y = make_problem(), np.array([strength])
     by_x, up = problem.outer(y, np.array([inner]), np.ones(problem.p), np.array([inner_y]))
     largest = math.exp(CAP / strength)
     assert np.all(by_x <= strength * largest * (1 + 1e-9))
@@ -128,7 +128,7 @@ def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: f
 def test_scores() -> None:
     """Compute Ψ and its minimum over λ by a general minimiser, the gradient by differences, the worst mean by SLSQP."""
     loss = "cross_entropy"
-    problem, data, test = problem_of(), records(loss, 9, 5), records(loss, 30, 6)
+    problem, data, test = make_problem(), records(loss, 9, 5), records(loss, 30, 6)
     x, strength = 1.5 * np.random.default_rng(2).normal(size=problem.p), 0.5
     scores = problem.scores(x, np.array([strength]), data, test)
     assert scores["objective"] == pytest.approx(value(problem, loss, data, x, strength))
@@ -156,7 +156,7 @@ def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
     for radius in (0.01, 0.3, 1.0):
-        problem = kl_robust(LinearModel(1, 1), problem_of("squared").loss, 0.05, radius)
+        problem = kl_robust(LinearModel(1, 1), make_problem("squared").loss, 0.05, radius)
 
         def psi(v: float, r: float = radius) -> float:
             return v * math.log(np.mean(np.exp((losses - CAP) / v))) + CAP + v * r
