@@ -20,7 +20,7 @@ RULES: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
-# Setting → how its jobs are built, and what is promised of them: `simulation.setting.Setting`.
+# Setting → how its jobs are built and its privacy statement: `simulation.summary.Setting`.
 SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",

@@ -180,9 +180,6 @@ class ProblemTable(OwnKeysTable):
     """Path of a public manifest of records that are with their agents, each of whom reads its own file. Refused by
     algorithms that hold all records in one place."""
 
-    limit: Count | None = None
-    """Only the first so many records, and at most as many of the data's own test set; all if left out."""
-
     separator: str | None = None
     """The character between the cells of a CSV file; a comma if left out. A tab is "\\t"."""
 
@@ -433,7 +430,7 @@ class TopologyTable(Table):
     them. "pooled": no graph; one server, which all agents trust, holds all records. Read by gossip algorithms."""
 
     file: str | None = None
-    """A named network such as "abilene", or the path of a graph file (.graphml, .csv, .npy, .npz), instead
+    """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
     of kind."""
 
     agents: Count | None = None

@@ -1,6 +1,6 @@
-"""Runs side by side: what differs in their settings, what they cost, and how they went.
+"""Comparisons of runs: settings that differ, privacy cost, metrics and curves, read from run folders.
 
-Everything is read from the run folders. Those of runs that are not complete are read as far as they go, which is said.
+Runs that are not complete are read up to their last saved state.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 ABSENT = "–"
 # Keys of features' ranges.
 _RANGES = "problem.scale."
-# Words about a scenario, and who computed it: no settings.
+# Keys that are no settings.
 _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects")
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
-# Metrics in the order of their panels; at most so many.
+# Metrics in the order of their panels.
 _DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
     *("hypergradient_norm", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
@@ -54,16 +54,16 @@ _MOST_PANELS, _COLUMNS = 6, 2
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """A run folder, as far as it goes.
+    """A run of a comparison.
 
     Args:
-        name: tells it from the others: the folder's name, or as much of its path as that takes.
+        name: the shortest end of the folder's path that is unique.
         folder: of the run.
         result: of `result.json`.
-        settings: key by its dotted path → value, every default filled in.
-        metrics: rows (round, agent, name, value), up to the last state kept where the run is not complete.
-        complete: whether it is.
-        objects: components that were given as Python objects, of which no file has all.
+        settings: dotted key → value, with all defaults.
+        metrics: rows (round, agent, name, value), up to the last saved state of a run that is not complete.
+        complete: whether the run is complete.
+        objects: components that were given as Python objects.
     """
 
     name: str
@@ -76,12 +76,12 @@ class ComparedRun:
 
     @property
     def measured_to(self) -> int | None:
-        """The last round that was evaluated; None where nothing was."""
+        """The last evaluated round; None if there is none."""
         return None if self.metrics.empty else int(self.metrics["round"].max())
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """Name → mean over agents at the last round that was evaluated; not all that is priced is priced there."""
+        """Name → mean over agents at the last evaluated round."""
         means = self.metrics[(self.metrics["agent"] == "mean") & (self.metrics["round"] == self.measured_to)]
         return {str(name): float(value) for name, value in means.groupby("name")["value"].last().items()}
 
@@ -90,7 +90,7 @@ class ComparedRun:
 
     @property
     def remark(self) -> str | None:
-        """A sentence on how it ended, where it did not end as planned."""
+        """A sentence on a run that did not end as planned, else None."""
         status, reason = self.result.status, sentence(self.result.reason, "it has not ended.")
         if self.complete:
             return None if status == "ok" else f"{self.name}: {status}: {reason}"
@@ -101,13 +101,13 @@ class ComparedRun:
 
 
 class ComparisonTable(NamedTuple):
-    """One table, with a column for each run.
+    """A table with a column for each run.
 
     Args:
         title: of the table.
-        rows: what is compared → its text in each run.
+        rows: name and text in each run.
         numbers: whether texts are numbers.
-        note: below the rows, or in place of a table without rows.
+        note: below the rows, or instead of them.
     """
 
     title: str
@@ -118,10 +118,10 @@ class ComparisonTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side.
+    """A comparison of runs.
 
     Args:
-        runs: in the order given.
+        runs: in their order.
 
     Example:
         >>> import decentral_dp
@@ -147,7 +147,7 @@ class Comparison:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """What differs: one row per dotted key, one column per run; None where a run has no such key."""
+        """Settings that differ: one row per dotted key, one column per run; None if a run has no such key."""
         keys = dict.fromkeys(key for run in self.runs for key in run.settings)
         differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
         columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
@@ -157,7 +157,7 @@ class Comparison:
     def budgets(self) -> pd.DataFrame:
         """One row per run: guarantee, delta, epsilon, epsilon_pure and claimed of the worst agent, ε of each channel.
 
-        A column "channel y" is the ε at δ of that channel alone, of the agent that it costs most.
+        A column "channel y" is the ε at δ of that channel only, of the worst agent.
         """
         rows = []
         for run in self.runs:
@@ -168,21 +168,21 @@ class Comparison:
             for budget in privacy.agents.different:
                 for channel, cost in budget.channels.items():
                     name = f"channel {channel}"
-                    known = [e for e in (row.get(name), cost.epsilon) if e is not None]
-                    row[name] = max(known, default=None)
+                    epsilons = [e for e in (row.get(name), cost.epsilon) if e is not None]
+                    row[name] = max(epsilons, default=None)
             rows.append(row)
         return pd.DataFrame(rows).set_index("run")
 
     @property
     def communication(self) -> pd.DataFrame:
-        """One row per run: messages, numbers and bits that all agents sent; NaN where it is not counted."""
+        """One row per run: messages, floats and bits of all agents; NaN if they are not counted."""
         counts = ("messages", "numbers", "bits")
         sent = [[getattr(run.result.communication, name, None) for name in counts] for run in self.runs]
         return pd.DataFrame(sent, index=[run.name for run in self.runs], columns=list(counts), dtype=float)
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The last values: one row per measured name, one column per run; NaN where a run did not measure it."""
+        """Last metrics: one row per name, one column per run; NaN if a run did not measure it."""
         last = {run.name: run.last_metrics for run in self.runs}
         names = dict.fromkeys(n for values in last.values() for n in values if not n.endswith(_SPREAD))
         columns = {run: [values.get(name) for name in names] for run, values in last.items()}
@@ -190,7 +190,7 @@ class Comparison:
 
     @property
     def remarks(self) -> list[str]:
-        """What has to be known beside the numbers, a sentence each."""
+        """Sentences on differences that limit the comparison."""
         remarks = [run.remark for run in self.runs if run.remark is not None]
         privacy = [run.result.privacy for run in self.runs]
         noisy = [p for p in privacy if p.is_noisy]
@@ -205,17 +205,19 @@ class Comparison:
         if objects:
             remarks.append(f"Python objects were given for: {', '.join(objects)}. Only their classes are known.")
         versions = [run.result.versions for run in self.runs if run.result.versions]
-        other = sorted({key for one in versions for key in one if any(v.get(key) != one[key] for v in versions)})
-        if other:
-            remarks.append(f"They were computed by different versions of {', '.join(other)}.")
+        differing_versions = sorted(
+            {key for each in versions for key in each if any(v.get(key) != each[key] for v in versions)}
+        )
+        if differing_versions:
+            remarks.append(f"The runs have different versions of {', '.join(differing_versions)}.")
         return remarks
 
     def write(self, folder: str | Path, formats: Sequence[Any] = ()) -> Path:
-        """Write `comparison.html`, one page that loads nothing, and its picture `comparison.png`.
+        """Write `comparison.html`, which loads nothing, and its figure `comparison.png`.
 
         Args:
-            folder: is made if it is not there.
-            formats: of the picture besides PNG: "svg", "pdf".
+            folder: created if it does not exist.
+            formats: of the figure in addition to PNG: "svg", "pdf".
 
         Returns:
             The path of the page.
@@ -340,28 +342,28 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     last = comparison.metrics
     scores: list[tuple[str, Sequence[str]]] = []
     for name in sorted(last.index):
-        # Values of other states only where the published ones have none.
+        # Other states only if the published values have no such metric.
         stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")
         if stem not in last.index:
             text = epsilon_text if name == "epsilon_spent" else score_text
             scores.append((str(name), [text(float(v)) for v in last.loc[name]]))
     if scores:
         scores.insert(0, ("at round", [ABSENT if run.measured_to is None else str(run.measured_to) for run in runs]))
-    note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
+    note = "Means over agents, non-private evaluation. A dash: not measured."
     tables.append(ComparisonTable("Last metrics", scores, True, note if scores else "Nothing was measured."))
 
     sent, settings = comparison.communication, comparison.settings
     if sent.notna().any(axis=None):
         rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in sent[n]]) for n in sent]
-        note = "By all agents, in all rounds. A dash: agents answered a coordinator."
-        tables.append(ComparisonTable("What was sent", rows, True, note))
+        note = "Totals of all agents and rounds. A dash: agents answered a coordinator."
+        tables.append(ComparisonTable("Communication", rows, True, note))
     rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Ranges of two sets of features would hide all other differences.
     shown = [row for row in rows if not row[0].startswith(_RANGES)]
     note = "" if shown else "Nothing: the settings are the same."
     if len(shown) < len(rows):
         note = "Ranges of features differ; Comparison.settings lists them."
-    return [*tables, ComparisonTable("What differs in the settings", shown, False, note)]
+    return [*tables, ComparisonTable("Settings that differ", shown, False, note)]
 
 
 def _render(comparison: Comparison, template: str, figure: Figure | None) -> str:
@@ -372,7 +374,7 @@ def _render(comparison: Comparison, template: str, figure: Figure | None) -> str
     ]
     return render(
         template,
-        title=f"{len(comparison.runs)} runs side by side",
+        title=f"Comparison of {len(comparison.runs)} runs",
         runs=comparison.runs,
         remarks=comparison.remarks,
         tables=tables,

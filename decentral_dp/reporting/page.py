@@ -109,7 +109,7 @@ def run_view(report: Report, pictures: Iterable[bytes] = ()) -> str:
 
     Args:
         report: of the run.
-        pictures: PNGs.
+        pictures: PNG files of figures.
     """
     return render("run_view", **vars(report), pictures=pictures)
 
@@ -121,7 +121,7 @@ def render(template: str, **values: Any) -> str:
         template: its name without the ending.
         values: of its variables.
     """
-    return environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
+    return _environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
 
 
 def unbroken(text: str) -> Markup:
@@ -160,8 +160,7 @@ def _margin(value: float | None) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """Make the environment of templates, once."""
+def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,

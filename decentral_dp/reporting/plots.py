@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Lines that coincide let those below them be seen.
+# Lines that coincide stay visible.
 _DASHES = ("-", "-", "--", "-.", ":")
 
 
@@ -52,13 +52,13 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
 
 
 def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
-    """Return what draws a figure of `METRICS`, and returns False if the run measured none of its metrics."""
+    """Return the function that draws a figure of `METRICS`; it returns False without a metric of it."""
     axis, scale, metrics = METRICS[name]
 
     def draw(figure: Figure, r: Report) -> bool:
         curves = {}
         for k, metric in enumerate(metrics):
-            # Where x is not tuned, it stays what it was.
+            # A fixed x has no upper level.
             if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
             is_train_loss = metric == "lower_loss" and r.result.is_one_level
@@ -86,9 +86,10 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
 
 
 def epsilon(figure: Figure, r: Report) -> bool:
-    """Certified ε spent by the worst agent, with target, cap and the paper's claim.
+    """Draw ε spent by the worst agent, with target, cap and the paper's claim.
 
-    False if nothing is spent, no axis can hold it, or all is spent in one round.
+    Returns:
+        Whether it is drawn: not if nothing is spent, or all is spent in one round.
     """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     if not privacy.is_noisy or spent is None or not np.any(spent.mean > 0) or spent.rounds[-1] <= 1:
@@ -112,19 +113,19 @@ def epsilon(figure: Figure, r: Report) -> bool:
 
 
 _DRAWN_COORDINATES = 100
-# So many coordinates have their names below the axis, where features name them.
+# Up to this number of coordinates, the names of features are below the axis.
 _NAMED_COORDINATES = 40
-# Inches that these names take below the axis, of which a figure has half anyway.
+# Additional inches for these names.
 _NAMES_BELOW = 0.9
 
 
 def upper_variable(figure: Figure, r: Report) -> bool:
-    """The published x per coordinate: mean over agents, lowest to highest, and its start; False if x is not tuned."""
+    """Draw the published x per coordinate: mean over agents, lowest to highest, start; False if x is not tuned."""
     from matplotlib.ticker import MaxNLocator
 
     if not r.result.tunes_x or r.x is None or not np.all(np.abs(r.x) < OVERFLOW):
         return False
-    # The page lists the only number of a coordinator.
+    # The page lists a single coordinate.
     if r.x.size == 1 or not 0 < r.x.shape[1] <= _DRAWN_COORDINATES:
         return False
     ax = figure.subplots()
@@ -158,20 +159,20 @@ def upper_variable(figure: Figure, r: Report) -> bool:
 
 
 def noise(figure: Figure, r: Report) -> bool:
-    """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
+    """Draw noise scale and sensitivity of every channel; False if no release has noise."""
     if "scale" not in r.ledger:
         return False
     columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
     rows = pd.DataFrame({name: np.asarray(r.ledger[name]) for name in columns})
     rows = rows[(rows["scale"] > 0) & ~rows["mechanism"].isin(["free", "none", "uncertified"])]
-    # One release of a coordinator is a line of the page.
+    # The page lists a single release of a coordinator.
     if rows.empty or (r.result.privacy.is_trusted and np.unique(rows["release"]).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     moving = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
     colours = dict(zip("xyz", style.SERIES_COLOURS, strict=False))
-    others = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
-    colours |= dict(zip(others, itertools.cycle(style.OTHER_COLOURS), strict=False))
+    channels = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
+    colours |= dict(zip(channels, itertools.cycle(style.OTHER_COLOURS), strict=False))
     for channel, part in rows.groupby("channel", sort=False):
         _draw_range(left, part, "scale", str(channel), colours[str(channel)], "-")
     for (channel, kind), part in moving.groupby(["channel", "records"], sort=False):
@@ -198,17 +199,19 @@ def noise(figure: Figure, r: Report) -> bool:
 
 
 def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str, dash: str) -> None:
-    """Draw a column over rounds: its median as a line, least to largest as a band."""
-    of = rows.groupby("round")[name].agg(["median", "min", "max"])
-    ax.fill_between(of.index, of["min"], of["max"], color=colour, alpha=0.16, linewidth=0)
-    ax.plot(of.index, of["median"], dash, color=colour, marker="o" if len(of) <= 25 else None, label=label)
+    """Draw a column over rounds: median as a line, lowest to highest as a band."""
+    extremes = rows.groupby("round")[name].agg(["median", "min", "max"])
+    ax.fill_between(extremes.index, extremes["min"], extremes["max"], color=colour, alpha=0.16, linewidth=0)
+    ax.plot(
+        extremes.index, extremes["median"], dash, color=colour, marker="o" if len(extremes) <= 25 else None, label=label
+    )
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
 
 
 def topology(figure: Figure, r: Report) -> bool:
-    """The graph, its agents coloured by ε where that differs; False where there is none."""
+    """Draw the graph, its agents coloured by ε if budgets differ; False without a graph."""
     from matplotlib.collections import LineCollection
 
     graph, privacy = r.result.topology, r.result.privacy
@@ -217,24 +220,28 @@ def topology(figure: Figure, r: Report) -> bool:
     if not 1 <= m <= _DRAWN_AGENTS or r.result.privacy.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
-    # A map brings coordinates of its own.
-    at = np.asarray(graph.get("positions") or [], dtype=np.float64)
-    if at.shape != (m, 2) or not np.isfinite(at).all() or not np.ptp(at):
-        at = layout(m, edges)
+    # A graph from a file may have positions.
+    positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
+        positions = layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
-    ax.add_collection(LineCollection(list(at[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
+    ax.add_collection(LineCollection(list(positions[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
     if graph.get("directed"):
-        # A head past the middle of each arc, where no agent hides it.
-        (x, y), (dx, dy) = at[edges[:, 0]].T, 0.6 * (at[edges[:, 1]] - at[edges[:, 0]]).T
+        # An arrow head beyond the middle of each edge, which no agent hides.
+        (x, y), (dx, dy) = positions[edges[:, 0]].T, 0.6 * (positions[edges[:, 1]] - positions[edges[:, 0]]).T
         heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
         heads.set(color=style.GREY, alpha=faint)
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
     nodes = ax.scatter(
-        at[:, 0], at[:, 1], s=float(np.clip(9000 / m, 6, 330)), c=epsilon if differs else style.BLUE, zorder=3
+        positions[:, 0],
+        positions[:, 1],
+        s=float(np.clip(9000 / m, 6, 330)),
+        c=epsilon if differs else style.BLUE,
+        zorder=3,
     )
     nodes.set_cmap("cividis")
     nodes.set_edgecolor("white")
@@ -246,14 +253,14 @@ def topology(figure: Figure, r: Report) -> bool:
     # Bright agents have the largest ε.
     bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
     names = [str(name) for name in graph.get("labels") or ()]
-    for agent, place in enumerate(at if m <= _NUMBERED_AGENTS else ()):
+    for agent, place in enumerate(positions if m <= _NUMBERED_AGENTS else ()):
         ink = "black" if bright[agent] else "white"
         ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
         if len(names) == m and names[agent] != str(agent):
             below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
             ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
-    # As wide as the figure, so that the title has room: a path is flat, a ring is square.
-    middle, (wide, high) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
+    # As wide as the figure, so that the title has room.
+    middle, (wide, high) = (positions.min(axis=0) + positions.max(axis=0)) / 2, 0.56 * np.ptp(positions, axis=0) + 1e-9
     wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
     ax.set(xlim=(middle[0] - wide, middle[0] + wide), ylim=(middle[1] - high, middle[1] + high), aspect="equal")
     style.title(ax, capitalise(topology_name(graph)) + numbers)
@@ -261,7 +268,7 @@ def topology(figure: Figure, r: Report) -> bool:
 
 
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
-    """Return (m, 2) places whose distances come close to the hop counts of the graph; a circle if it is in parts.
+    """Compute positions (m, 2) with distances close to the hop counts of the graph; a circle if it is not connected.
 
     Kamada & Kawai, "An algorithm for report general undirected graphs", Information Processing Letters 31 (1989).
     """
@@ -275,7 +282,7 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     return np.array([places[agent] for agent in range(m)], dtype=np.float64)
 
 
-# Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
+# Inches, narrow enough to be read on a telephone.
 SIZE = (4.7, 3.3)
 Draw = Callable[["Figure", Report], bool]
 
@@ -290,14 +297,14 @@ FIGURES: Mapping[str, Draw] = {
 
 
 def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report: Report | None = None) -> list[Path]:
-    """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
+    """Draw all figures of a run into `folder/plots`, and return their paths.
 
-    A figure of an earlier run that this run has no numbers for is removed.
+    Figures without numbers are removed.
 
     Args:
         folder: of the run.
-        formats: the page shows "png".
-        report: the numbers; by default they are read from the folder.
+        formats: of the files; the page shows "png".
+        report: of the run; by default it is read from the folder.
 
     Raises:
         InputError: `folder` holds no readable result.json.
@@ -308,17 +315,17 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report
     with style.package_style():
         for name, draw in FIGURES.items():
             figure = style.new_figure(*SIZE)
-            wanted = formats if draw(figure, report) else ()
-            paths += style.write_figure(figure, folder / "plots" / name, wanted, mode_of(folder))
+            endings = formats if draw(figure, report) else ()
+            paths += style.write_figure(figure, folder / "plots" / name, endings, mode_of(folder))
     return paths
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, which notebooks show.
+    """A figure that notebooks show.
 
     Args:
-        figure: of matplotlib, to be changed at will.
+        figure: of matplotlib.
     """
 
     figure: Figure
@@ -339,7 +346,7 @@ def draw(name: str, report: Report) -> Picture | None:
 
     Args:
         name: of `FIGURES`.
-        report: the numbers.
+        report: of the run.
     """
     with style.package_style():
         figure = style.new_figure(*SIZE)

@@ -347,8 +347,8 @@ def curve(metrics: Columns, name: str) -> Curve | None:
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     every_round, every_value = np.asarray(metrics["round"]), np.asarray(metrics["value"], dtype=np.float64)
 
-    def means(of: str) -> dict[float, float]:
-        rows = np.flatnonzero((names == of) & (agents == "mean"))
+    def means(metric: str) -> dict[float, float]:
+        rows = np.flatnonzero((names == metric) & (agents == "mean"))
         return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
 
     rows = np.flatnonzero((names == name) & (agents != "mean"))
@@ -371,35 +371,82 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 
 
 def method_lines(result: RunResult) -> list[tuple[str, str]]:
-    """Return notes on the records, the algorithm with every part that is on, and its settings."""
+    """Return head and sentence of notes on the data, the algorithm and its settings."""
     lines = [("Data", note) for note in result.problem["notes"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 
 
-def score_notes(result: RunResult) -> list[tuple[str, str]]:
-    """Return baselines of constant predictions, clipped values, failed callbacks and advice: heads and sentences."""
-    texts = []
-    for guess, names in (("commonest class", ("test_accuracy",)), ("mean label", ("test_rmse", "test_r2"))):
-        # R² of a mean over the train records is 0 but for chance; + 0.0 leaves no sign on it.
+def headline(result: RunResult) -> str:
+    """Return the algorithm, the graph and the number of rounds: "LDP-DSBO (bilevel) · ring, 10 agents · 150 rounds"."""
+    return headline_text(result.method, result.topology, result.privacy, result.rounds)
+
+
+def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, rounds: int) -> str:
+    """Return the first line of a run or a plan.
+
+    Args:
+        method: name of the algorithm.
+        topology: as in `result.json`.
+        privacy: the statement of privacy.
+        rounds: number of rounds.
+    """
+    n = len(privacy.agents)
+    agents = "1 agent" if n == 1 else f"{n} agents"
+    central = privacy.network_text or topology["central"]
+    network = f"{agents} and a {'trusted' if privacy.network_text else 'untrusted'} server" if central else ""
+    count = "1 round" if rounds == 1 else f"{rounds} rounds"
+    return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
+
+
+def data_text(result: RunResult) -> str:
+    """Return the data set, the records of an agent by split, and the sampling."""
+    return data_line(result.problem)
+
+
+def data_line(problem: Mapping[str, Any]) -> str:
+    """Return the data set, the records of an agent by split, and the sampling, from a summary of a problem."""
+    records = problem["records"]
+    counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
+    sampling = f", {text}" if (text := problem.get("sampling")) else ""
+    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
+
+
+def _count_range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
+    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
+
+    Args:
+        result: of the run.
+        brief: whether baselines are left out and features outside their range are only counted.
+    """
+    notes = []
+    guesses = (("Majority-class baseline", ("test_accuracy",)), ("Mean-label baseline", ("test_rmse", "test_r2")))
+    for guess, names in () if brief else guesses:
+        # R² of the mean train label is 0 except for chance; + 0.0 removes its sign.
         scores = [f"{n} {score_text(round(result.baselines[n], 4) + 0.0)}" for n in names if n in result.baselines]
-        texts += [f"Always the {guess}: {', '.join(scores)}."] if scores else []
-    if result.labels_cut:
-        texts.append(
-            f"{result.labels_cut:.1%} of the labels lie outside problem.label_range and were cut, as scores know them."
-        )
+        notes += [("", f"{guess}: {', '.join(scores)}.")] if scores else []
+    clipped = []
     if result.clipped:
-        shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
-        texts.append(f"Records that a clip cuts at these values: {shares}.")
-    if features := result.features_cut:
-        listed = ", ".join(
-            f"{name} {f'{share:.0%}' if share >= 0.1 else f'{100.0 * share:.2g}%'}"
-            for name, share in list(features.items())[:5]
+        shares = ", ".join(
+            f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
         )
-        more = f" and fewer of {len(features) - 5} other features" if len(features) > 5 else ""
-        texts.append(f"Values outside problem.scale were cut: {listed}{more}.")
-    texts += [result.unmeasured, *result.failed_callbacks]
-    return [("", text) for text in texts if text] + [("What to change", advice) for advice in result.learning]
+        clipped.append(f"gradients {shares}")
+    if features := result.features_cut:
+        most = max(features.values())
+        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
+        listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
+        more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
+        clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")
+    if result.labels_cut:
+        clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
+    notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
+    notes += [("Warning", text) for text in (result.unmeasured, *result.failed_callbacks, *result.learning) if text]
+    return notes
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.
@@ -473,8 +520,8 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
     labels = names or [str(agent) for agent in range(len(budgets))]
     body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
     if len(merged) > _LISTED_AGENTS:
-        each = [row for agents, row in zip(members, values, strict=True) for _ in agents]
-        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*each, strict=True)]
+        every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
         body = [
             (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
@@ -497,7 +544,7 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
-# Two runs differ by more than chance if their scores differ by more than two standard errors.
+# The sampling error of a difference of two scores, in standard errors.
 _STANDARD_ERRORS = 2.0
 
 
@@ -517,40 +564,41 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
-    cells = [["the guess", *guess, ""]] if any(cell != "–" for cell in guess) else []
+    cells = [["constant prediction", *guess, ""]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
         cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
     heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
-    for name, other, gain, loss in (
+    for name, comparison, gain, loss in (
         ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
-        ("central", "against a trusted server at the same ε", "Distrust gains", "Distrust costs"),
+        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
         ("none", "against the same network without noise", "Noise gains", "Noise costs"),
     ):
         score = baselines[name].score(judge) if judge is not None and name in baselines else None
         if judge is not None and score is not None and math.isfinite(score):
             difference = (result.score(judge) or 0.0) - score
-            chance = ", which chance explains" if abs(difference) < width else ""
+            chance = " (within the sampling error)" if abs(difference) < width else ""
             verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {other}{chance}")
-    chance = f", where differences below {width:.2g} may be chance" if width else ""
+            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
+    chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
     listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     sentence = f"{listed}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
     spent = [(run.privacy.epsilon_max, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
-    price = "All of these read the same records, and scores are of the same held-out ones."
+    price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
-        price += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
-        price += f"δ = {delta_text(delta)}."
+        price += (
+            f" The releases of all runs with noise cost at most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
+        )
     if result.privacy.shared is not None:
         colluders = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
-        price += f" ε of this run holds against {colluders} (privacy.colluders), elsewhere against any number."
+        price += f" ε of this run holds against {colluders} (privacy.colluders), of the others against any number."
     if "none" in baselines:
-        price += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
+        price += " Do not publish the run without noise or its scores: it protects nobody."
     return BaselineComparison(table, sentence, price)
 
 

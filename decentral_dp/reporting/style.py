@@ -1,4 +1,4 @@
-"""The look of figures: colours that can be told apart, matplotlib's settings, and axes, curves and titles."""
+"""The style of figures: colours, settings of matplotlib, axes, curves and titles."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
 
 
-# Of channels with other names than x, y and z, in the order of the ledger.
+# Colours of channels with other names than x, y and z.
 OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
-# Of curves one after another, where nothing else gives them a colour.
+# Colours of curves in their order.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
-# Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
+# Letters of a label per inch, and inches of a figure's height for its title and the x axis.
 _LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
-# Nothing of the software and the day is written: the same picture is the same file.
+# Without software and date, so that equal figures are equal files.
 _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "png": {"metadata": {"Software": None}},
     "svg": {"metadata": {"Date": None}},
@@ -44,7 +44,7 @@ _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @contextmanager
 def package_style() -> Iterator[None]:
-    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards."""
+    """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored."""
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib
 
@@ -56,14 +56,14 @@ def package_style() -> Iterator[None]:
 
 
 def letter_size(element: Literal["font", "axes.title"]) -> float:
-    """The size in points of "font" or "axes.title" in the style that is drawn in."""
+    """Return the size in points of "font" or "axes.title" in the current style."""
     import matplotlib
 
     return float(matplotlib.rcParams["font.size" if element == "font" else "axes.titlesize"])
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure of this size in inches, without pyplot."""
+    """Make a figure without pyplot; width and height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -73,7 +73,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def side_label(text: str, figure: Figure) -> str:
-    """Wrap the label of a y axis, so that it is no longer than the figure's axes are high."""
+    """Wrap the label of a y axis to the height of the figure's axes."""
     legend = 0.45 if figure.legends else 0.0
     return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - legend) * _LETTERS_PER_INCH)))
 
@@ -112,7 +112,7 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
     return paths
 
 
-# Steps between ticks, at most. Making and placing its ticks is what takes the time of a figure.
+# Most steps between ticks; placing ticks takes most of the time of a figure.
 _TICKS = 5
 
 
@@ -131,7 +131,7 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
         ax.annotate(note, (min(broken), 0.97), xycoords=("data", "axes fraction"), color=GREY, ha="right", va="top")
     ax.set_xlabel("round")
     first, last = min(c.rounds[0] for c, *_ in curves.values()), max(c.rounds[-1] for c, *_ in curves.values())
-    margin = 0.02 * (last - first + 1) if last > first else 0.5  # A single round still has whole numbers beside it.
+    margin = 0.02 * (last - first + 1) if last > first else 0.5
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=_TICKS, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     labels = ax.get_legend_handles_labels()[1]
@@ -140,10 +140,14 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
         figure.legend(loc="outside lower center", ncols=2 if max(map(len, labels)) > 12 else len(labels))
 
 
-def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool = False) -> None:
-    """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read.
+def log_axis(ax: Axes, axis_name: str, values: Array | Sequence[float], narrow: bool = False) -> None:
+    """Make an axis logarithmic over at least one decade.
 
-    values: of any shape. narrow: whether there is room for four labels beside each other, not for nine.
+    Args:
+        ax: the axes.
+        axis_name: "x" or "y".
+        values: of any shape.
+        narrow: whether there is room for four labels instead of nine.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -152,31 +156,31 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool
     low, high = (float(positive.min()), float(positive.max())) if positive.size else (1.0, 1.0)
     widen = max(1.2, math.sqrt(10.0 / (high / low)))
     limits = low / widen, high * widen
-    if which == "x":
+    if axis_name == "x":
         axis: Any = ax.xaxis
         ax.set_xscale("log")
         ax.set_xlim(limits)
     else:
         axis = ax.yaxis
-        # A zero is left out: a line that falls to it would look like a measured collapse.
+        # Zeros are masked: a line to 0 would look like a collapse.
         ax.set_yscale("log", nonpositive="mask")
         ax.set_ylim(limits)
     dense = high / low * widen**2 < (20 if narrow else 200)
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if dense else (1.0,), numticks=4 if narrow else 9))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
-    # Ticks without numbers take a sixth of the time of all pictures of a run.
+    # Minor ticks take a sixth of the time of all figures.
     axis.set_minor_locator(NullLocator())
 
 
 def title(ax: Axes, text: str) -> None:
-    """Set the title, and wrap the label of the y axis, which is set before."""
+    """Set the title, and wrap the label of the y axis."""
     ax.set_title(text, loc="left", wrap=True)
     figure: Any = ax.get_figure(root=True)
     ax.set_ylabel(side_label(ax.get_ylabel(), figure))
 
 
 def flat_axis(ax: Axes, values: Array) -> None:
-    """Keep a linear y axis from magnifying rounding: at least 2 % of the largest value high. values: of any shape."""
+    """Make the y axis linear, with a range of at least 2 % of the largest value, so that rounding is not magnified."""
     ax.locator_params(axis="y", nbins=_TICKS)
     finite = values[np.isfinite(values)]
     least = 0.02 * float(np.abs(finite).max(initial=0.0)) or 1.0
@@ -201,7 +205,7 @@ def scale_axis(ax: Axes, scale: str, values: Array) -> None:
 
 
 def change(name: str, c: Curve) -> str:
-    """Say what a curve did: its ends."""
+    """Return a sentence on the first and the last value of a curve."""
     first, last = c.ends
     if c.overflow is not None:
         return f"{name} overflows at round {c.overflow}"

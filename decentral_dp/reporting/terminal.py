@@ -30,14 +30,14 @@ _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 
 
 class PlainConsole(Console):
-    """A console on which no text of a scenario, a file or a file's name can command the terminal."""
+    """A console that prints control characters as text."""
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does; what goes to a file or a pipe has no blanks at the ends of its lines."""
+        """Print as rich does, without blanks at the ends of lines of a file or a pipe."""
         if self.is_terminal or self.is_jupyter:
             super().print(*objects, **options)
             return
@@ -47,14 +47,15 @@ class PlainConsole(Console):
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
+    """Make a console that prints text unchanged: titles and paths may contain brackets."""
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
 def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
-    """Labelled sentences, one below the other, with a hanging indent."""
+    """Print labelled sentences with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    # Tables below each other have one indent.
+    grid.add_column(no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for label, text in items:
         grid.add_row(Text(label), Text(text))
@@ -62,7 +63,7 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
 
 
 def terminal(columns: Sequence[Sequence[str]]) -> Table:
-    """Draw columns, each with its head first, of which all but the first are numbers; no cell is wrapped, or cut."""
+    """Make a table from columns with their heads first; all except the first are numbers, and no cell is wrapped."""
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
     for k, (head, *_) in enumerate(columns):
         table.add_column(head, justify="right" if k else "left", no_wrap=True)
@@ -72,12 +73,12 @@ def terminal(columns: Sequence[Sequence[str]]) -> Table:
 
 
 def longest(texts: Iterable[str]) -> int:
-    """The width of the widest text, with the gap behind it."""
+    """Return the width of the widest text with the gap after it."""
     return max(cell_len(text) for text in texts) + GAP
 
 
 def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
-    """Split columns into as few parts as fit a width, in their order; a part has at least one column."""
+    """Split columns into parts that fit a width; each part has at least one column."""
     parts: list[list[Sequence[str]]] = [[]]
     left = width
     for column in columns:
@@ -89,20 +90,20 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
     return parts
 
 
-# Whether a bar is shown already: the runs of a study have none of their own.
+# Whether a bar is shown: the runs of a study have no other one.
 _bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
 # Seconds between two lines of progress without a terminal.
 _BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """A callback that shows a bar inside `with`.
+    """A callback that shows a progress bar inside `with`.
 
     Args:
-        unit: that is counted, as "runs".
-        lines: whether a line every 30 seconds stands in for the bar where there is no terminal; default no.
+        unit: as "runs".
+        lines: whether to print a line every 30 seconds without a terminal; default no.
         quiet: whether nothing is shown; default no.
-        console: where it is shown; default stderr, where the bar disappears at the end, if that is a terminal.
+        console: for the bar; default stderr if it is a terminal.
     """
 
     def __init__(
@@ -148,18 +149,18 @@ class ProgressBar:
 
 
 def in_notebook() -> bool:
-    """Return whether this process draws in a notebook that can show a bar, and TTY_INTERACTIVE does not forbid it."""
+    """Return whether a notebook can show a bar and TTY_INTERACTIVE is not 0."""
     allowed = os.environ.get("TTY_INTERACTIVE") != "0"
     return allowed and Console().is_jupyter and find_spec("ipywidgets") is not None
 
 
 @contextmanager
 def show_progress(callbacks: Sequence[Callback], unit: str) -> Iterator[Callback | None]:
-    """Show a bar inside `with`, in a notebook without callbacks in which no other bar is shown.
+    """Show a progress bar inside `with`, in a notebook without callbacks and without another bar.
 
     Args:
         callbacks: of the caller.
-        unit: that is counted.
+        unit: as of `Progress`.
 
     Yields:
         The callback for progress.

@@ -1,18 +1,16 @@
-"""Statements of privacy: the parts that every setting has, and the statement of agents that trust nobody.
+"""Privacy statements of jobs: the parts of every setting, and the statement of agents without a trusted party.
 
-The signal is what records contribute beside the noise: a bound from public numbers, before anything is run.
-
-One replaced record moves a release by at most its sensitivity Δ, since it contributes at most Δ/2. All n records of an
-agent that a release reads contribute at most nΔ/2, and only if all point the same way; noise of standard deviation σ on
-d coordinates has the norm σ√d (root mean square). With index t over the releases of a channel and m agents whose
-average moves by what each adds,
+The signal-to-noise ratio is bounded from public numbers, before the run. One replaced record moves a release by at most
+its sensitivity Δ, so it contributes at most Δ/2. The n records of an agent contribute at most nΔ/2, if all point in the
+same direction. Noise of standard deviation σ on d coordinates has the root mean square norm σ√d. With index t over the
+releases of a channel and m agents,
 
     one release     n Δ_t / (2 σ_t √d)
     all releases    Σ_t n Δ_t/2 / √(Σ_t σ_t² d / m)
 
-Where the second is below 1, noise moves the average farther than all records together can. Most records do not agree
-that well, so that a run may learn nothing at several times that. At a fixed ε both σ_t and √T grow alike: more rounds
-change the second hardly at all.
+Below a ratio of 1 over all releases, noise moves the average farther than all records together can. Most records do not
+agree that well, so a run may learn nothing at several times 1. At a fixed ε, σ_t grows as √T: more rounds hardly change
+this ratio.
 """
 
 from __future__ import annotations
@@ -54,31 +52,30 @@ from decentral_dp.simulation.statement import (
 )
 from decentral_dp.simulation.summary import Setting
 
-# Times 1/N, up to which δ is taken without a note.
+# δ above this times 1/N gets a note.
 _LARGE_DELTA = 0.1
 
 
 def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
-    """State a job's guarantee and its price, as far as it is said alike in every setting.
+    """Make the privacy statement of a job.
 
     Args:
-        job: planned and priced.
+        job: planned, with its ledger and budget.
         planned: every release of a round once.
         notes: of its setting, which come last.
         trusted: whether a coordinator releases one value for all.
-        own: the other fields of `PrivacyStatement`, which a setting has of its own.
+        own: the fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
     certified, word = table.guarantee == "certified", unverified(job)
-    # An x without coordinates carries nothing, though the ledger has a channel for it.
+    # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = delta_cautions(job)
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
-    # A channel without coordinates carries nothing.
     free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
-    # What float64 sampling may add, included in every ε.
+    # Included in every ε.
     slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
     before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
@@ -106,10 +103,10 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
 
 
 def delta_cautions(job: PlannedJob) -> list[str]:
-    """What a δ allows that is not far below one over the records of an agent."""
+    """Return a caution if δ is not far below one over the number of records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     together = job.unit.records
-    # Whoever publishes one record of an agent at random tells of the agent for certain.
+    # Publishing one random record of an agent reveals the agent for certain.
     if job.mechanism == NO_NOISE or together is None or delta * most < _LARGE_DELTA * together:
         return []
     return [
@@ -120,7 +117,7 @@ def delta_cautions(job: PlannedJob) -> list[str]:
 
 
 def unverified(job: PlannedJob) -> list[str]:
-    """What the ledger cannot know of components from outside, in sentences that follow `UNVERIFIED`."""
+    """Return the unchecked assumptions on custom components, as sentences after `UNVERIFIED`."""
     c, entry, parts = job.components, job.components.algorithm, job.components.unverified
     if job.mechanism == NO_NOISE:
         return parts
@@ -131,24 +128,21 @@ def unverified(job: PlannedJob) -> list[str]:
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has a distribution of the price that it states, in "
-            "float64 too. Its releases are composed as the worst of that price."
+            f"the noise of the mechanism {job.mechanism.name} has the privacy cost that it declares, in "
+            "float64 too. Its releases are composed as the worst mechanism of that cost."
         )
     if entry.custom or c.reads_user_code:
-        parts.append(
-            "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
-            "does."
-        )
+        parts.append("Python code has no access to records by closures or files. Nothing tests this.")
     return parts
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
-    """The budget of each agent. absent: channels that nothing is sent on."""
+    """Return the budget of each agent, without the channels in `absent`, which have no coordinates."""
     sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
     columns += [column for cost in sent.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
-    firsts, which = group_equal(columns)
+    firsts, budget_index = group_equal(columns)
     different = tuple(
         AgentBudget(
             agent=i,
@@ -159,11 +153,11 @@ def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
         )
         for i in firsts.tolist()
     )
-    return AgentBudgets(different, which)
+    return AgentBudgets(different, budget_index)
 
 
 def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
-    """Gather agents whose numbers are all equal.
+    """Group agents with equal numbers.
 
     Args:
         columns: (m,) each, finite or infinite.
@@ -172,34 +166,34 @@ def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
         The first agent of each group, ascending, and (m,) the group of each agent.
 
     Example:
-        >>> [found.tolist() for found in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
+        >>> [part.tolist() for part in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
         [[0, 1, 3], [0, 1, 0, 2]]
     """
-    which = np.zeros(columns[0].size, dtype=np.int64)
+    group = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns:
-        # Of most numbers all agents have the same.
+        # Most columns are constant.
         if (column != column[0]).any():
             values, place = np.unique(column, return_inverse=True)
-            which = np.unique(which * values.size + place, return_inverse=True)[1]
-    firsts = np.unique(which, return_index=True)[1]
+            group = np.unique(group * values.size + place, return_inverse=True)[1]
+    firsts = np.unique(group, return_index=True)[1]
     place = np.argsort(np.argsort(firsts))
-    return np.sort(firsts), place[which]
+    return np.sort(firsts), place[group]
 
 
 def signals(
     ledger: Ledger, counts: Counts, trusted: bool, unit: Unit = RECORD, batch: int | None = None
 ) -> dict[str, Signal]:
-    """Bound the signal of every channel that is noised, against its noise.
+    """Bound the signal-to-noise ratio of every channel.
 
     Args:
-        ledger: what is planned; of unequal releases the first ratio is their median, of unequal agents the smallest.
-        counts: record kind → (m,) records of each agent.
-        trusted: whether a coordinator releases one value for all, which reads the records of all.
-        unit: what sensitivities are to; default one replaced record.
-        batch: records of a batch of fixed size, if they are drawn.
+        ledger: planned releases. The ratio of one release is the median over releases of the minimum over agents.
+        counts: split → (m,) records of each agent.
+        trusted: whether a coordinator releases one value for all, which reads all records.
+        unit: privacy unit of the sensitivities; default one replaced record.
+        batch: size of a fixed batch, if any.
 
     Returns:
-        Channel → its ratios. Choices, and what has no noise or an infinite sensitivity, are left out.
+        Channel → its ratios. Selections, and channels without noise or with infinite sensitivity, are left out.
 
     Example:
         >>> import decentral_dp
@@ -216,26 +210,35 @@ def signals(
 
 def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
     first = np.unique(c.group, return_index=True)[1]
-    drift = np.zeros_like(c.scale)
+    drift, contribution = np.zeros_like(c.scale), np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if trusted else counts[split][first]
         sampled = sampled_unit(c.sampling)
         if sampled is not None or unit == RECORD:
-            drift = drift + c.rate[split] * sensitivity * n / (2 if sampled is None else sampled.steps)
+            one = sensitivity / (2 if sampled is None else sampled.steps)
+            drift = drift + c.rate[split] * one * n
         else:
             n = n if batch is None else np.minimum(n, batch)
-            drift = drift + sensitivity * n / unit.clips(n)
+            one = sensitivity / unit.clips(n)
+            drift = drift + one * n
+        contribution = np.maximum(contribution, one)
     # What neighbours share is not in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
     total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
+    multiplier = (noise / math.sqrt(c.dimension) / contribution).min(axis=1)
+    multiplier = multiplier[np.isfinite(multiplier)]
     return Signal(
-        one_release=float(np.median((drift / noise).min(axis=1))), all_releases=float((drift @ members).sum() / total)
+        one_release=float(np.median((drift / noise).min(axis=1))),
+        all_releases=float((drift @ members).sum() / total),
+        noise_multiplier=float(np.median(multiplier[np.isfinite(multiplier)]))
+        if np.isfinite(multiplier).any()
+        else None,
     )
 
 
 def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
-    """Say which channels noise swamps, and by how much."""
+    """Return a caution on the channels with a signal-to-noise ratio below 1."""
     all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
     swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
     if not swamped:
@@ -249,11 +252,11 @@ def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) 
     ]
 
 
-# The mean of features is released in round 0 alone, and limits are stated for decaying steps: this one is 1 in round 0,
-# and all its later rounds together add less than float64 can tell.
+# The mean of features is released in round 0 only. Limits need a decaying step: this one is 1 in round 0, and its later
+# rounds together add less than one unit of float64.
 _MEAN_STEP = StepSize(1.0, decay=60.0)
 
-# Algorithms whose every release carries one clipped step of the round, by the formulas of `infinite_horizon`.
+# Algorithms with one clipped step of the round in every release, by the formulas of `infinite_horizon`.
 OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
 
 PROTOCOLS = {
@@ -261,7 +264,7 @@ PROTOCOLS = {
     "private": "private state, gradients at the agent's own released point",
     "published": "private state and private gradient point (as published)",
 }
-# Where a server asks, its points are public under every protocol.
+# The points of a server are public under every protocol.
 CENTRAL_PROTOCOLS = {
     "released": "public points, every agent's clipped answer noised by the agent",
     "published": "public points, answers noised but not clipped",
@@ -274,12 +277,12 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
     if job.pairs is not None:
         rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
         most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
-        own, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
-        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / own.mean())
+        deviations, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
+        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / deviations.mean())
         shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
     return statement(
         job,
-        # How far steps lead beside noise that takes itself back no ratio of one release says.
+        # Noise that is correlated over rounds has no ratio of one release.
         job.ledger if job.factor is None else replace(job.ledger, channels=()),
         _notes(job),
         trusted=False,
@@ -295,7 +298,7 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:
-    """The norm, and the bounds that bound anything: those of families that read records."""
+    """Return the norm and the bounds of the channels that read records."""
     families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
     out: dict[str, Any] = {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
     return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
@@ -305,9 +308,9 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     """Bound ε of the worst agent for T → ∞, in exact arithmetic.
 
     Returns:
-        `finite_data`: ε at privacy.delta on these records, +inf if that is proved to diverge or the planned rounds have
-        no finite ε already, None if nothing is known. `endless_stream`: the bound if the stream of records never ended,
-        pure ε for Laplace and ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
+        `finite_data`: ε at privacy.delta on these records; +inf if it diverges or is infinite for the planned rounds,
+        None if unknown. `endless_stream`: the bound on an endless stream of records, pure ε for Laplace and ε at
+        privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
     if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
@@ -328,16 +331,16 @@ def gossip_horizon(job: GossipJob) -> Horizon:
 
 
 def _has_other_sums(job: GossipJob) -> bool:
-    """Whether the budget is no sum of one step of an agent a round, under noise of its own, by sensitivity/scale."""
+    """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
     algorithm: Any = job.algorithm
     return bool(
-        # Noise that neighbours share.
+        # Noise that is correlated between agents or over rounds.
         job.pairs is not None
         or job.factor is not None
-        # A price need not be sensitivity/scale, and a plan need not be that of a base class.
+        # The cost of a custom mechanism, and the plan of a custom algorithm.
         or isinstance(job.mechanism, OutsideMechanism)
         or job.components.algorithm.custom
-        # Sums of samples, several releases a round, no single steps, or what follows no power law.
+        # Sampling, several steps a round, or schedules that are no power law.
         or job.stream.kind == "poisson"
         or getattr(algorithm, "local_steps", None)
         or job.clip.shares
@@ -346,21 +349,21 @@ def _has_other_sums(job: GossipJob) -> bool:
 
 
 def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
-    """ε of the worst agent after infinitely many rounds of the released-state protocol.
+    """Bound ε of the worst agent after infinitely many rounds of the released-state protocol.
 
-    Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
-    A minibatch is bounded by its whole batch, without amplification.
+    The bound is that of an agent with the fewest records, the smallest noise scale and the largest noise decay of all.
+    A minibatch counts as its whole batch, without amplification by sampling.
 
     Args:
         job: its noise, records and δ.
-        algorithm: its program.
-        is_endless: whether every round brings `batch` new records for ever, instead of these shards.
+        algorithm: of the job.
+        is_endless: whether every round brings `batch` new records, instead of these records.
     """
     stream, worst = job.stream, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
     noise, sent = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
-        # What one record of a split feeds every round, one query for each channel; several terms add their clips.
+        # One query for each channel that reads a record of the split; several terms add their clips.
         fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
         steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
         queries = [
@@ -375,7 +378,7 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
             records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
             batch = stream.batch or records
             if job.unit != RECORD:
-                # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
+                # min(k, N_t)/N_t ≤ k/N_t for a group of k records.
                 clips = float(job.unit.clips(records)) / 2.0
                 queries = [q._replace(clip=q.clip * clips) for q in queries]
         cost = infinite_horizon.price_endless(queries, batch, stream.warm_start, records, job.mechanism, delta)
@@ -384,12 +387,12 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
 
 
 def smallest_noise(job: GossipJob) -> dict[str, StepSize]:
-    """Channel → the smallest scale and the largest decay of any agent."""
+    """Return channel → the smallest scale and the largest decay of any agent."""
     return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
 
 
 def gossip_claim(job: GossipJob) -> PaperClaim | None:
-    """The ε that the paper of a published form states: for comparison, never a certificate."""
+    """Return the ε that the paper of a published form claims: for comparison only."""
     is_published = job.scenario.privacy.guarantee == "as_published"
     return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
 
@@ -402,8 +405,8 @@ def _notes(job: GossipJob) -> list[str]:
             out = job.algorithm.paper_notes(job)
     if job.factor is not None:
         out.append(
-            "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
-            "every round err no more in fresh noise."
+            "Noise is correlated over rounds. It saves reading, not privacy: at this ε, all records in every round "
+            "with independent noise have no larger error."
         )
     average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
     if isinstance(average, float) and job.scenario.tail_length == 1:

@@ -1,42 +1,35 @@
-"""Metrics of a run, computed by the simulator from all records: no part of what is private.
+"""Metrics of a run: their labels, and the non-private evaluation from all records, which no ε covers.
 
-The plain names are evaluated on published values: each agent's released values, averaged over the last few releases
-where the scenario says so. `…_last` are evaluated on the last released values alone, `…_unreleased` on the state.
+The plain names are of the published values: each agent's released values, averaged over the last releases if the
+scenario says so. `…_last` are of the last released values only, `…_unreleased` of the state. If only x is published,
+the scores are those of the exact lower solution at x: `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
-    test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share of correct classes
     test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
-                    of problems that tell classes apart by probabilities (`problems.class_measures`)
-    test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
+                    of problems with class probabilities (`problems.class_measures`)
+    test_rmse       of numeric labels: root mean squared error, in their unit
     test_r2         1 − mean squared error / variance of the held-out labels
-    weight_…        of problems with numbers of their own: see their descriptions
+    weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only where x is tuned,
-                        and where that solution does not take minutes (`problems.lower_level.solved_quickly`)
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only if x is tuned, and
+                        if that takes no minutes (`problems.lower_level.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
-                        records and population, P's own sampling error included (of trusted coordinators)
+                        records and population, including the sampling error of P (of trusted coordinators)
 
-Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
-
-Of minimax problems:
+Minimax problems have
 
     primal          Φ(x) = max_y F(x, y) on the train records, x as published
-    gradient_norm   ‖∇Φ(x)‖₂ on all train records: the true one, not what was released of it
+    gradient_norm   ‖∇Φ(x)‖₂ on all train records, not the released gradient
     auc, …          of the train records;   test_auc, test_accuracy, test_f1, …  of the held-out ones
-    epsilon_spent   from the plan
 
-What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
-part of what the budget covers. Those of held-out records say nothing about the others beyond what x says, but they do
-read the held-out people's records.
+and `epsilon_spent` follows from the plan. The descriptions of problems list their other metrics. Metrics of held-out
+records read these records too.
 
-Scores of records that are with their agents: sums that agents send, where they are asked to, and what reads none.
-
-The sums are functions of records without noise: the simulator's view, and no part of what a budget covers. Unless
-`run.agent_scores` is set, no agent is asked, and only scores of released values alone are left.
-
-Of what `metrics` lists, the hypergradient, what needs an exact lower solution, R² and unreleased states are left out:
-each would take more than sums over every agent's records, or values that stay with the agents.
+If the records stay with their agents, agents send sums over them when `run.agent_scores` is set; else only metrics that
+read no record are computed. Hypergradients, exact lower solutions, R² and unreleased states are left out then, since
+they need more than sums.
 """
 
 from __future__ import annotations
@@ -60,14 +53,21 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax
 
+IntArray = NDArray[np.int64]
+# Round, agent or "mean", metric, value.
+Row = tuple[int, str, str, float]
+# Agents of a large network whose values are scored.
+MOST_SCORED = 256
+_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
+
 
 class Reach(NamedTuple):
-    """The cells of a study in which something is measured.
+    """The kinds of study with a metric.
 
     Args:
         head: the same in words.
-        kinds: the kinds of study that measure it: "run", "plan".
-        over_rounds: those of them that measure it in every round, too.
+        kinds: "run", "plan".
+        over_rounds: those of them that measure it in every round.
     """
 
     head: str
@@ -84,16 +84,16 @@ OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
 
 
 class Measure(NamedTuple):
-    """A measured name.
+    """A metric.
 
     Args:
         label: on pages, in figures and in tables.
-        endings: each makes one more measured name.
-        reach: the cells of a study that measure it.
+        endings: each makes one more name.
+        reach: the kinds of study with it.
         better: whether higher or lower values are better.
-        axis: how a figure scales it: "log", "flat" (a share, never stretched), or by its values.
-        meaning: in `list measures` and the reference, if the label says less.
-        of: the only problem that measures it; "" if several do.
+        axis: its scale in figures: "log", "flat" (a share, never stretched), or by its values.
+        meaning: in `list measures` and the reference, if longer than the label.
+        of: the only problem with it; "" for several.
     """
 
     label: str
@@ -121,11 +121,11 @@ ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "_min": (", lowest agent", "the lowest agent's; without an ending it is the mean over agents"),
         "_max": (", highest agent", "the highest agent's"),
         "_last": (", last released values", "of the last released values alone, where published ones are averages"),
-        "_unreleased": (", unreleased state", "of the state, which nobody sees"),
+        "_unreleased": (", unreleased state", "of the unreleased state"),
     }
 )
 _SPREAD = ("", "_min", "_max")
-# Trusted coordinators that publish x alone have losses of a state that nobody sees.
+# Trusted coordinators that publish only x have losses of an unreleased state.
 _LOSS = (*_SPREAD, *(f"_unreleased{end}" for end in _SPREAD))
 _TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
 
@@ -202,12 +202,12 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "worst_group_loss": Measure("loss of the worst group (train)"),
     }
 )
-# The held-out score that judges a run, the first that it has: its name in sentences, and its decimals.
+# The main held-out score of a run is the first of these: its name in sentences, and its decimals.
 JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
 
 
 def metric_words(name: str) -> str | None:
-    """Return the label of a measured name; None if it is unknown.
+    """Return the label of a metric; None if it is unknown.
 
     Example:
         >>> metric_words("upper_loss"), metric_words("test_loss_max"), metric_words("mine")
@@ -233,31 +233,25 @@ def metric_words(name: str) -> str | None:
 
 
 def metric_label(name: str) -> str:
-    """Return the label of a measured name, or the name itself."""
+    """Return the label of a metric, or its name."""
     return metric_words(name) or name.replace("_", " ")
-
-
-IntArray = NDArray[np.int64]
-_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
-MOST_SCORED = 256
-Row = tuple[int, str, str, float]
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """An evaluator of released values of bilevel problems.
+    """Evaluate released values of bilevel problems.
 
     Args:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether to measure `hypergradient_norm`; default yes. Where x is not tuned there is none.
-        gap: whether to measure `hypergradient_gap`; default no.
-        names: of the rows of a value; by default their numbers.
-        reads_state: whether agents have a state beside what they release; default yes.
-        label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
-        measures: measures that are taken; by default all.
-        of_classes: those of probabilities that are taken, of `CLASS_MEASURES`; by default none.
+        hypergradient: whether to compute `hypergradient_norm`, if x is tuned; default yes.
+        gap: whether to compute `hypergradient_gap`; default no.
+        names: names of the rows of a value; by default their numbers.
+        reads_state: whether agents have an unreleased state; default yes.
+        label_unit: the label 1 in the unit of numeric labels; None for classes.
+        measures: metrics to compute; by default all.
+        of_classes: metrics of class probabilities to compute, of `CLASS_MEASURES`; by default none.
     """
 
     problem: Problem
@@ -276,7 +270,7 @@ class Evaluator:
 
         Args:
             seen: the values of all agents at that round.
-            averaged: whether published values are averages, so that the last released ones are others.
+            averaged: whether published values are averages, so that the last released ones differ.
 
         Returns:
             (round, agent, name, value) rows.
@@ -333,7 +327,7 @@ class Evaluator:
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
             if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
-            # One value for all is no disagreement.
+            # One value for all has no consensus error.
             for channel, value in solved.items() if self.names is None else ():
                 if not value.shape[1]:
                     continue
@@ -342,12 +336,12 @@ class Evaluator:
         return scores
 
     def _wants(self, start: str) -> bool:
-        """Whether a measure whose name begins so is wanted."""
+        """Return whether a metric with this prefix is computed."""
         return self.measures is None or any(name.startswith(start) for name in self.measures)
 
     @cached_property
     def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i), so that agents count alike."""
+        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i): agents count equally."""
 
         def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
             counts = count_records(parts)
@@ -363,7 +357,7 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class MinimaxEvaluator:
-    """An evaluator of what a coordinator or every agent has published of a minimax problem.
+    """Evaluate the published values of a coordinator or of every agent of a minimax problem.
 
     Args:
         problem: the minimax problem.
@@ -378,7 +372,7 @@ class MinimaxEvaluator:
     of_classes: Sequence[str] = ()
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
-        """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
+        """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
         rows: list[Row] = []
         for values, suffix in ((seen.published, ""), (seen.released if averaged else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
@@ -391,36 +385,36 @@ class MinimaxEvaluator:
         if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
-        each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
+        scored = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
             measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
             for name, per_row in measured.items():
-                for own, value in zip(each, per_row, strict=True):
-                    own[f"test_{name}"] = value
+                for agent_scores, value in zip(scored, per_row, strict=True):
+                    agent_scores[f"test_{name}"] = value
         if len(x) == 1:
-            return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]
-        scores = {name: np.array([own[name] for own in each]) for name in each[0]}
+            return [(index, "mean", name + suffix, float(value)) for name, value in scored[0].items()]
+        scores = {name: np.array([agent_scores[name] for agent_scores in scored]) for name in scored[0]}
         scores |= {
             f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
             for c, v in (("x", x), ("y", y))
         }
         names = () if suffix else [str(agent) for agent in range(len(x))]
-        return [row for name, own in scores.items() for row in summarise(index, name + suffix, own, names)]
+        return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
 def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
-    """Rows of one metric (b,): its mean, least and largest value; and each value, where its agents' names are given."""
+    """Return the rows of a metric (b,): mean, lowest and highest value, and each value if agents' names are given."""
     rows: list[Row] = [
         (index, "mean", name, float(per_row.mean())),
         (index, "mean", f"{name}_min", float(per_row.min())),
         (index, "mean", f"{name}_max", float(per_row.max())),
     ]
     chosen = [names[row] for row in scored_agents(len(names))] if names else []
-    return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
+    return rows + [(index, agent, name, float(value)) for agent, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
 def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
-    """Keep the rows of measures that are measures: their means, least and largest values, of the last released too.
+    """Keep the rows of some metrics, with all endings.
 
     Example:
         >>> rows = [(1, "mean", "test_auc", 0.9), (1, "mean", "test_auc_min", 0.8), (1, "mean", "test_loss", 0.5)]
@@ -431,9 +425,9 @@ def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
 
 
 def scored_agents(n_agents: int) -> IntArray:
-    """(k,) numbers of the agents whose values are scored: all, or of more than `MOST_SCORED` so many, evenly spaced.
+    """Return the numbers (k,) of the scored agents: all, or `MOST_SCORED` of them, evenly spaced.
 
-    Every one is scored on the records of all, and scoring all of many would take longer than their run.
+    Each is scored on all records, so scoring every agent of a large network would take longer than its run.
 
     Example:
         >>> scored_agents(3).tolist(), len(scored_agents(10**5)), int(scored_agents(10**5)[-1])
@@ -443,11 +437,11 @@ def scored_agents(n_agents: int) -> IntArray:
 
 
 def evenly_spaced(n: int, most: int) -> IntArray:
-    """Choose of n places at most so many, first and last among them.
+    """Choose evenly spaced indices, with the first and the last.
 
     Args:
-        n: how many there are.
-        most: how many are chosen where there are more, at least 2.
+        n: number of indices.
+        most: number of chosen indices at most, at least 2.
 
     Example:
         >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
@@ -457,17 +451,17 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Join the (train, validation) records of all agents, one after the other."""
+    """Concatenate the (train, validation) records of all agents."""
     joined = RecordPairs.from_pairs(agents)
     return concatenate(joined.train), concatenate(joined.validation)
 
 
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Make columns round, agent, name, value; and agent_name, where agents have other names than their numbers.
+    """Make columns round, agent, name, value, and agent_name if agents have names.
 
     Args:
-        rows: what was measured.
-        names: of the agents; means keep theirs.
+        rows: (round, agent, name, value).
+        names: of the agents.
 
     Example:
         >>> columns = tabulate([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)], ["Bern", "Zug"])
@@ -479,8 +473,8 @@ def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArra
         name: np.array([row[k] for row in rows], dtype=kind) for k, (name, kind) in enumerate(types.items())
     }
     if names:
-        known = {str(agent): name for agent, name in enumerate(names)}
-        columns["agent_name"] = np.array([known.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
+        labels = {str(agent): name for agent, name in enumerate(names)}
+        columns["agent_name"] = np.array([labels.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
     return columns
 
 
@@ -497,13 +491,12 @@ def final(metrics: Columns) -> dict[str, float]:
     return dict(sorted(dict(zip(names, values, strict=True)).items()))
 
 
-# Sum over held-out records → whether a model of the problem has it.
 _COUNT = "records"
 
 
 @dataclass(frozen=True)
 class AgentScorer:
-    """What the records of one block make of values; built where the block is.
+    """Compute sums over the records of one block, where the block is.
 
     Args:
         problem: the bilevel problem.
@@ -516,9 +509,10 @@ class AgentScorer:
     regression: bool
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Sum over the block's agents, for each (x, y): of their mean losses, and of their held-out records' scores.
+        """Sum the mean losses and the held-out scores of the block's agents for each (x, y).
 
-        values: "x" and "y", each (k, ·).
+        Args:
+            values: "x" and "y", each (k, ·).
         """
         x, y = values["x"], values["y"]
         sums = dict.fromkeys(("lower_loss", "upper_loss"), np.zeros(len(x)))
@@ -542,12 +536,12 @@ class AgentScorer:
 
 @dataclass(frozen=True)
 class AgentEvaluator:
-    """An evaluator of released values where the records are with their agents.
+    """Evaluate released values if the records stay with their agents.
 
     Args:
         problem: the bilevel problem.
         n_agents: m.
-        label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
+        label_unit: the label 1 in the unit of numeric labels; None for classes.
     """
 
     problem: Problem
@@ -578,7 +572,7 @@ class AgentEvaluator:
         return scores
 
     def _record_scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
-        """The scores that agents send sums of; nothing where they send none."""
+        """Compute scores from the sums of the agents; none if they send none."""
         blocks = [block for block in seen.score(values) if block is not None]
         if not blocks:
             return {}
@@ -597,7 +591,7 @@ class AgentEvaluator:
 
 
 class Unscored:
-    """An evaluator of a trusted coordinator whose agents have their records: no score of records comes here."""
+    """Evaluate nothing: agents of a trusted coordinator that keep their records send no scores."""
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate nothing; as of `metrics.Evaluator`."""

@@ -1,9 +1,7 @@
-"""A trained model: the weights that a run published, and the public rules by which it reads a raw table.
+"""Trained models: the published weights of a run, and the public rules by which they read a raw table.
 
-All that a prediction needs is public. The weights are what the run released, and the budget covers whatever is computed
-from them. How columns become features stands in the scenario; names of features and classes stand in the result. A
-model reads no record of the agents, no state of theirs and nothing that was not noised, and its scenario's data need
-not be there.
+Predictions are post-processing of released weights and cost no ε. The scenario has the rules for columns, the result
+has the names of features and classes. A model reads no records and no state of the agents.
 """
 
 from __future__ import annotations
@@ -51,27 +49,24 @@ _MOST_CUT = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
-    """What a run has trained, for records that it has not seen: `run.model`, or `load_model` of a run folder.
+    """The trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
 
-    By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
-    for noise, which the mean averages, and the mean is one model for all. The scores of a run are means over agents of
-    what each agent's own weights reach; `model.of_agent(agent)` has those weights, and repeats that agent's score. The
-    mean of what is published is published: it costs no further ε.
+    By default the weights are the mean over agents of the published weights, which averages their noise. The scores of
+    a run are means over agents of the score of each agent's weights; `model.of_agent(agent)` has those weights.
 
     Args:
-        problem: what weights say of records.
-        published: (m, q) weights that each agent published, behind the centre of features where they have one; of a
-            coordinator one row.
-        features: names of the features, in the order of the weights; with declared rules a column may make several.
+        problem: predicts from weights and features.
+        published: (m, q) weights of each agent, after the centre of features if there is one; one row of a
+            coordinator.
+        features: names of the features, in the order of the weights; a column may give several.
         rules: how columns become features; None if they are the features.
         prepare_columns: makes (n, d) features of columns, as `shards.features_for_model` with the scenario's rules.
         csv: format of CSV files.
-        classes: of the labels, in the order of the probabilities; none where numbers are predicted.
-        label_range: public (low, high) of labels that are numbers, which [−1, 1] is scaled back to; None where they
-            were not scaled.
-        agents: their names; none where they are numbered.
-        agent: whose weights predict; None for the mean.
-        linked: whether agents are linked, so that they have a model in common; default yes.
+        classes: of the labels, in the order of the probabilities; none for numeric labels.
+        label_range: public (low, high) of numeric labels, to which [−1, 1] is scaled back; None if they are not scaled.
+        agents: names of the agents, if they have any.
+        agent: the agent whose weights predict; None for the mean.
+        linked: whether agents have edges, so that they have a common model; default yes.
 
     Example:
         >>> import decentral_dp
@@ -96,20 +91,23 @@ class TrainedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a raw table needs; others are left unread."""
+        """The columns that a raw table needs; other columns are ignored."""
         return self.features if self.rules is None else self.rules.raw(self.features)
 
     @property
     def weights(self) -> dict[str, Array]:
-        """Name → weights in their shape, which read prepared features: scaled as the scenario declares.
+        """Name → weights in their shape, for prepared features.
 
-        Of two classes, trained under a clip, the odds of the bare weights are up to twice as far from 1 as those of
-        `predict_proba`, which allows for the clip; labels are the same.
+        With two classes and a clip, the odds of the bare weights are up to twice as far from 1 as those of
+        `predict_proba`, which allows for the clip. The predicted classes are the same.
         """
         return self.problem.named_weights(self._y[0])
 
     def of_agent(self, agent: int | str) -> TrainedModel:
-        """The model of one agent's own published weights. agent: its number, or its name where agents have names.
+        """Return the model of the published weights of one agent.
+
+        Args:
+            agent: its number, or its name if agents have names.
 
         Raises:
             InputError: there is no such agent.
@@ -124,11 +122,11 @@ class TrainedModel:
         return replace(self, agent=int(number))
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
+        """Return the weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
 
         A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, a cnn one of
-        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a module of
-        your own itself, but for its buffers. The module reads prepared features, as `prepare` gives them.
+        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a custom
+        module itself, without its buffers. The module reads features from `prepare`.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 
@@ -141,7 +139,7 @@ class TrainedModel:
                 read_columns(Path(table), self.columns, text, f"predict: {str(table)!r}", self.csv),
             )
         else:
-            where, columns = "the table", self._columns_of(table)
+            where, columns = "the table", self._memory_columns(table)
         try:
             features, clipped = self.prepare_columns(columns, where=where)
         except InputError as error:
@@ -161,7 +159,7 @@ class TrainedModel:
         return features
 
     def predict(self, table: Any) -> NDArray[Any]:
-        """Predict the class of each record, or its number.
+        """Predict the class or the numeric label of each record.
 
         Args:
             table: raw records, before any scaling: a pandas DataFrame or a dict of columns, of which the columns of the
@@ -169,12 +167,11 @@ class TrainedModel:
                 path of a CSV or Parquet file.
 
         Returns:
-            (n,) labels as the scenario names its classes, the likeliest of each record, the first where several are;
-            or numbers in the label's own unit.
+            (n,) most likely classes as the scenario names them, the first of several; or numbers in the unit of the
+            label.
 
         Raises:
-            InputError: a column is missing, a cell holds no number and no declared rule makes one of it, or
-                there are no records.
+            InputError: a column is missing, a cell is neither a number nor covered by a rule, or there are no records.
 
         Warns:
             UserWarning: more than half of the values of a feature lie outside its declared range, and are clipped.
@@ -182,7 +179,7 @@ class TrainedModel:
         return self._labels(self._scores(table))
 
     def predict_proba(self, table: Any) -> Array:
-        """The probabilities (n, c) of the classes, in the order of `classes`. Arguments and errors: as of `predict`.
+        """Predict the probabilities (n, c) of the classes, in the order of `classes`; arguments as of `predict`.
 
         Raises:
             InputError: numbers are predicted, which have no probabilities.
@@ -192,13 +189,13 @@ class TrainedModel:
         return self._scores(table)
 
     def predictions(self, path: Path) -> pd.DataFrame:
-        """Tabulate what is predicted of the records of a file.
+        """Tabulate the predictions for the records of a file.
 
         Args:
             path: a CSV or Parquet file.
 
         Returns:
-            Columns "prediction" and, of classes, "probability_CLASS" for each.
+            Columns "prediction" and, for classes, "probability_CLASS".
 
         Raises:
             InputError: as of `predict`.
@@ -210,12 +207,12 @@ class TrainedModel:
         return pd.DataFrame({"prediction": self._labels(scores), **shares})
 
     def __repr__(self) -> str:
-        m, says = len(self.published), "numbers"
+        m, target = len(self.published), "numbers"
         if self.classes:
-            says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
+            target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
-        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
+        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property
     def _y(self) -> Array:
@@ -230,7 +227,7 @@ class TrainedModel:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        """(n, c) probabilities, or (n,) numbers in the label's own unit."""
+        """Return probabilities (n, c), or numbers (n,) in the unit of the label."""
         scores: Array = self.problem.predict(self._y, self.prepare(table))[0]
         if self.label_range is None:
             return scores
@@ -240,8 +237,8 @@ class TrainedModel:
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
-    def _columns_of(self, table: Any) -> Columns:
-        """The columns of records in memory. Raises InputError."""
+    def _memory_columns(self, table: Any) -> Columns:
+        """Return the columns of records in memory. Raises InputError."""
         if isinstance(table, Mapping):
             import pandas as pd
 
@@ -270,7 +267,7 @@ class TrainedModel:
 
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
-    """The model of what a run published.
+    """Make the model of a run from its published values.
 
     Args:
         scenario: of the run.
@@ -278,10 +275,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         published: channel → (m, ·) published values.
 
     Raises:
-        InputError: the run diverged, its problem predicts nothing, or what predicts was not published.
+        InputError: the run diverged, its problem predicts nothing, or the weights were not published.
     """
     kind, about = scenario.problem.kind, result.problem
-    # By what was released, which alone ends a run early: a label that an evaluation gave reads records.
+    # A divergence of released values, which ends a run early; the status after an evaluation reads records.
     stopped = result.has_diverged and result.rounds != result.rounds_planned
     if stopped or not all(np.isfinite(value).all() for value in published.values()):
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
@@ -319,7 +316,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         source=str(about.get("data", "")),
     )
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
-        # A regression on the positions of classes says numbers.
+        # A regression on the indices of classes predicts numbers.
         classes = ()
     limits, partition = scenario.problem.label_range, scenario.problem.partition
     names_of_agents = agent_names(result.topology.get("labels"))
@@ -340,15 +337,15 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
 
 
 def load_model(folder: str | Path) -> TrainedModel:
-    """The model of a run folder, at any time: it needs the folder alone, and none of the records.
+    """Load the model of a run folder; the records are not needed.
 
     If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
-        folder: that a run wrote.
+        folder: of a complete run.
 
     Raises:
-        InputError: it is no folder of a complete run, or the run's problem predicts nothing.
+        InputError: the folder contains no complete run, or its problem predicts nothing.
 
     Example:
         >>> import tempfile, decentral_dp

@@ -30,7 +30,7 @@ IN_PROGRESS = "in_progress"
 RESULT = "result.json"
 # Format of result.json; other formats are refused.
 FORMAT = 1
-# Keys of result.json: SHA-256 of each other file by its name, and of its own text without this key.
+# Keys of result.json: SHA-256 of each other file by its name, and of its text without this key.
 FILES, DIGEST = "files", "digest"
 # Key of result.json: digest of the first line of the run's journal.
 RUN = "run"
@@ -161,8 +161,8 @@ class RunResult(Mapping[str, Any]):
             privacy: its statement; by default it is parsed.
         """
         statement = privacy or PrivacyStatement.from_dict(content["privacy"])
-        known = {**content.get("diagnostics", {}), **content, "content": content, "privacy": statement}
-        read: RunResult = result_adapter().validate_python(known)
+        fields = {**content.get("diagnostics", {}), **content, "content": content, "privacy": statement}
+        read: RunResult = result_adapter().validate_python(fields)
         return read
 
     @property
@@ -225,12 +225,12 @@ def is_complete(folder: Path) -> bool:
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
-def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
+def require_run_folder(folder: Path, command: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
     """Require the folder of a complete run.
 
     Args:
         folder: of the run.
-        what: first word of an error.
+        command: first word of an error.
         needed: files that must exist.
         more: files that are read if they exist.
 
@@ -238,12 +238,12 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
         InputError: the run is not complete, or a file is missing or changed.
     """
     for name in (*needed, *more):
-        own(folder / name, folder, what)
-    require_own_files(folder, read_result(folder), what, needed, more)
+        own(folder / name, folder, command)
+    require_own_files(folder, read_result(folder), command, needed, more)
 
 
 def require_own_files(
-    folder: Path, result: RunResult, what: str, needed: Sequence[str] = (), more: Sequence[str] = ()
+    folder: Path, result: RunResult, command: str, needed: Sequence[str] = (), more: Sequence[str] = ()
 ) -> None:
     """Require the files of a run folder to be those that the run wrote.
 
@@ -252,7 +252,7 @@ def require_own_files(
     Args:
         folder: of a complete run.
         result: of the run.
-        what: first word of an error.
+        command: first word of an error.
         needed: files that must exist, in addition to those with digests.
         more: files that are read if they exist.
 
@@ -261,11 +261,11 @@ def require_own_files(
     """
     digests = result.table(FILES)
     for name in sorted({*needed, *more, *digests} - {RESULT}):
-        path = own(folder / name, folder, what)
+        path = own(folder / name, folder, command)
         missing = (name in needed or name in digests) and not path.is_file()
         if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
             problem = "is missing" if missing else "is not the file that the run wrote"
-            raise InputError(f"{what}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
+            raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,21 +290,21 @@ def sha256_of_file(path: Path) -> str:
         return file_digest(file, sha256).hexdigest()
 
 
-def published_values(folder: Path, what: str, wanted: Collection[str] | None = None) -> dict[str, Array]:
+def published_values(folder: Path, command: str, variables: Collection[str] | None = None) -> dict[str, Array]:
     """Read the published values of a run folder: variable → (m, d).
 
     Args:
         folder: of a complete run.
-        what: first word of an error.
-        wanted: the variables to read if they exist; default all.
+        command: first word of an error.
+        variables: the variables to read if they exist; default all.
 
     Raises:
         InputError: its file cannot be read.
     """
-    path, start = own(folder / "state.npz", folder, what), "published_"
-    with refuse_damaged(folder, what):
-        names = {name.removeprefix(start): name for name in names_in(path, what) if name.startswith(start)}
-        arrays = read_arrays(path, what, [name for v, name in names.items() if wanted is None or v in wanted])
+    path, start = own(folder / "state.npz", folder, command), "published_"
+    with refuse_damaged(folder, command):
+        names = {name.removeprefix(start): name for name in names_in(path, command) if name.startswith(start)}
+        arrays = read_arrays(path, command, [name for v, name in names.items() if variables is None or v in variables])
         return {name.removeprefix(start): np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
 
 

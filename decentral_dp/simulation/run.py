@@ -100,7 +100,7 @@ class Run:
         records: the ledger of all releases; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: channel → (m, ·) averages of the last ones (`run.average`).
-        unnoised: the noiseless values; `state` opens them.
+        unnoised: noiseless values, which `state` opens.
         result: the numbers of `result.json`.
         folder: of the run, or None.
         baselines: "alone", "central", "none" → run for comparison, if requested.
@@ -292,7 +292,7 @@ def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[in
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def result_of(
+def collect_result(
     job: PlannedJob,
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
@@ -311,10 +311,10 @@ def result_of(
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
-        what = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
+        growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"
         reason = (
-            f"the released value of {divergence.channel} {what} at round {divergence.round}; "
+            f"the released value of {divergence.channel} {growth} at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
@@ -478,7 +478,9 @@ def _run(
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     measured = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = result_of(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
+    result = collect_result(
+        job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ()
+    )
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
@@ -573,7 +575,7 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            # Of the next composed round, so that it is never less than the spent ε.
+            # The value of the next composed round is never less than the spent ε.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 

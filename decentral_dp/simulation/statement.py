@@ -213,10 +213,12 @@ class Signal:
     Args:
         one_release: of one agent and release.
         all_releases: of all releases, averaged over the agents.
+        noise_multiplier: standard deviation of an agent's noise over the largest contribution of one record.
     """
 
     one_release: Number = None
     all_releases: Number = None
+    noise_multiplier: Number = None
 
 
 @dataclass(frozen=True)
@@ -235,11 +237,11 @@ class NoiseCorrelation:
 
     @property
     def text(self) -> str:
-        """The sharing agents, the ratio, and the number of colluders against which sharing is worth nothing."""
-        who = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
+        """The correlated agents, the ratio, and the collusion threshold."""
+        agents = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
         mean = "on average " if self.between_agents == "optimised" else ""
         return (
-            f"{who} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
+            f"{agents} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
             f"{self.collusion_threshold} colluders an agent may be left with its own noise only."
         )
 
@@ -379,10 +381,11 @@ class PrivacyStatement:
         if not self.is_noisy:
             return "none: noise is off, ε = ∞."
         most = "at most " if len({epsilon_text(budget.epsilon) for budget in self.agents.different}) > 1 else ""
-        pure = f"(pure ε = {epsilon_text(self.epsilon_pure_max)})"
+        # Gaussian noise has no pure ε.
+        pure = f" (pure ε = {epsilon_text(self.epsilon_pure_max)})" if math.isfinite(self.epsilon_pure_max) else ""
         parts = [
             f"{self.certainty}: {most}ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)} for every "
-            f"agent {pure}",
+            f"agent{pure}",
             f"Adjacency: {self.adjacency}",
             f"Adversary: {self.adversary}",
             "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
@@ -395,10 +398,27 @@ class PrivacyStatement:
         out = [("Privacy", self.summary)]
         if not self.is_noisy:
             return out
-        out += [] if self.shared is None else [("Shared", self.shared.text)]
+        out += [] if self.shared is None else [("Correlated", self.shared.text)]
         out += [] if self.claimed is None else [("Claimed", self.claimed.text)]
         out += [("Note", note) for note in self.cautions]
         return [*out, ("Seen", self.seen_briefly)] if self.seen_briefly else out
+
+    @property
+    def mechanism_text(self) -> str:
+        """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
+
+        The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
+        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C.
+        """
+        if not self.is_noisy or not self.mechanisms:
+            return ""
+        parts = [self.mechanism.capitalize()]
+        norms = {} if self.clip is None else {c: b for c, b in self.clip.items() if c in self.signal}
+        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
+        one = len(self.signal) == 1
+        parts += [f"clipping norm {_by_channel(norms, one)}"] if norms else []
+        parts += [f"noise multiplier {_by_channel(levels, one)}"] if levels else []
+        return ", ".join(parts)
 
     @property
     def network_text(self) -> str:
@@ -419,11 +439,11 @@ class PrivacyStatement:
     def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
         """The notes in their order, with those on unverified code as one: head and items of each."""
         words = {f"{UNVERIFIED}{word}": word for word in self.unverified}
-        under = tuple(words[note] for note in self.notes if note in words)
-        if len(under) < 2:
+        items = tuple(words[note] for note in self.notes if note in words)
+        if len(items) < 2:
             return [(note, ()) for note in self.notes]
         heads = dict.fromkeys(UNVERIFIED.rstrip() if note in words else note for note in self.notes)
-        return [(head, under if head == UNVERIFIED.rstrip() else ()) for head in heads]
+        return [(head, items if head == UNVERIFIED.rstrip() else ()) for head in heads]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table "privacy" of result.json, infinities as floats."""
@@ -445,6 +465,12 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _by_channel(values: Mapping[str, Any], one: bool) -> str:
+    """Return numbers with three digits, each after its channel if there are several."""
+    texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
+    return next(iter(texts.values())) if one and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
 
 
 @cache

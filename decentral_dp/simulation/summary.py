@@ -1,4 +1,4 @@
-"""Public facts of a job: its privacy statement, title, algorithm, graph, problem and records."""
+"""Summaries of a job for results and plans: privacy statement, title, algorithm, graph, problem and records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.job_statement:
 
 
 class Setting(NamedTuple):
-    """How jobs of a setting are built, and what is promised of them; a job itself starts and evaluates runs.
+    """Functions of a setting.
 
     Args:
-        build: what a scenario names → the job, planned and priced, whose noise has no root yet.
-        statement: job → its guarantee and privacy cost.
-        claim: job → ε that a paper claims, for comparison.
+        build: components → planned job, without a noise key.
+        statement: job → its privacy statement.
+        claim: job → ε that a paper claims.
         settings: job → hyper-parameters as they run; None if the scenario has them all.
     """
 
@@ -39,13 +39,13 @@ class Setting(NamedTuple):
 
 
 def setting_of(name: str) -> Setting:
-    """Return a setting by its name, imported now. Raises KeyError for a name that is none."""
+    """Import a setting by its name. Raises KeyError for an unknown name."""
     setting: Setting = annexes.import_place(SETTINGS[name])
     return setting
 
 
 def statement_of(job: PlannedJob) -> PrivacyStatement:
-    """State the guarantee of a job and its privacy cost, from public facts only.
+    """Make the privacy statement of a job, from public facts only.
 
     Example:
         >>> from decentral_dp.simulation.jobs.build import build_job
@@ -56,7 +56,7 @@ def statement_of(job: PlannedJob) -> PrivacyStatement:
 
 
 def claim_of(job: PlannedJob) -> PaperClaim | None:
-    """Return the ε that a paper claims: for comparison, never a certificate."""
+    """Return the ε that a paper claims, for comparison only."""
     return setting_of(job.setting).claim(job)
 
 
@@ -66,12 +66,11 @@ def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
 
 
 def baselines(job: PlannedJob) -> dict[str, float]:
-    """Scores of who knows nothing of a record but its kind.
+    """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
-        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
-        Nothing without held-out records.
+        test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label. Empty
+        without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -90,7 +89,7 @@ def baselines(job: PlannedJob) -> dict[str, float]:
 
 
 def title_of(s: Scenario) -> str:
-    """Return the scenario's title, with the tables that were replaced since it was given."""
+    """Return the scenario's title, with the tables that an override replaced."""
     replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
     changed = [s.algorithm.kind] if "algorithm" in replaced else []
     changed += ["another network"] if "topology" in replaced else []
@@ -101,6 +100,14 @@ def title_of(s: Scenario) -> str:
 
 # A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
 _METHODS = {
+    "ldp_dsbo": "LDP-DSBO (bilevel)",
+    "ma_dsbo": "MA-DSBO (bilevel)",
+    "dsbo_jhip": "DSBO-JHIP (bilevel)",
+    "gbdsbo": "GBDSBO (bilevel)",
+    "vrdsbo": "VRDSBO (bilevel)",
+    "spdb": "SPDB (bilevel)",
+    "bsa": "BSA (bilevel)",
+    "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
     "ldp_single_level": "D-SGD, combine then adapt",
     "federated": "DP-FedAvg with noise of each agent",
@@ -115,7 +122,7 @@ _METHODS = {
 
 
 def method_name(job: PlannedJob) -> str:
-    """Name the algorithm of a job, and what is on beside it.
+    """Return the name of a job's algorithm with every part that is on.
 
     Example:
         >>> import decentral_dp
@@ -136,7 +143,7 @@ def method_name(job: PlannedJob) -> str:
 
 
 def topology_summary(job: PlannedJob) -> dict[str, Any]:
-    """The graph and its numbers."""
+    """Return the graph and its numbers."""
     t, changes = job.topology, job.topology.over_time
     over_time = {key: getattr(changes, key, None) for key in ("kind", "rate", "period")}
     over_time |= {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key, None))}
@@ -149,13 +156,13 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         "neighbour_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
-        # A generator's are no better than those that a picture finds; a map is another matter.
+        # A figure computes its own layout of a generated graph.
         **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
-        **({} if (made := compression_summary(job)) is None else {"compression": made}),
+        **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
     }
 
 
@@ -192,4 +199,20 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
+        "sampling": _sampling_text(job),
     }
+
+
+def _sampling_text(job: PlannedJob) -> str:
+    """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
+    rate, stream = getattr(job.algorithm, "rate", None), job.stream
+    if job.central and isinstance(rate, float):
+        return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
+    texts = {
+        "all": "full batch",
+        "minibatch": f"batches of {stream.batch} records",
+        "turns": f"cyclic batches of {stream.batch} records",
+        "poisson": f"Poisson samples of rate {stream.share:g}" if stream.share else "",
+        "accumulate": f"stream of {stream.batch} new records per round",
+    }
+    return texts[stream.kind]

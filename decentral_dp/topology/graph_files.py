@@ -1,8 +1,8 @@
 """Read graphs from files and from networkx.
 
-    .graphml     read by networkx, which writes it for graphs in other formats
-    .csv         an edge list with the header source,target or source,target,weight
-    .npy .npz    an adjacency or weight matrix: dense by numpy, sparse by scipy
+    .graphml .gml .json   read by networkx; JSON as `networkx.node_link_data` writes it
+    .csv                  an edge list with the header source,target or source,target,weight
+    .npy .npz             an adjacency or weight matrix: dense by numpy, sparse by scipy
 
 Endings are case-insensitive. A file that can be read as two graphs is refused. Parallel edges of equal weight count
 once, and a note says so. Self loops, two weights of one edge, and nodes whose names print alike are refused. A graph of
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -291,36 +292,41 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
         11
     """
     ending, place = path.suffix.lower(), f"topology.file: {path}"
-    if ending not in (".graphml", ".csv"):
+    if ending not in (*_READERS, ".csv"):
+        endings = ", ".join([*_READERS, ".csv", *MATRICES])
         fix = "convert it, for example with networkx.write_graphml"
-        raise _refusal(place, f"got the ending {quoted(path.suffix)}, expected .graphml, .csv, .npy or .npz", fix)
-    problem, fix = "", "write one simple graph as GraphML, for example with networkx"
+        raise _refusal(place, f"got the ending {quoted(path.suffix)}, expected one of {endings}", fix)
     try:
-        content = regular(path, "topology.file").read_bytes()
-        if ending == ".csv":
-            return _edge_list(content.decode("utf-8-sig"), place, directed)
+        content: Any = regular(path, "topology.file").read_bytes()
+        # XML declares its own encoding.
+        content = content if ending == ".graphml" else content.decode("utf-8-sig")
+    except OSError as error:
+        raise _unreadable(place, error) from error
+    except UnicodeDecodeError as error:
+        raise _refusal(place, "the file is not UTF-8 text", "save it as UTF-8") from error
+    if ending == ".csv":
+        return _edge_list(content, place, directed)
+    name, reader = _READERS[ending]
+    try:
         with warnings.catch_warnings():
             # networkx warns of parts of GraphML that are not needed.
             warnings.simplefilter("ignore")
-            graph = _read_graphml(content)
-        if isinstance(graph, str):
-            problem = graph
-    except InputError:
-        raise
-    except OSError as error:
-        problem, fix = f"the file cannot be read ({error.strerror})", "check the path"
-    except UnicodeDecodeError:
-        problem, fix = "the file is not UTF-8 text", "save it as UTF-8"
+            graph = reader(content)
+        problem = graph if isinstance(graph, str) else ""
     except USER_ERRORS as error:
-        line = re.search(r" line (\d+)", str(error))
-        problem = f"{f'line {line[1]}' if line else 'the file'} is not GraphML"
+        at = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
+        problem = f"{f'line {at[1] or at[2]}' if at else 'the file'} is not {name}"
     if problem:
-        raise _refusal(place, problem, fix)
+        raise _refusal(place, problem, f"write one simple graph as {name}, for example with networkx")
     return read_networkx(graph, place, directed)
 
 
 def _refusal(place: str, problem: str, fix: str) -> InputError:
     return InputError(f"{place}: {problem}. Fix: {fix}.")
+
+
+def _unreadable(place: str, error: OSError) -> InputError:
+    return _refusal(place, f"the file cannot be read ({error.strerror})", "check the path")
 
 
 def _edge_list(text: str, place: str, directed: bool) -> Graph:
@@ -357,6 +363,16 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
     return collect([agents[k] for k in numbering(agents)], links, place, directed)
 
 
+def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]) -> str:
+    """Describe a node that is declared twice, or an edge to an undeclared one: networkx would merge and add them."""
+    twice = next((node for node, times in Counter(nodes).items() if times > 1), None)
+    if twice is not None:
+        return f"two nodes have the id {quoted(twice)}"
+    declared = {*nodes}
+    lost = [end for ends in edges for end in ends if end not in declared]
+    return f"an edge leads to {quoted(lost[0])}, which is none of the nodes" if lost else ""
+
+
 def _read_graphml(content: bytes) -> Any:
     import networkx as nx
 
@@ -367,16 +383,10 @@ def _read_graphml(content: bytes) -> Any:
     once: list[list[Any]] = [[d.get("key") for d in element.findall("{*}data")] for element in (*nodes, *edges)]
     once.append([(k.get("for"), k.get("attr.name", k)) for k in keys])
     owner = {k.get("id"): k.get("for") for k in keys}
-    # networkx would merge nodes of one id, and add those that are not declared.
-    ids = [n.get("id") for n in nodes]
-    twice = next((name for name, times in Counter(ids).items() if times > 1), None)
-    declared = set(ids)
-    lost = next((end for e in edges for end in (e.get("source"), e.get("target")) if end not in declared), None)
     keys_of_edges = [owner.get(d.get("key")) for e in edges for d in e.findall("{*}data")]
     faults = {
         "a second graph, or a hyperedge": len(graphs) > 1 or root.find(".//{*}hyperedge") is not None,
-        f"two nodes have the id {quoted(twice)}": twice is not None,
-        f"an edge leads to {quoted(lost)}, which is none of the nodes": lost is not None,
+        _fault_of_names([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges]): True,
         "edges are not all directed, or all undirected": len(kinds) > 1 or kinds == {None},
         "a key is there twice": any(len({*values}) < len(values) for values in once),
         "an edge has a key that is not declared for edges": any(k not in (None, "edge", "all") for k in keys_of_edges),
@@ -384,7 +394,7 @@ def _read_graphml(content: bytes) -> Any:
             k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys
         ),
     }
-    if fault := next((text for text, holds in faults.items() if holds), ""):
+    if fault := next((text for text, holds in faults.items() if text and holds), ""):
         return fault
     for key in keys:
         # All values are read as text, so that one that is not needed cannot be of a wrong type.
@@ -392,6 +402,61 @@ def _read_graphml(content: bytes) -> Any:
     graph = nx.parse_graphml(ElementTree.tostring(root, encoding="unicode"), force_multigraph=True)
     whole = (len(graph), graph.number_of_edges()) == (len(nodes), len(edges))
     return graph if whole else "two edges have one id, or some stand outside the graph"
+
+
+def _read_gml(text: str) -> Any:
+    import networkx as nx
+
+    stated = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    if stated not in ([], [("directed", "0")], [("directed", "1")]):
+        return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
+    # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
+    graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
+    # A key that is there twice is a list.
+    if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
+        return "a node has two labels, or a graph of its own"
+    if "graph" in graph.graph:
+        return "a second graph"
+    label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
+    return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
+
+
+def _read_json(text: str) -> Any:
+    import networkx as nx
+
+    repeated: list[str] = []
+
+    def collect_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            repeated.append("a key is there twice in one object")
+        return dict(pairs)
+
+    data = json.loads(text, object_pairs_hook=collect_keys)
+    data = data if isinstance(data, dict) else {}
+    rows = [data.get("nodes"), *(data[key] for key in ("edges", "links") if key in data)]
+    listed = len(rows) == 2 and all(isinstance(r, list) and all(isinstance(one, dict) for one in r) for r in rows)
+    if repeated or not listed or not isinstance(data.get("directed", False), bool):
+        return repeated[0] if repeated else "the file is no node-link JSON"
+    nodes, edges = rows
+    ends = [(_hashable(edge.get("source")), _hashable(edge.get("target"))) for edge in edges]
+    if fault := _fault_of_names([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends):
+        return fault
+    # Parallel edges are read one by one. The key of edges has another name in later versions of networkx.
+    edges = [{key: edge.get(key) for key in ("source", "target", "weight")} for edge in edges]
+    return nx.node_link_graph({**data, "graph": {}, "multigraph": True, "edges": edges, "links": edges})
+
+
+def _hashable(node: Any) -> Any:
+    """A node of JSON as networkx has it: a list is a tuple."""
+    return tuple(node) if isinstance(node, list) else node
+
+
+# Ending → name of the format, and its reader: content → a graph of networkx, or the fault of a file with two readings.
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    ".graphml": ("GraphML", _read_graphml),
+    ".gml": ("GML", _read_gml),
+    ".json": ("node-link JSON", _read_json),
+}
 
 
 def read_matrix(path: Path) -> Array:

@@ -166,7 +166,7 @@ def from_file(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Read a topology from a file: GraphML, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
+    """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
         path: a file, or the name of a network that comes with the package ("abilene").

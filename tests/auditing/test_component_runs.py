@@ -273,7 +273,7 @@ def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> N
     run = decentral_dp.run(scenario, out=tmp_path / "out")
     assert "with unverified components (see the notes)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    closed = "what Python code closes over, or reads from a disk, holds no records"
+    closed = "Python code has no access to records by closures or files"
     assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
     for text in ("Unverified:", closed):
         assert text in terminal.getvalue()

@@ -51,7 +51,7 @@ _BLOCKS = re.compile(r"</(p|h\d|li|dd|tr|small|summary|figcaption|div)>")
 
 
 def _shown(page: Path) -> str:
-    """The text of a page, a line for each paragraph, entry and row; without versions, listings and pictures."""
+    """Return the text of a page, a line per paragraph, entry and row, without versions, listings and figures."""
     markup = " ".join(_HIDDEN.sub("", page.read_text(encoding="utf-8")).split())
     markup = re.sub(r"<dt>Versions</dt> ?<dd>.*?</dd>", "", markup)
     text = re.sub(r"<[^>]*>", "", _BLOCKS.sub("\n", re.sub(r"</(td|th|dt)>", " | ", markup.replace("<br>", " "))))
@@ -60,7 +60,7 @@ def _shown(page: Path) -> str:
 
 
 def _terminal(print_something: Any) -> str:
-    """What is printed on a console of 100 columns."""
+    """Return the output on a console of 100 columns."""
     printed = io.StringIO()
 
     def console(*_: Any) -> Console:

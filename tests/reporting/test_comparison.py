@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, what was measured, and folders that are not whole."""
+"""Comparisons of runs: settings, metrics, incomplete runs and damaged folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders a and b (another ε and round count), trusted (a coordinator's), cut (interrupted), without pictures."""
+    """Write the folders a and b (other ε and rounds), trusted (a coordinator's) and cut (interrupted), undrawn."""
     place = tmp_path_factory.mktemp("runs")
     other = copy.deepcopy(BASE)
     other["algorithm"]["rounds"] = 4
@@ -61,7 +61,7 @@ def test_what_was_sent_is_a_table_where_anybody_counts_it(folders: Path) -> None
     assert sent is not None
     assert found.communication.loc["a"].tolist() == [sent.messages, sent.numbers, sent.bits]
     assert found.communication.loc["trusted"].isna().all()
-    (table,) = (t for t in comparison_tables(found) if t.title == "What was sent")
+    (table,) = (t for t in comparison_tables(found) if t.title == "Communication")
     assert table.rows[0] == ("messages", [str(sent.messages), str(sent.messages * 4 // 6), "–"])
 
 
@@ -73,7 +73,7 @@ def test_only_what_differs_is_listed_by_its_dotted_path(folders: Path) -> None:
     }
     trusted = compare(folders / "a", str(folders / "trusted")).settings
     assert trusted.loc["algorithm.kind"].tolist() == ["ldp_dsbo", "dp_bilevel"]
-    # A key that one of them does not have.
+    # A key that one run does not have.
     assert trusted.loc["problem.scale"].tolist() == ["public_ranges", "none"]
     assert trusted.loc["algorithm.domain.low", "a"] is None
     assert not [key for key in trusted.index if key.startswith(("versions", "title", "description"))]
@@ -133,7 +133,7 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
     assert cut.measured_to == len(known) - 1 >= 3
     assert len(found.remarks) == 1
     assert re.fullmatch(r"cut is not complete \(interrupted; .*\); measured up to round \d\.", found.remarks[0])
-    # What is broken in the middle ends what can be read; a folder without any state has nothing.
+    # A broken part ends the metrics; a folder without any state has none.
     damaged = shutil.copytree(folders / "cut", tmp_path / "damaged")
     parts = sorted((damaged / "in_progress").glob("metrics-*.parquet"))
     parts[1].write_bytes(b"")
@@ -155,7 +155,7 @@ def test_the_page_has_everything_and_loads_nothing(
     # In a narrow column a key breaks between its parts, and a number nowhere.
     assert "privacy.<wbr>epsilon" in page
     assert not re.search(r"\d\.<wbr>", page)
-    assert "What differs in the settings" in said
+    assert "Settings that differ" in said
     assert said.rstrip().endswith("Page: runs/compare/comparison.html")
     assert page.count("data:image/png;base64,") == 1
     assert not re.search(r'(src|href)="(?!data:)', page)

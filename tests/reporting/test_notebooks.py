@@ -1,4 +1,4 @@
-"""What notebooks show: the numbers of the run, escaped, with pictures."""
+"""Notebook views: escaped numbers of a run with figures, plans as text, and progress bars."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     loss = run.result.metrics["upper_loss"]
     assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
     decentral_dp.study({"scenario": "quadratic", "kind": "plan", "grid": {"algorithm.rounds": [1, 2, -3]}}, workers=1)
-    # A cell that cannot be meant is not begun.
+    # An invalid cell is not started.
     assert shown[1:] == ["2 of 2 "]
-    # The runs of a study are inside its bar.
+    # The runs of a study have no other bar.
     of_runs = {"scenario": "quadratic", "measure": ["rounds"], "set": {"algorithm.rounds": 2}}
     decentral_dp.study(of_runs, workers=1)
     assert shown[2:] == ["1 of 1 "]
@@ -89,6 +89,6 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     assert not progress.in_notebook()
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     monkeypatch.setattr(progress, "Columns", Bar)
-    # Who is told already needs none.
+    # A run with callbacks has no bar.
     decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3

@@ -111,11 +111,11 @@ def test_a_claim_is_never_shown_without_its_label(as_published: Path) -> None:
     page = read_page(as_published / "report.html")
     assert "provable ε = ∞ at δ = 1e-5 for the protocol as published (SIMULATION)" in page.text
     assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as published) is not" in page.text
-    assert "Nothing can be proven for this protocol" in page.text
+    assert "Nothing can be proved for this protocol" in page.text
     assert "by ε = ∞, which protects nothing" in page.text
     assert "ε → 3550.2" in page.text
     header = next(row for row in page.rows if row and row[0] == "Agent")
-    # Rows begin with ε and pure ε of the whole run; the claim stands right beside them.
+    # The claim follows ε and pure ε of the whole run.
     assert header[header.index("Whole run") + 1] == "Claimed, not certified"
     assert page.row("9")[:3] == ["∞", "∞", "320.61"]
     assert set(page.row("9")[3:]) == {"∞"}

@@ -1,4 +1,4 @@
-"""What a user sees of a trusted coordinator's run: terminal, result, page and figures."""
+"""Runs of a trusted coordinator: statement, result, page and figures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def page_of(folder: Path) -> Page:
 
 
 def gaussian(mu: float, delta: float) -> float:
-    """ε of a Gaussian pair at the distance μ (Balle & Wang 2018, Equation 6)."""
+    """Return ε of two Gaussians at distance μ (Balle & Wang 2018, Equation 6)."""
 
     def missing(epsilon: float) -> float:
         tail = math.exp(epsilon + float(norm.logcdf(-mu / 2.0 - epsilon / mu)))
@@ -83,7 +83,7 @@ def gaussian(mu: float, delta: float) -> float:
 
 
 def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
-    """The ledger's scales and sensitivities, composed by a formula of one's own."""
+    """Oracle: the ledger's scales and sensitivities, composed by another formula."""
     job = job_of(
         "dp_bilevel", **{"privacy.guarantee": "as_published", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
@@ -96,7 +96,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
         for kind, sensitivity in line.sensitivity.items():
             spent[kind] += float(np.sum((sensitivity / line.scale) ** 2))
     exact = gaussian(math.sqrt(max(spent.values())), 1e-5)
-    # What float64 may tell is small beside so much noise, but not nothing.
+    # The slack of float64 is small but positive.
     assert exact <= privacy["epsilon_max"] <= 1.02 * exact
     assert privacy["epsilon_max"] < claim["epsilon_max"]
     assert privacy["target"] is None
@@ -155,7 +155,7 @@ def test_the_gap_to_the_population_is_beside_the_hypergradient(made: Made) -> No
 
 
 def test_the_noise_figure_shows_recorded_scales(made: Made) -> None:
-    """The plan has prices at scale 1; what was drawn has the scale of its sensitivity."""
+    """The plan has costs at scale 1; the recorded scales are those of the sensitivity."""
     folder = made("pp_ift", **CLIP)
     ledger = pd.read_parquet(folder / "ledger.parquet")
     left, _ = axes_of("noise", folder)

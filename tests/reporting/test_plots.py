@@ -1,11 +1,10 @@
-"""Figures, from run folders written here by hand."""
+"""Figures of handwritten run folders."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.plots import FIGURES, layout, write_plots
+from decentral_dp.reporting.plots import FIGURES, write_plots
 from decentral_dp.reporting.report import curve, read_report
 from decentral_dp.reporting.style import new_figure, package_style, picture_of
 from tests.support.run_folders import (
@@ -168,17 +167,3 @@ def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(tmp_path: Path) ->
     )
     folder = write_run(tmp_path, agents=2, rounds=1, metrics=False)
     subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder)], check=True)
-
-
-def ring(m: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.stack([np.arange(m), (np.arange(m) + 1) % m], axis=1)
-
-
-def test_layouts_follow_hop_counts() -> None:
-    at = layout(12, ring(12))
-    radius = np.linalg.norm(at - at.mean(axis=0), axis=1)
-    np.testing.assert_allclose(radius, radius.mean(), rtol=0.02)
-    np.testing.assert_array_equal(at, layout(12, ring(12)))
-    # Two rings, and agents without any link, stand on a circle.
-    for m, edges in ((1, ring(1)[:0]), (3, ring(3)[:0]), (8, np.concatenate([ring(4), ring(4) + 4]))):
-        assert np.isfinite(layout(m, edges)).all()

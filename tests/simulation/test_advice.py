@@ -1,4 +1,4 @@
-"""Signs that a run learned little, each on numbers where it must and must not be seen."""
+"""Advice on runs that learned little, on numbers with and without a finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decentral_dp.simulation.advice import loss_sentence, score_sentence
         ({"test_accuracy": 0.68}, {"test_accuracy": 0.65}, 10_000, False),
         ({"test_accuracy": 0.30}, {"test_accuracy": 0.65}, 10_000, True),
         ({"test_accuracy_unreleased": 0.66}, {"test_accuracy": 0.65}, 100, True),
-        # Of ranked classes accuracy says nothing. Of 100 records, 35 of them positive, chance explains 0.12.
+        # The AUC replaces accuracy. With 100 records, 35 of them positive, the sampling error is 0.12.
         ({"test_accuracy": 0.65, "test_auc": 0.61}, {"test_accuracy": 0.65}, 100, True),
         ({"test_accuracy": 0.65, "test_auc": 0.63}, {"test_accuracy": 0.65}, 100, False),
         ({"test_auc": 0.52}, {"test_accuracy": 1.0}, 100, False),
@@ -64,4 +64,4 @@ def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
     said = loss_sentence(pd.DataFrame(rows), "algorithm.y.scale", True)
-    assert said.endswith("Make algorithm.y.scale smaller.") == rises
+    assert said.endswith("Use a smaller algorithm.y.scale.") == rises

@@ -1,20 +1,18 @@
-"""Agents go by the names of their graph's nodes wherever a table or a file of a run has them, beside their numbers."""
+"""Tables and files of a run have the names of the graph's nodes in addition to the numbers of agents."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
-# Equal noise on a star: the hub's budget is another than that of the rest.
+# With equal noise on a star, the budget of the hub differs.
 STAR = nx.relabel_nodes(nx.star_graph(4), dict(enumerate(NAMES)))
 
 
@@ -57,23 +55,3 @@ def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
     assert any(line.startswith("hub ") for line in lines)
     assert any(line.startswith("ann, ben, cai, dee ") for line in lines)
     assert "agent_name" in plan.ledger
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        (np.float64(1.5), 1.5),
-        (np.float64("nan"), None),
-        (np.float64("inf"), "inf"),
-        (float("-inf"), "-inf"),
-        (np.int64(3), 3),
-        (np.bool_(True), True),
-        (np.str_("a"), "a"),
-        ((1, None, True), [1, None, True]),
-        ({1: np.array([1.0, np.nan])}, {"1": [1.0, None]}),
-    ],
-)
-def test_plain_values_of_json(value: Any, wanted: Any) -> None:
-    found = plain(value)
-    assert found == wanted
-    assert type(found) is type(wanted)

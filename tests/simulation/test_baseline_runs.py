@@ -1,4 +1,4 @@
-"""The runs that a run is judged by: agents alone, a trusted server, no noise."""
+"""Baselines of a run: agents alone, a trusted server, no noise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.run_folders import STATEMENT
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
 
 
-def made_up(shift: float = 0.0) -> pd.DataFrame:
-    """60 records of three agents; those of agent 0 are moved by `shift`."""
+def synthetic_table(shift: float = 0.0) -> pd.DataFrame:
+    """Return 60 records of three agents, with those of agent 0 moved by `shift`."""
     rng = np.random.default_rng(3)
     table = pd.DataFrame(rng.uniform(-1.0, 1.0, (60, 2)), columns=["a", "b"])
     table["label"] = (table["a"] + 0.3 * rng.standard_normal(60) > 0.0).astype(int)
@@ -72,11 +72,11 @@ def test_each_is_a_run_of_its_own_at_the_same_price(judged: decentral_dp.Run) ->
 
 
 def test_alone_nobody_hears_of_another() -> None:
-    """A record of agent 0 that changes moves nobody else's values by a bit; on a ring it does."""
+    """A changed record of agent 0 changes no value of another agent, except on a ring."""
 
     def last(kind: str, shift: float) -> Any:
         changed = {"topology.kind": kind, "privacy": {"guarantee": "none"}}
-        return decentral_dp.run(SCENARIO, data=made_up(shift), set=changed).released["y"]
+        return decentral_dp.run(SCENARIO, data=synthetic_table(shift), set=changed).released["y"]
 
     before, after = last("isolated", 0.0), last("isolated", 0.5)
     np.testing.assert_array_equal(before[1:], after[1:])
@@ -109,7 +109,7 @@ def test_who_has_no_neighbour_shares_no_noise() -> None:
 
 
 def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of made-up records, too, which are drawn agent by agent; and its folder says so."""
+    """Synthetic records are drawn agent by agent; the folder of the baseline has the same ones."""
     monkeypatch.setattr(page, "draw_run", lambda *_: None)
     few = {"algorithm.rounds": 2, "run.measures": ["test_loss"]}
     run = decentral_dp.run("dsbo_jhip", set=few, baselines=True, out=tmp_path / "run")
@@ -157,5 +157,5 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
 def test_what_all_of_them_released_is_added_up() -> None:
     told = compare_with_baselines(result(0.9, 2.0), {"alone": result(0.7, 2.0), "none": result(0.95, np.inf)})
     assert told is not None
-    assert "ε = 4.00 at most, at δ = 2e-5" in told.price
+    assert "at most ε = 4.00 at δ = 2e-5" in told.price
     assert "protects nobody" in told.price

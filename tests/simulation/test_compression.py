@@ -1,4 +1,4 @@
-"""Compressed messages: quantisers by their definitions, runs by a loop over replicas, in blocks, on Ray, cut off."""
+"""Compressed messages: quantisers by definition, runs by an oracle with replicas, blocks, Ray and resumption."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, mon
     np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
 
 
-# What is said and refused -------------------------------------------------------------------------------------------
+# Outputs and refusals -----------------------------------------------------------------------------------------------
 
 
 def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs that diverge: what labels them, what stops them, and that no study averages them."""
+"""Divergence: label, stopping rule and public scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decentral_dp.config.loading import toml_value
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import MOST_OF_SCALE, RunControl, SavedState, Snapshot, release_scale
 
-# Scales of their own, so that fewer rounds have the noise of more.
+# Fixed scales, so that fewer rounds have the same noise.
 NOISE = {
     "mechanism": "gaussian",
     "delta": 1e-5,
@@ -87,7 +87,7 @@ def test_a_release_above_a_million_public_scales_stops_a_run_wherever_its_agents
     assert max(float(np.linalg.norm(v, axis=1).max()) for v in first.released.values()) > limit
     assert all(np.isfinite(v).all() for v in first.released.values())
     assert {run.result.rounds for run in done} == {first.result.rounds}
-    # What was released is charged, and no more: the ledger is that of the plan up to where it stopped.
+    # The ledger is that of the plan up to the last round.
     recorded = first.records
     assert recorded.same_releases(first.simulation().ledger.truncate(recorded.rounds))
     assert recorded.rounds < 400
@@ -155,7 +155,7 @@ def test_the_scale_of_releases_by_hand() -> None:
 
 
 def test_the_public_scale_reads_no_record() -> None:
-    """Of other records of the same number it is the same, and it grows with noise and with clips."""
+    """Other records of the same number do not change it, and it grows with noise and clips."""
     one, other = (decentral_dp.build(_content(0.3, 50, noisy=True, seed=s)).simulation().public_scale for s in (1, 2))
     assert one == other
     wide = _content(0.3, 50, noisy=True)

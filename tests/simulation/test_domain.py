@@ -12,7 +12,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.engines import host
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 
@@ -69,12 +68,6 @@ def _gradient(job: Any, agent: int, y: np.ndarray) -> np.ndarray:
 def test_no_neighbour_shows_more_than_is_certified_in_a_domain() -> None:
     found = decentral_dp.check(_shortened("ring_breast_cancer", "privacy.box.y=0.1"))
     assert found.passed
-
-
-def test_without_the_projection_of_releases_noise_leads_out_of_the_domain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_project", lambda domain, released: released)
-    kept = decentral_dp.run(_shortened("ring_breast_cancer", "privacy.box.y=0.05"))
-    assert np.abs(kept.released["y"]).max() > 0.05
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every long function says how far it is in one form."""
+"""Every long function reports progress in one form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every custom component leaves ε unverified, by whatever way it comes; components of the package do not."""
+"""Custom components make ε unverified; components of the package do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run.measures`: what is not asked for is neither computed nor written, and what is asked for keeps its numbers."""
+"""`run.measures` selects metrics and does not change their values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
         decentral_dp.plan("classification", set={"run.measures": ["test_acuracy"]})
 
 
-# Of every agent of a graph, and of a trusted coordinator: scenario → classes.
+# Scenario of agents on a graph, or of a trusted coordinator → number of classes.
 BILEVEL = {
     "ring_breast_cancer": 2,
     "digits_softmax": 10,
@@ -85,14 +85,14 @@ def test_probabilities_of_problems_of_two_levels_are_judged_where_that_is_asked_
 
 
 @pytest.mark.parametrize(
-    ("scenario", "asked", "says"),
+    ("scenario", "asked", "message"),
     [
         ("quadratic", "test_auc", r'"test_auc" needs probabilities of classes, and quadratic has none'),
         ("digits_softmax", "test_recall", r'"test_recall" needs probabilities of two classes, and softmax_.* has 10'),
     ],
 )
-def test_a_measure_that_a_problem_cannot_have_is_refused(scenario: str, asked: str, says: str) -> None:
-    with pytest.raises(InputError, match=rf"^run\.measures: {says}"):
+def test_a_measure_that_a_problem_cannot_have_is_refused(scenario: str, asked: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"^run\.measures: {message}"):
         decentral_dp.plan(scenario, set={"run.measures": ["test_loss", asked]})
 
 

@@ -1,4 +1,4 @@
-"""Scores of problems whose labels are numbers: in the unit of the labels, beside what the mean label would score."""
+"""Scores of problems with numeric labels, in the unit of the labels, and the mean-label baseline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANGE = (-50.0, 150.0)
 
 
 def records(n: int = 120, seed: int = 0) -> dict[str, Any]:
-    """Labels that are linear in the features, in a unit of their own, with a mean that is not that of the range."""
+    """Return records with labels that are linear in the features, and a mean that is not the middle of the range."""
     draw = np.random.default_rng(seed)
     features = draw.uniform(-1.0, 1.0, (n, 3))
     labels = 70.0 + features @ np.array([20.0, -10.0, 5.0]) + draw.normal(0.0, 2.0, n)

@@ -1,4 +1,4 @@
-"""What a run trained predicts new records, by the declared rules of its scenario and from published weights alone."""
+"""Predictions of a trained model for new records, by the rules of its scenario and from published weights only."""
 
 from __future__ import annotations
 

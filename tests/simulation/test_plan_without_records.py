@@ -1,4 +1,4 @@
-"""A plan draws no made-up records where their numbers alone count, and says what the run's job says."""
+"""A plan draws no synthetic records if only their number matters, and equals the plan of the run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(synthetic, name, refuse)
 
 
-def made_up() -> list[str]:
+def synthetic_scenarios() -> list[str]:
     return [name for name in shipped_names("scenario") if load(name).problem.data in SYNTHETIC]
 
 
-@pytest.mark.parametrize("name", made_up())
+@pytest.mark.parametrize("name", synthetic_scenarios())
 def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
     drawn, plan = Plan.from_job(build_job(name)), decentral_dp.plan(name)
     assert str(plan) == str(drawn)

@@ -1,4 +1,4 @@
-"""Results and statements as they are written and read again, in each of the three settings."""
+"""Round trips of results and statements in the three settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
 
 @pytest.mark.parametrize("field", STATEMENT)
 def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> None:
-    """What ε is of is never filled in."""
+    """The context of ε has no default."""
     content = {key: value for key, value in STATEMENT.items() if key != field}
     with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
         PrivacyStatement.from_dict(content)

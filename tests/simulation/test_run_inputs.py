@@ -13,7 +13,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import portable_path
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.run import Run
@@ -194,16 +193,3 @@ def test_nothing_stays_of_a_run_that_released_nothing(home: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         decentral_dp.run(_scenario(home / "project"), topology=nx.path_graph(6), out=folder)
     assert not folder.exists()
-
-
-def test_paths_between_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
-    named = {
-        ("/home/ann/p/a.csv", "/home/ann/p/runs/r"): "../../a.csv",
-        ("/home/ann/a.csv", "/home/ann/p/r"): "../../a.csv",
-        ("/home/ann/a.csv", "/tmp/r"): "~/a.csv",
-        ("/home/ann/a.csv", "/home/bob/r"): "~/a.csv",
-        ("/data/a.csv", "/home/ann/r"): "/data/a.csv",
-        ("/data/x/a.csv", "/data/r"): "../x/a.csv",
-    }
-    assert {pair: portable_path(*map(Path, pair)) for pair in named} == named

@@ -1,4 +1,4 @@
-"""Runs whose neighbours share noise: the same bits wherever they run, planned as recorded, priced by colluders."""
+"""Noise that is correlated between agents: equal bits on every engine, planned = recorded, ε by colluders."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_algorithms_that_keep_nothing_share_it_on_every_channel(name: str) -> No
 
 
 def test_all_but_one_leave_an_agent_its_own_noise() -> None:
-    """Noise that sums to zero over all: with everybody else told of, what is left is what an agent added itself."""
+    """With noise that sums to zero and all other agents colluding, only an agent's own noise is left."""
     own = {"epsilon": None, "y": {"scale": 0.02}}
     spent = [
         decentral_dp.plan(scenario({**own, "correlation": correlation, "colluders": q})).privacy

@@ -1,7 +1,8 @@
-"""Graph files: GraphML, edge lists, matrices, and those that come with the package; which agent a node becomes."""
+"""Graph files: GraphML, GML, node-link JSON, edge lists, matrices, and those that come with the package."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +230,38 @@ def test_entities_of_xml_are_refused(declaration: str, tmp_path: Path) -> None:
         from_file(save(tmp_path, "a.graphml", f"{head}\n{declaration}\n{body}"))
 
 
+TRIANGLE = 'node [ id 0 label "Zürich" ] node [ id 1 label "Bern" ] node [ id 2 label "Genf" ]\n'
+EDGES = "edge [ source 0 target 1 ] edge [ source 1 target 2 ] edge [ source 2 target 0 ]\n"
+
+
+def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
+    again = "edge [ source 1 target 0 ]"
+    text = f'# graph [\nCreator "graph ["\ngraph [ directed 0\n{TRIANGLE}{EDGES}{again} ]'
+    found = from_file(save(tmp_path, "a.gml", text))
+    assert found.labels == ("Zürich", "Bern", "Genf")
+    assert found.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert found.notes[1:] == ("parallel links count once: 1 left out",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"graph [ {TRIANGLE}{EDGES} ]\ngraph [ {TRIANGLE}{EDGES} ]", "is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} edge [ source 0 target 7 ] ]", "is not GML"),
+        (f"graph [ directed 0\n directed 0\n{TRIANGLE}{EDGES} ]", "the key directed is there twice"),
+        (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
+        (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
+        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a graph of its own"),
+        (f"graph [ directed 2\n{TRIANGLE}{EDGES} ]", "or is neither 0 nor 1"),
+        ("graph []", "a.gml has no nodes"),
+    ],
+)
+def test_gml_with_two_readings_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        from_file(save(tmp_path, "a.gml", text))
+
+
 RING = nx.to_numpy_array(nx.cycle_graph(4))
 
 
@@ -273,6 +306,17 @@ def test_sparse_matrices_that_mislead_are_refused(tmp_path: Path) -> None:
         from_file(path)
 
 
+@pytest.mark.parametrize("nodes", [[0, 1, 2], [0, 1.0, 2], [0, True, 2]])
+def test_an_edge_may_write_its_node_as_another_number(nodes: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    for one in (1, 1.0, True):
+        links = [{"source": 0, "target": one}, {"source": one, "target": 2}]
+        path.write_text(json.dumps({"nodes": [{"id": node} for node in nodes], "links": links}))
+        topology = from_file(path)
+        assert topology.labels == tuple(map(str, nodes))
+        assert topology.edges.tolist() == [[0, 1], [1, 2]]
+
+
 @pytest.mark.parametrize("graph", [None, {0: [1]}, np.eye(2)])
 def test_an_object_that_is_no_networkx_graph_is_refused(graph: Any) -> None:
     with pytest.raises(InputError, match=rf"got {type(graph).__name__}, expected a networkx\.Graph\. Fix: "):
@@ -295,7 +339,7 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         (tmp_path / f"folder.{ending}").mkdir()
         with pytest.raises(InputError, match="cannot be read"):
             from_file(tmp_path / f"folder.{ending}")
-    with pytest.raises(InputError, match=r'the ending ".toml", expected'):
+    with pytest.raises(InputError, match=r'the ending ".toml", expected one of'):
         from_file(save(tmp_path, "a.toml", "kind = 'ring'"))
     with pytest.raises(InputError, match=r'got "abilen", .* did you mean "abilene"'):
         from_file("abilen")
@@ -303,9 +347,10 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         find_named("nsfnett")
     with pytest.raises(InputError, match=r'got "ring", which is not known'):
         from_file("ring")
-    (tmp_path / "a.csv").write_bytes("Zürich Genf".encode("latin-1"))
-    with pytest.raises(InputError, match="is not UTF-8 text"):
-        from_file(tmp_path / "a.csv")
+    for name in ("a.csv", "a.gml", "a.json"):
+        (tmp_path / name).write_bytes("Zürich Genf".encode("latin-1"))
+        with pytest.raises(InputError, match=r"is not UTF-8 text\. Fix: save it as UTF-8"):
+            from_file(tmp_path / name)
     with pytest.raises(InputError, match=r"topology\.agents: got 10, but abilene has 11 agents"):
         from_file("abilene", agents=10)
 
@@ -321,6 +366,8 @@ NAMES: dict[str, Callable[[int], Any]] = {
 }
 WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".graphml": nx.write_graphml,
+    ".gml": nx.write_gml,
+    ".json": lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph, edges="edges"))),
     ".csv": lambda graph, path: nx.to_pandas_edgelist(graph).to_csv(path, index=False),
     ".npy": lambda graph, path: np.save(path, nx.to_numpy_array(graph)),
     ".npz": lambda graph, path: scipy.sparse.save_npz(path, nx.to_scipy_sparse_array(graph)),
@@ -328,6 +375,8 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
 # What networkx, pandas, numpy or scipy read from it.
 ORACLES: dict[str, Callable[[Path, Any], Any]] = {
     ".graphml": lambda path, kind: nx.read_graphml(path),
+    ".gml": lambda path, kind: nx.read_gml(path),
+    ".json": lambda path, kind: nx.node_link_graph(json.loads(path.read_text()), edges="edges"),
     ".csv": lambda path, kind: nx.from_pandas_edgelist(
         pd.read_csv(path, dtype={"source": str, "target": str}), edge_attr=True, create_using=kind
     ),
@@ -381,13 +430,13 @@ def test_files_are_read_as_their_libraries_read_them(ending: str, names: str, di
         assert found.n_agents == oracle.number_of_nodes() == graph.number_of_nodes()
         if rule == "file":
             assert read == pytest.approx(wanted, rel=1e-12)
-        # A matrix has no names.
-        if ending not in (".npy", ".npz"):
+        # networkx writes the tuple (0, 0) as (0,0) in GML, and a matrix has no names.
+        if ending not in (".npy", ".npz") and (ending, names) != (".gml", "tuples"):
             assert wanted == pytest.approx(_weights(graph), rel=1e-12)
 
 
 # Words that stand where a number or a name was.
-ODD = [b"nan", b"", b"9" * 400, b"\xff\xfe", b'"', b"\x00", b"[", b"]", b"<", b",", b"\n", b"true"]
+ODD = [b"nan", b"", b"9" * 400, b"\xff\xfe", b'"', b"\x00", b"[", b"]", b"<", b",", b"\n", b"graph [", b"true"]
 
 
 @pytest.mark.parametrize("ending", WRITERS)
@@ -426,6 +475,7 @@ _GRAPHML = (
     [
         ("graphml", _GRAPHML.format(_KEYS.format("edge", "<default>0.2</default>"), ""), "weight has a default"),
         ("graphml", _GRAPHML.format(_KEYS.format("node", ""), '<data key="d0">0.3</data>'), "not declared for edges"),
+        ("gml", "graph [\n Directed 1\n node [ id 0 ]\n node [ id 1 ]\n edge [ source 0 target 1 ]\n]", "lower case"),
     ],
 )
 def test_a_file_that_networkx_reads_otherwise_is_refused(tmp_path: Path, ending: str, text: str, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,12 @@ FORMS: dict[str, Callable[[Any, Path], Topology]] = {
     "csv": _written(lambda g: "source,target\n" + "".join(f"{a},{b}\n" for a, b in g.edges), ".csv"),
     "GraphML": _saved(nx.write_graphml, ".graphml"),
     "directed GraphML": _saved(lambda g, path: nx.write_graphml(nx.DiGraph(g), path), ".graphml"),
+    "GML": _saved(nx.write_gml, ".gml"),
     "npy": _saved(lambda g, path: np.save(path, _matrix(g)), ".npy"),
     "npz": _saved(lambda g, path: scipy.sparse.save_npz(path, scipy.sparse.csr_array(_matrix(g))), ".npz"),
+    "JSON": _written(lambda g: json.dumps(nx.node_link_data(g, edges="edges")), ".json"),
+    "JSON of links": _written(lambda g: json.dumps(nx.node_link_data(_text_nodes(g), edges="links")), ".json"),
+    "directed JSON": _written(lambda g: json.dumps(nx.node_link_data(nx.DiGraph(g), edges="edges")), ".json"),
 }
 
 
@@ -102,7 +107,7 @@ def test_the_epsilon_of_the_hub_stands_at_its_number(given: Any) -> None:
     assert min(spent[:3] + spent[4:]) == max(spent)
 
 
-@pytest.mark.parametrize("form", ["networkx.Graph", "GraphML"])
+@pytest.mark.parametrize("form", ["networkx.Graph", "GraphML", "GML", "JSON"])
 def test_other_names_keep_their_order_and_a_note_says_so(form: str, tmp_path: Path) -> None:
     graph = nx.relabel_nodes(MIXED, dict(zip(range(5), ["dora", "ben", "anna", "carl", "emil"], strict=True)))
     found = FORMS[form](graph, tmp_path)
@@ -111,6 +116,26 @@ def test_other_names_keep_their_order_and_a_note_says_so(form: str, tmp_path: Pa
     assert [note for note in found.notes if "numbered" in note] == [told]
     named = {frozenset(found.labels[k] for k in edge) for edge in found.edges.tolist()}
     assert named == {frozenset(edge) for edge in graph.edges}
+
+
+@pytest.mark.parametrize("form", ["networkx.Graph", "nodes as text", "GraphML", "GML", "csv", "JSON"])
+def test_whole_numbers_from_elsewhere_are_sorted(form: str, tmp_path: Path) -> None:
+    found = FORMS[form](nx.Graph([(30, 2), (2, 11), (11, 30), (11, 4)]), tmp_path)
+    assert found.labels == ("2", "4", "11", "30")
+    assert "agents are numbered in the order of the graph's nodes: 0 is 2, 1 is 4, 2 is 11, 3 is 30" in found.notes
+
+
+def test_attributes_follow_their_nodes() -> None:
+    graph = STAR.copy()
+    for node in graph:
+        graph.nodes[node].update(x=float(node), y=-1.0, label=f"city {node}")
+    found = from_networkx(graph)
+    assert found.labels == tuple(f"city {k}" for k in range(5))
+    assert found.positions is not None
+    assert found.positions[:, 0].tolist() == [0, 1, 2, 3, 4]
+    weighted = nx.Graph()
+    weighted.add_weighted_edges_from([(2, 1, 0.25), (1, 0, 0.5)])
+    np.testing.assert_array_equal(from_networkx(weighted, "file").mixing.toarray()[1], [0.5, -0.75, 0.25])
 
 
 def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
@@ -122,6 +147,29 @@ def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
 def test_two_nodes_that_are_written_alike_are_refused() -> None:
     with pytest.raises(InputError, match='the names "1" and "1" of two nodes print alike'):
         from_networkx(nx.Graph([(0, 1), (0, "1")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "line 1 is not node-link JSON"),
+        ("[" * 100_000, "is not node-link JSON"),
+        ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print alike'),
+        ('{"nodes": [{"id": 0}, {"id": 0}], "edges": []}', "two nodes have the id 0"),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge leads to 5, which is none"),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge leads to "0", which is none'),
+        ('{"nodes": [], "edges": [], "links": []}', "is no node-link JSON"),
+        ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key is there twice in one object"),
+        (
+            '{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}',
+            "2 strongly connected components",
+        ),
+    ],
+)
+def test_json_that_is_no_graph(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        from_file(tmp_path / "graph.json")
 
 
 def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
