@@ -236,15 +236,15 @@ class DpBilevel(lower_solvers.SolvesLower):
         shares: channel → share of a round's μ²; computed.
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
     penalty: float | None = dp.option(
-        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", above=0
+        "λ, weight of the penalty; default from public constants", default=None, example="1.0", above=0
     )
     inner: int | None = dp.solver_steps()
     smoothness: float | None = dp.solver_smoothness("b")
     rate: float = dp.sampling_rate()
     solver: Literal["dp_gd", "output_perturbation"] = dp.option(
-        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+        'solver of the lower level: "dp_gd" or "output_perturbation"', default="dp_gd"
     )
     reads: bool = dp.internal(True)
     shares: Mapping[str, float] = dp.internal(default_factory=dict)

@@ -76,11 +76,11 @@ class PpIft(lower_solvers.SolvesLower):
         solver: "dp_gd" or "output_perturbation".
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
     inner: int | None = dp.solver_steps("K, ")
-    smoothness: float | None = dp.solver_smoothness("of g")
+    smoothness: float | None = dp.solver_smoothness("smoothness of g")
     solver: Literal["dp_gd", "output_perturbation"] = dp.option(
-        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+        'solver of the lower level: "dp_gd" or "output_perturbation"', default="dp_gd"
     )
 
     @property

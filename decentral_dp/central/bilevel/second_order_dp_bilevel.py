@@ -58,7 +58,7 @@ class SecondOrder(dp.Coordinated):
         x: η, or None for 1/(2b).
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default 1/(2b) of the hyper-objective", default=None)
 
     needs_constants = needs_records = True
 
@@ -113,9 +113,11 @@ class WarmStart(dp.Coordinated):
         candidates: along each axis.
     """
 
-    x: dp.StepSize | None = dp.option("η, of x after the start; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option(
+        "η, learning rate of x after the start; default from public constants", default=None
+    )
     candidates: int | None = dp.count_option(
-        "candidates for the start along each axis; settled by default", "points", "65"
+        "candidates for the start on each axis; default 65, 17 or 9 for 1, 2 or 3 axes", "points", "65"
     )
 
     needs_constants = needs_records = needs_domain = reads_losses = True

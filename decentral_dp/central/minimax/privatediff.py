@@ -74,14 +74,14 @@ class PrivateDiff(steps.Estimating):
         solver: "ascent" or "closed_form".
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
     period: int = dp.anchor_period()
-    y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    inner: int | None = dp.count_option("steps of y in every round; settled by default", "steps", "5")
+    y: dp.StepSize | None = dp.option('η_y, learning rate of y (ascent); required by solver "ascent"', default=None)
+    inner: int | None = dp.count_option("steps of y in every round; default 1", "steps", "5")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
     solver: Literal["ascent", "closed_form"] = dp.option(
-        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+        'solver of y: "ascent" by steps, or "closed_form" from a released mean', default="ascent"
     )
 
     def __post_init__(self) -> None:
@@ -138,8 +138,8 @@ class PrivateDiffXY(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
-    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
+    y: dp.StepSize = dp.option("η_y, learning rate of y (ascent)")
     period: int = dp.anchor_period()
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()

@@ -90,10 +90,10 @@ class RecursiveSpider(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     period: int = dp.anchor_period()
-    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the running mean")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving average")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
 
@@ -194,8 +194,8 @@ class Scdro(dp.Coordinated):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving averages")
     rate: float = dp.sampling_rate()
 

@@ -91,9 +91,9 @@ class DpSpider(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η, of x, and of the dual variable where y is left out")
+    x: dp.StepSize = dp.option("η, learning rate of x, and of the dual variable without y")
     period: int = dp.anchor_period()
-    y: dp.StepSize | None = dp.option("η of the dual variable; that of x if left out", default=None)
+    y: dp.StepSize | None = dp.option("η, learning rate of the dual variable; default that of x", default=None)
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
 
@@ -145,13 +145,13 @@ class DoubleSpider(steps.Estimating):
         longest: of a step of x.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     period: int = dp.anchor_period()
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
     longest: float | None = dp.option(
-        "length that no step of x exceeds; without it steps are as long as they come",
+        "largest length of a step of x; default no limit",
         default=None,
         example="1.0",
         above=0,

@@ -126,7 +126,7 @@ class DroObjective(CappedObjective):
 
 def dro(
     facts: ProblemFacts,
-    divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
+    divergence: Annotated[Literal["chi2", "kl"], Doc('Divergence between distributions: "chi2" or "kl".')],
     cap: Cap,
     strength: Strength,
     loss: Loss | None = None,
@@ -148,6 +148,6 @@ def dro(
 ENTRY = ProblemEntry(
     "dro",
     dro,
-    "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",
+    "the worst mean loss over distributions near that of the records, by the dual of a ψ-divergence",
     task="trained a model that is robust to a shift of its records",
 )

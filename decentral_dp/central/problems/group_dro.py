@@ -1,4 +1,4 @@
-"""Group DRO: the worst mean loss of a group, where the groups are the classes (Zhang et al. 2025, Equation 5).
+"""Group DRO: the worst mean loss of a group, with classes as groups (Zhang et al. 2025, Equation 5).
 
 With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
 classes (problem.group_shares; default: equal) and μ = problem.strength,
@@ -152,9 +152,7 @@ def group_dro(
     facts: ProblemFacts,
     strength: Strength,
     cap: Cap,
-    group_shares: Annotated[
-        list[Share], Doc("Public shares of the groups, which are the classes; equal ones if left out.")
-    ]
+    group_shares: Annotated[list[Share], Doc("Public shares of the groups, which are the classes; default equal.")]
     | None = None,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
@@ -179,6 +177,6 @@ def group_dro(
 ENTRY = ProblemEntry(
     "group_dro",
     group_dro,
-    "the worst mean loss of a group, where the groups are the classes",
-    task="trained a model for the group that it serves worst",
+    "the worst mean loss of a group, with classes as groups",
+    task="trained a model for the worst group",
 )

@@ -231,7 +231,7 @@ def _spread(losses: Array, strength: float) -> float:
 def kl_dro(
     facts: ProblemFacts,
     strength: Strength,
-    radius: Annotated[Positive, Doc("Distributions within this KL divergence of the records count.")],
+    radius: Annotated[Positive, Doc("Radius of the KL ball around the distribution of the records.")],
     cap: Cap,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
@@ -250,6 +250,6 @@ def kl_dro(
 ENTRY = ProblemEntry(
     "kl_dro",
     kl_dro,
-    "the worst mean loss over distributions near that of the records by the KL divergence, as a function of one mean",
+    "the worst mean loss over distributions in a KL ball around that of the records, in compositional form",
     task="trained a model that is robust to a shift of its records",
 )

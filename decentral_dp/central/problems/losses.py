@@ -124,9 +124,9 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Doc("The loss of one record, by name.")]
-Cap = Annotated[Positive, Doc("Losses are cut at this bound.")]
-Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distribution near that of the records.")]
+Loss = Annotated[str, Doc("Loss of one record.")]
+Cap = Annotated[Positive, Doc("Bound at which losses are clipped.")]
+Strength = Annotated[Positive, Doc("Strength λ of the divergence from the distribution of the records.")]
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:

@@ -409,7 +409,7 @@ _REFUSED = (
 
 def mspbe(
     facts: ProblemFacts,
-    discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
+    discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount factor γ, at least 0 and below 1.")],
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
 ) -> Mspbe:
@@ -424,7 +424,7 @@ def mspbe(
 ENTRY = ProblemEntry(
     "mspbe",
     mspbe,
-    "temporal differences: a value function that predicts the rewards to come, of whole trajectories",
+    "the projected Bellman error of a value function, on whole trajectories",
     task="learned the value of a policy",
     trajectories=True,
 )

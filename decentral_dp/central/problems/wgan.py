@@ -230,9 +230,9 @@ _REFUSED = (
 def wgan(
     facts: ProblemFacts,
     generator: Annotated[list[Count], Doc("Units of each hidden layer of the generator.")] | None = None,
-    latent: Annotated[Count, Doc("Numbers that the generator is fed.")] = USUAL_LATENT,
+    latent: Annotated[Count, Doc("Dimension of the generator's input.")] = USUAL_LATENT,
     penalty: Annotated[NonNegative, Doc("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
-    radius: Annotated[Positive, Doc("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
+    radius: Annotated[Positive, Doc("l2 radius of the critic's weights; default 10.")] = USUAL_RADIUS,
     model: ModelChoice | None = None,
 ) -> Wgan:
     """Make the problem from the keys of a scenario. Raises InputError."""
