@@ -490,7 +490,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "user_code.py",
         'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
         "elif False:\n",
-        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+        ("tests/test_user_code.py::test_importable_functions_are_no_components",),
     ),
     Mutation(
         "an installed module that a run folder from elsewhere names and runs",
@@ -504,7 +504,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "user_code.py",
         "        return ModuleSpec(name, self, origin=str(file))",
         '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
-        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+        ("tests/test_user_code.py::test_a_cache_of_a_file_is_never_read",),
     ),
     Mutation(
         "a run of another scenario that is taken for the one asked for",
