@@ -1,4 +1,4 @@
-"""Runs on the command line: the names of their folders, their progress and log, and the texts at their end."""
+"""Runs on the command line: names of folders, progress and logs, printed results, comparisons and predictions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from decentral_dp.simulation.run import Run
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison
 
-# A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
+# File systems allow 255 bytes. A number and temporary suffixes may follow.
 _MOST_BYTES = 160
-# Marks of TOML that a name does without.
+# Characters of TOML that a name omits.
 _MARKS = r"[{}\[\]'\" ]"
 
 
 def run_name(stem: str, overrides: Sequence[str]) -> str:
-    """Name a run by its scenario and the changed keys, as a folder can be called.
+    """Return the name of a run's folder: its scenario and the changed keys.
 
     Args:
         stem: of the scenario's file.
@@ -99,7 +99,7 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
 
 def _open_file(name: str) -> IO[str]:
     path = regular(Path(name), "--log")
-    # It has losses, which a run with secret noise keeps for its owner.
+    # Losses are not covered by ε: only the owner may read them.
     path.touch(OWNERS)
     return path.open("a", encoding="utf-8")
 
@@ -107,10 +107,10 @@ def _open_file(name: str) -> IO[str]:
 def run_with_progress(
     make: Callable[[Sequence[Callback]], Run], log: str | None, quiet: bool, folder: str | Path
 ) -> Run:
-    """Make a run with a progress bar and a log.
+    """Run with a progress bar and a log.
 
     Args:
-        make: makes the run, with callbacks.
+        make: callbacks → run.
         log: as of `open_log`.
         quiet: whether no bar is shown.
         folder: of the run.
@@ -124,12 +124,13 @@ def run_with_progress(
     return finished
 
 
-# Scores that the end of a run prints, in this order; then those that the problem adds.
+# Printed scores in their order. Those of the problem follow.
 _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-# Metrics of the report only.
+_PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
+# Metrics of the page only.
 _REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Rows of the table of scores without --verbose.
@@ -138,15 +139,9 @@ _MOST_SCORES = 4
 _MOST_COORDINATES = 4
 
 
-def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None:
-    """Print the scores of the published values, next to the majority-class or mean-label baseline.
-
-    Args:
-        out: the console.
-        result: of the run.
-        verbose: whether to print all scores; by default the first four.
-    """
-    # Where only x is published, scores are those of the exact lower solution.
+def print_scores(out: Console, result: RunResult) -> None:
+    """Print the scores of the agents, or of the published value of a coordinator, with notes."""
+    # If only x is published, scores are those of an unpublished solution.
     ending = "_unreleased" if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
@@ -173,8 +168,26 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
     out.print()
-    out.print(terminal(columns))
-    out.print("Scores read private records: ε does not cover them.")
+    if result.privacy.is_trusted:
+        whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
+        out.print(f"Scores of the {result.evaluated_on}, {whose}:")
+        print_items(out, [(text, _value(metrics[name])) for name, text in printed.items()])
+    else:
+        tables = [(result.evaluated_on, "worst and best agent", known)]
+        tables += [("scores of this problem", "lowest and highest agent", added)]
+        for head, ends, names in tables:
+            rows = [(head, "mean", ends)]
+            for name in names:
+                worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
+                # The direction of the problem's scores is unknown.
+                if name in _SCORES and MEASURES[name].better == "lower":
+                    worst, best = best, worst
+                rows.append((printed[name], _value(metrics[name]), f"{worst}  {best}"))
+            if names:
+                out.print(terminal(list(zip(*rows, strict=True))))
+    for _, text in score_notes(result):
+        out.print(text)
+    out.print(_PRIVATE)
 
 
 def _value(value: float | None) -> str:
@@ -182,14 +195,14 @@ def _value(value: float | None) -> str:
         return "–" if value is None or math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
-    # Four decimals of a loss, and fewer digits of large errors in the label's unit.
+    # Four decimals of a loss, fewer of large errors.
     size = abs(value)
     digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
     return f"{value:.{digits}f}"
 
 
-def print_run(run: Run, verbose: bool = False) -> None:
-    """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
+# Largest dimension in which x is printed.
+_MOST_COORDINATES = 4
 
     Args:
         run: the run.
@@ -223,21 +236,22 @@ def print_run(run: Run, verbose: bool = False) -> None:
     out.print()
     print_items(out, notes)
     if run.folder is not None:
-        # Not wrapped, so that it can be clicked and copied.
-        out.print(f"Report     {run.folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
-        if verbose and result.has_model:
+        out.print()
+        # Unwrapped, to be clicked and copied.
+        out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
+        if predicts(result):
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predict    {command}", soft_wrap=True, markup=False)
 
 
-# Columns of a terminal that the names of keys and metrics get, however many runs there are.
+# Width of the column of keys and metrics, for any number of runs.
 _KEY_WIDTH = 26
 _LEAST_WIDTH = 6
 
 
 def print_and_write_comparison(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
-    """Compare, print, and write the page; a folder that is given is new or empty."""
-    # Slow to import, as pandas is, which runs do without.
+    """Compare runs, print the tables, and write the page to a new or empty folder."""
+    # Slow to import, with pandas.
     from decentral_dp.reporting.comparison import compare
 
     comparison = compare(*folders)
@@ -250,7 +264,7 @@ def print_and_write_comparison(folders: Sequence[Path], out: Path | None, format
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Tables with a column for each run, then what has to be known beside them."""
+    """Print tables with a column per run, and remarks."""
     from decentral_dp.reporting.comparison import comparison_tables
 
     out = console()
@@ -260,7 +274,7 @@ def print_comparison(comparison: Comparison) -> None:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
             longest = max(len(name) for name, _ in words.rows)
             keys = min(longest, _KEY_WIDTH)
-            # Without a bound of their own the last columns would be cut at the rim, since that of keys is not narrowed.
+            # Without a bound, the last columns would be cut.
             most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
             for run in comparison.runs:
@@ -278,13 +292,13 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = None) -> None:
-    """Write the predictions of new records whole or not at all, and say whose they are.
+    """Write the predictions of new records, completely or not at all, and print their source.
 
     Args:
         folder: of a run.
         file: CSV or Parquet, with new records.
         out: the CSV file to write.
-        agent: whose weights predict; None for the mean over agents.
+        agent: the agent of the model; None for the mean over agents.
 
     Raises:
         InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.
