@@ -20,7 +20,7 @@ RULES: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
-# Setting → builder and privacy statement of its jobs: `simulation.setting.Setting`.
+# Setting → how its jobs are built and its privacy statement: `simulation.summary.Setting`.
 SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, str] = {
 # Kind of problem → folder of such problems, and builder of a custom one.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
 AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:make_custom_problem"}
-# Trajectories as records.
+# Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex → its place.
 FUNCTIONS: Mapping[str, str] = {

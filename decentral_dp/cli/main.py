@@ -155,8 +155,8 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
         raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
 
 
-def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
-    """Complete the run of this scenario in the folder. Return whether there was one."""
+def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Shown, store: Any) -> bool:
+    """Whether there was a run of this scenario in the folder, which is complete now."""
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
@@ -169,8 +169,10 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: boo
     if progress != "none":
         _require_scenario(folder, asked)
     if progress == "under way":
-        typer.echo(f"{folder}: resuming an interrupted run.", err=True)
-        finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
+        typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
+        finished = run_with_progress(
+            lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder
+        )
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
@@ -182,8 +184,16 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: boo
     return progress != "none"
 
 
-def _print_and_exit(finished: Run, quiet: bool) -> None:
-    """Print a run, and exit with 1 if it diverged."""
+class Shown(NamedTuple):
+    """The output of a run: none, all of it, as JSON."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+
+def _print_and_exit(finished: Run, shown: Shown) -> None:
+    """Print a run. Exit with 1 if it diverged, which is printed even if nothing else is."""
     from decentral_dp.cli.run import print_run
 
     if shown.as_json:

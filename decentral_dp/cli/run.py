@@ -129,8 +129,7 @@ _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-_PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
-# Metrics of the page only.
+# Metrics of the report only.
 _REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Rows of the table of scores without --verbose.
@@ -139,9 +138,15 @@ _MOST_SCORES = 4
 _MOST_COORDINATES = 4
 
 
-def print_scores(out: Console, result: RunResult) -> None:
-    """Print the scores of the agents, or of the published value of a coordinator, with notes."""
-    # If only x is published, scores are those of an unpublished solution.
+def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None:
+    """Print the scores of the published values, next to the majority-class or mean-label baseline.
+
+    Args:
+        out: the console.
+        result: of the run.
+        verbose: whether to print all scores; by default the first four.
+    """
+    # Where only x is published, scores are those of the exact lower solution.
     ending = "_unreleased" if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
@@ -168,26 +173,8 @@ def print_scores(out: Console, result: RunResult) -> None:
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
     out.print()
-    if result.privacy.is_trusted:
-        whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
-        out.print(f"Scores of the {result.evaluated_on}, {whose}:")
-        print_items(out, [(text, _value(metrics[name])) for name, text in printed.items()])
-    else:
-        tables = [(result.evaluated_on, "worst and best agent", known)]
-        tables += [("scores of this problem", "lowest and highest agent", added)]
-        for head, ends, names in tables:
-            rows = [(head, "mean", ends)]
-            for name in names:
-                worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
-                # The direction of the problem's scores is unknown.
-                if name in _SCORES and MEASURES[name].better == "lower":
-                    worst, best = best, worst
-                rows.append((printed[name], _value(metrics[name]), f"{worst}  {best}"))
-            if names:
-                out.print(terminal(list(zip(*rows, strict=True))))
-    for _, text in score_notes(result):
-        out.print(text)
-    out.print(_PRIVATE)
+    out.print(terminal(columns))
+    out.print("Scores read private records: ε does not cover them.")
 
 
 def _value(value: float | None) -> str:
@@ -195,14 +182,14 @@ def _value(value: float | None) -> str:
         return "–" if value is None or math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
-    # Four decimals of a loss, fewer of large errors.
+    # Four decimals of a loss, and fewer digits of large errors in the label's unit.
     size = abs(value)
     digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
     return f"{value:.{digits}f}"
 
 
-# Largest dimension in which x is printed.
-_MOST_COORDINATES = 4
+def print_run(run: Run, verbose: bool = False) -> None:
+    """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
 
     Args:
         run: the run.
@@ -236,10 +223,9 @@ _MOST_COORDINATES = 4
     out.print()
     print_items(out, notes)
     if run.folder is not None:
-        out.print()
-        # Unwrapped, to be clicked and copied.
-        out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-        if predicts(result):
+        # Not wrapped, so that it can be clicked and copied.
+        out.print(f"Report     {run.folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
+        if verbose and result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predict    {command}", soft_wrap=True, markup=False)
 

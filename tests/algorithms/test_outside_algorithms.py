@@ -296,24 +296,6 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
     assert found["rounds"] <= 5 or engine == "ray"
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
-@pytest.mark.usefixtures("undrawn")
-def test_what_raises_later_ends_the_run_with_its_line(
-    folder: Path, engine: str, request: pytest.FixtureRequest
-) -> None:
-    """Rehearsals are of two rounds; what comes after them is on record, and the sentence says where to look."""
-    if engine == "ray":
-        request.getfixturevalue("ray_cluster")
-    scenario = changed(folder, "heavy_ball", "return State(s.x, moved", "return State(s.x, 1 / (4 - t) + moved")
-    given = scenario.model_copy(update={"run": scenario.run.model_copy(update={"engine": engine})})
-    line = next(n for n, text in enumerate((folder / "heavy_ball.py").read_text().splitlines(), 1) if "4 - t" in text)
-    said = f"round 5: ZeroDivisionError: division by zero, in line {line} of {folder / 'heavy_ball.py'}. Fix it there."
-    with pytest.raises(RuntimeError, match=re.escape(said)) as ended:
-        decentral_dp.run(given, out=folder / "out")
-    assert f"may have been released, and is on record in {folder / 'out'}" in str(ended.value)
-    assert json.loads((folder / "out" / "result.json").read_text())["status"] == "failed"
-
-
 # What is put into a later step → what is said.
 LATER = {
     "own error": ("if t == 4: raise type('Odd', (Exception,), {})('own')", "round 5: Odd: own, in line LINE of FILE"),
