@@ -76,7 +76,7 @@ FORBIDDEN = {
     "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
     # Algorithms receive values by messages and answers only.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
-    "constants": ["decentral_dp.data", "decentral_dp.engines"],
+    "constants.py": ["decentral_dp.data", "decentral_dp.engines"],
     "participants.py": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
     "simulation/jobs": ["decentral_dp.simulation.job_statement"],
@@ -93,6 +93,8 @@ TOP_LEVEL = {
     "tasks",
     "api",
     "callbacks",
+    "constants",
+    "estimators",
 }
 # Third-party package → the only files or folders that may import it.
 ONLY_IN = {
