@@ -27,7 +27,7 @@ SETTINGS: Mapping[str, str] = {
 }
 # Kind of problem → folder of such problems, and builder of a custom one.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
-AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:of_author"}
+AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:make_custom_problem"}
 # Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex → its place.

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.bilevel.lower_solvers import PublicFacts, steps_of_descent
+from decentral_dp.central.bilevel.lower_solvers import PublicFacts, count_descent_steps
 from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants import ProblemConstants
 from papers.draws import generator, mu_of, noised
@@ -101,7 +101,7 @@ def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, coun
         (count, q) solutions.
     """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
-    steps = steps_of_descent(PublicFacts(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
+    steps = count_descent_steps(PublicFacts(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
     scale = c.d_gy * math.sqrt(steps) / (n * mu_of())
     y = np.tile(centre, (count, 1))
     for _ in range(steps):

@@ -15,7 +15,7 @@ most C_gyy/μ for any loss). Let p be Newton's direction, ν² = pᵀ∇²h p it
   Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l ≥ ‖∇h‖ at its centre;
 - or a full step that halves the smallest gradient so far and stays within 2r, at most log₂(l/goal) times.
 
-These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`feasible`). A
+These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`is_feasible`). A
 linear solve repeats corrections, by a Cholesky factor or by conjugate gradients, while they halve the true residual.
 Otherwise it makes Richardson's step r/b, which shrinks the residual by 1 − μ/b.
 
@@ -246,8 +246,8 @@ class SolveFacts(NamedTuple):
     @property
     def steps(self) -> int:
         """Bound on the number of steps of Newton's method for every dataset."""
-        least = max(self.goal, 1e-290)
-        legs = 2.0 + math.log2(max(self.lipschitz, least) / least)
+        goal = max(self.goal, 1e-290)
+        legs = 2.0 + math.log2(max(self.lipschitz, goal) / goal)
         far = 240.0 * self.lipschitz * self.radius * self.self_concordance**2 / self.mu
         return math.ceil(legs * (far + 64.0))
 
@@ -274,7 +274,7 @@ def facts(
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu
     smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
-    stated = SolveFacts(
+    out = SolveFacts(
         centre=np.asarray(centre, dtype=np.float64),
         radius=c.radius,
         mu=mu,
@@ -286,16 +286,16 @@ def facts(
         third=third,
         rounding=mean_rounding(counts, len(centre)),
     )
-    if not feasible(stated):
+    if not is_feasible(out):
         raise InputError(
             f"problem: float64 cannot certify a solution with {max(counts)} records (the lower level's curvatures at "
             f"this x are {mu:.3g} to {smooth:.3g}, the norms of its solutions up to {c.radius:.3g}). Fix: raise the "
             "ridge, or narrow the domain of x."
         )
-    return stated
+    return out
 
 
-def feasible(f: SolveFacts) -> bool:
+def is_feasible(f: SolveFacts) -> bool:
     """Return whether rounding is small enough for the proof above, far from the minimiser and near it.
 
     Far: errors of gradients and directions, relative to ν, stay below 1/16 within a distance of √(6 l r/μ), beyond
@@ -318,23 +318,23 @@ def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
     y = f.centre.copy()
     with np.errstate(all="ignore"):
         gradient = objective.gradient(y)
-        best = math.inf
+        smallest = math.inf
         for _ in range(f.steps):
             size = float(np.linalg.norm(gradient))
             # Not `size <= goal`: NaN must end the loop, too.
             if not size > f.goal:
                 break
-            best = min(best, size)
+            smallest = min(smallest, size)
             step, decrement = _direction(objective, f, y, gradient)
-            there = y - step
-            new = objective.gradient(there)
+            next_y = y - step
+            next_gradient = objective.gradient(next_y)
             near = f.self_concordance * decrement <= 0.25 * math.sqrt(f.mu)
-            close = float(np.linalg.norm(there - f.centre)) <= 2.0 * f.radius
-            if not near and not (close and float(np.linalg.norm(new)) <= 0.5 * best):
+            close = float(np.linalg.norm(next_y - f.centre)) <= 2.0 * f.radius
+            if not near and not (close and float(np.linalg.norm(next_gradient)) <= 0.5 * smallest):
                 length = max(f.self_concordance * float(np.linalg.norm(step)), 1e-290)
-                there = y - step * (math.log1p(length) / length)
-                new = objective.gradient(there)
-            y, gradient = there, new
+                next_y = y - step * (math.log1p(length) / length)
+                next_gradient = objective.gradient(next_y)
+            y, gradient = next_y, next_gradient
     return project_to_ball(y, f.centre, f.radius)
 
 
@@ -482,12 +482,12 @@ def _refine(
     for _ in range(math.ceil(64.0 * 45.0 * smooth / mu)):
         if is_solved(v, residual):
             break
-        there = v + correction(residual)
-        left = target - product(there)
-        if not float(np.linalg.norm(left)) <= 0.5 * float(np.linalg.norm(residual)):
-            there = v + residual / smooth
-            left = target - product(there)
-        v, residual = there, left
+        next_v = v + correction(residual)
+        next_residual = target - product(next_v)
+        if not float(np.linalg.norm(next_residual)) <= 0.5 * float(np.linalg.norm(residual)):
+            next_v = v + residual / smooth
+            next_residual = target - product(next_v)
+        v, residual = next_v, next_residual
     return v
 
 
@@ -499,9 +499,12 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     is not a sum.
 
     Args:
-        a: (1, p). b: (1, q). jacobian: (1, p·q), row by row. hessian: (1, q·q), row by row. clip: clipping norms of
-        each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them again,
-            which changes no mean of clipped records.
+        a: (1, p).
+        b: (1, q).
+        jacobian: (1, p·q), row by row.
+        hessian: (1, q·q), row by row.
+        clip: clipping norms of each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them
+            again, which changes no mean of clipped records.
         positive: whether every record's ∇²_yy g is positive semidefinite; default True.
 
     Raises:
@@ -520,8 +523,8 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     if not priced:
         # Without clipping nothing is certified, and the means themselves replace their bounds.
         size, top = float(np.linalg.norm(target)), float(eigenvalues[-1]) + float(np.linalg.norm(matrix))
-    lost = 2.0**-48 * q**1.5 * top
-    floor = float(eigenvalues[0]) - lost
+    rounding = 2.0**-48 * q**1.5 * top
+    floor = float(eigenvalues[0]) - rounding
     if not floor > 0.0:
         raise InputError(
             f"problem: the implicit gradient requires a regulariser with a curvature above rounding (got "
@@ -548,7 +551,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
             share = 0.5 * s_h * (1.0 + 2.0 * 4.4 * n * (n + q * q + 8.0) * 2.0**-53)
             distance = share / (floor * (floor + share))
         else:
-            share = s_h + 2.0 * lost
+            share = s_h + 2.0 * rounding
             distance = share / floor**2
         turned = size * min(jacobian_bound * distance, through * share / floor)
         total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * jacobian_bound * certificate.error

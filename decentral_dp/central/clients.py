@@ -61,14 +61,14 @@ def block_size(records: int, rate: float, weights: int) -> int:
     return min([*(size for size in _SIZES if size < records), records], key=cost)
 
 
-def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
+def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
     """Yield the blocks that contain every sampled record once.
 
     Args:
-        drawn: (n,) whether a record is in the sample.
+        is_sampled: (n,) whether a record is in the sample.
         size: B ≤ n.
     """
-    numbers = np.flatnonzero(drawn)
+    numbers = np.flatnonzero(is_sampled)
     places = numbers % size
     # The k-th of the records with the same row goes to the k-th block.
     order = np.argsort(places, kind="stable")
@@ -76,10 +76,10 @@ def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
     turn = np.empty_like(numbers)
     turn[order] = np.arange(numbers.size) - starts[places[order]]
     for k in range(int(turn.max(initial=-1)) + 1):
-        mine = turn == k
-        rows, taken = np.arange(size), np.zeros(size, dtype=np.bool_)
-        rows[places[mine]], taken[places[mine]] = numbers[mine], True
-        yield RecordBlock(rows, taken)
+        in_block = turn == k
+        rows, is_drawn = np.arange(size), np.zeros(size, dtype=np.bool_)
+        rows[places[in_block]], is_drawn[places[in_block]] = numbers[in_block], True
+        yield RecordBlock(rows, is_drawn)
 
 
 def sum_over_parts(
@@ -98,8 +98,8 @@ def sum_over_parts(
     if isinstance(problem, Composite) and type(problem).sums is Composite.sums:
         return problem.sums_over(parts, queries)
     totals = [np.zeros(problem.width(q.term)) for q in queries]
-    for records, drawn in parts:
-        for total, part_sum in zip(totals, problem.sums(records, queries, drawn), strict=True):
+    for records, is_drawn in parts:
+        for total, part_sum in zip(totals, problem.sums(records, queries, is_drawn), strict=True):
             total += part_sum
     return totals
 

@@ -101,8 +101,8 @@ class _Context:
             centre = getattr(query, "centre", None)
             public = np.zeros_like(mean) if centre is None else centre[None]
             bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
-            drawn = query.rate < 1.0
-            sensitivity = Sensitivity(bound, rate, number if drawn else None, "poisson" if drawn else "fixed")
+            sampled = query.rate < 1.0
+            sensitivity = Sensitivity(bound, rate, number if sampled else None, "poisson" if sampled else "fixed")
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
@@ -284,19 +284,21 @@ class CoordinatorContext(_Context):
             query: the question.
             penalty: λ.
         """
-        known = self.constants_at(query.x, penalty)
-        if self.family is None or known is None or query.along is None or query.rate < 1.0:
+        constants = self.constants_at(query.x, penalty)
+        if self.family is None or constants is None or query.along is None or query.rate < 1.0:
             return change
         split = self.split_of(query.term)
-        most, n = float(change.sensitivities[split].sensitivity[0]), self.counts[split]
+        sensitivity, n = float(change.sensitivities[split].sensitivity[0]), self.counts[split]
         # Rounding errors depend on the size of the summands, not on their difference between neighbours.
-        rounding = most - 2.0 * self.bound(query.term) / n
+        rounding = sensitivity - 2.0 * self.bound(query.term) / n
         # The same holds for each difference, which rounds like the losses that it is computed from.
         rounding += (
             query.times * (self.family.loss_range(query.x, query.x) + math.log(query.y.size + 1.0)) * 2.0**-46 / n
         )
-        oscillation = round_up(query.times * known.d_hxy * float(np.linalg.norm(query.y - query.along)) / n) + rounding
-        if not oscillation < most:
+        oscillation = (
+            round_up(query.times * constants.d_hxy * float(np.linalg.norm(query.y - query.along)) / n) + rounding
+        )
+        if not oscillation < sensitivity:
             return change
         return replace(
             change, sensitivities={split: change.sensitivities[split]._replace(sensitivity=np.array([oscillation]))}
@@ -399,8 +401,8 @@ class MinimaxContext(_Context):
         if not self.noisy:
             return PublicBall(None, math.inf)
         radius = self.clip.bound(_MINIMAX_CLIPS[term]) if term in _MINIMAX_CLIPS else math.inf
-        known = self.problem.public_ball(term, x, y)
-        return known if known is not None and known.radius <= radius else PublicBall(None, radius)
+        ball = self.problem.public_ball(term, x, y)
+        return ball if ball is not None and ball.radius <= radius else PublicBall(None, radius)
 
     def query(
         self,
@@ -423,8 +425,8 @@ class MinimaxContext(_Context):
                 nothing is clipped.
         """
         if since is not None:
-            most = math.inf if bound is None or not self.noisy else bound
-            return ClippedQuery(term, x, y, most, since, None, rate, self.parameters)
+            norm = math.inf if bound is None or not self.noisy else bound
+            return ClippedQuery(term, x, y, norm, since, None, rate, self.parameters)
         ball = self.ball(term, x, y)
         radius, centre = (ball.radius, ball.centre) if bound is None or not self.noisy else (bound, None)
         return ClippedQuery(term, x, y, radius, None, centre, rate, self.parameters)
@@ -438,9 +440,12 @@ class MinimaxContext(_Context):
                 diameter = ball.diameter
         # A change is added up as two sums.
         summands = 2 * self.n if query.earlier_point is not None else self.n
-        whole = mean_sensitivity_bound(2.0 * query.bound, summands, self.agents, width, query.rate) * summands / self.n
-        # Rounding errors depend on the size of the summands, not on the distance between contributions.
-        return whole - (2.0 * query.bound - diameter) / (query.rate * self.n) if diameter < 2.0 * query.bound else whole
+        bound = mean_sensitivity_bound(2.0 * query.bound, summands, self.agents, width, query.rate)
+        sensitivity = bound * summands / self.n
+        if diameter < 2.0 * query.bound:
+            # Rounding errors depend on the size of the summands, not on the distance between contributions.
+            sensitivity -= (2.0 * query.bound - diameter) / (query.rate * self.n)
+        return sensitivity
 
     def clip_mean(self, mean: Bounded, bound: float) -> Bounded:
         """Clip a mean as a whole to a ball around 0.

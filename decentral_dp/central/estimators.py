@@ -227,10 +227,12 @@ class PrivateAUCClassifier(TwoClasses):
     the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6). rounds: number of steps; default 50.
-        step: learning rate; default 0.5. clip: clipping norm of a record's gradient; default 1. positive_share: public
-        share π of records of the second class, or "released": counted with noise, at a share of the
-            budget; default 0.5.
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
+        rounds: number of steps; default 50.
+        step: learning rate; default 0.5.
+        clip: clipping norm of a record's gradient; default 1.
+        positive_share: public share π of records of the second class, or "released": counted with noise, which spends
+            a share of the budget; default 0.5.
         classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
         random_state: None for secret noise; an integer makes the result a simulation.
 
@@ -278,11 +280,11 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build_job(scenario, data=data))
-        if not np.isfinite(done.published["x"]).all():
-            raise InputError(f"fit: {done.result.reason}")
+        outcome = run_job(build_job(scenario, data=data))
+        if not np.isfinite(outcome.published["x"]).all():
+            raise InputError(f"fit: {outcome.result.reason}")
         # Weights, bias, and the mean h of both classes.
-        x, budget = done.published["x"][0], done.simulation().budget
+        x, budget = outcome.published["x"][0], outcome.simulation().budget
         middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))
         epsilon = float(budget.epsilon.max())
         statement = (
@@ -291,5 +293,5 @@ class PrivateAUCClassifier(TwoClasses):
             f"{'released with noise' if share == 'released' else f'declared as {share}'}."
             f"{'' if seed is None else SIMULATED}"
         )
-        cost = FitCost(done.records, epsilon, budget.delta, statement)
+        cost = FitCost(outcome.records, epsilon, budget.delta, statement)
         return x[:d].copy(), float(x[d] - logit(middle)), cost

@@ -201,7 +201,7 @@ _TERMS = {
 # The context ---------------------------------------------------------------------------------------------------------
 
 
-def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
+def make_minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
     """Return the public facts of a minimax problem.
 
     Args:
@@ -233,7 +233,7 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
     return MinimaxContext(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
 
 
-def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
+def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
     """Return the public facts of a bilevel problem, without constants if they are unknown and not required.
 
     Args:
@@ -324,7 +324,7 @@ _OUT_OF_REACH = (
 )
 
 
-def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
+def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
     """Plan every release of a trusted coordinator with its privacy cost: the target's, the paper's, or none.
 
     Args:
@@ -352,7 +352,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).repeat(context.agents)
 
     if privacy.guarantee == "none":
-        lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
+        lines = [make_ledger_line(c, charge, 1.0) for c, charge in charges.items()]
         return ledger_of([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_published":
@@ -360,16 +360,16 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         published = cast(Calibrated, algorithm)
         for channel, calibration in published.calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
-            lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
+            lines.append(replace(make_ledger_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return ledger_of(lines)
-    return target_plan(
-        lambda factor: ledger_of([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()]),
+    return fit_plan(
+        lambda factor: ledger_of([make_ledger_line(c, charge, 1.0 / factor) for c, charge in charges.items()]),
         target,
         privacy.delta,
     )
 
 
-def target_plan(
+def fit_plan(
     plan_at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
 ) -> Ledger:
     """Find the plan that costs at most (target, delta), and at least (1 − tightness)·target.
@@ -392,7 +392,7 @@ def target_plan(
     return plan_at(smallest_factor(epsilon_at, target, None, tightness))
 
 
-def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+def make_ledger_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     """Return the ledger lines of one channel at scale 1.
 
     Args:
@@ -532,18 +532,18 @@ class CoordinatorMinimaxJob(_Coordinated):
         return minimax_evaluator(self, self.problem)
 
 
-def coordinated_job(
+def build_coordinator_job(
     job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
-    problem_of: Callable[..., Any],
-    context_of: Callable[..., Any],
+    make_problem: Callable[..., Any],
+    make_context: Callable[..., Any],
     c: Components,
 ) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
     """Build a planned job of a trusted coordinator, without a noise key.
 
     Args:
         job: its class.
-        problem_of: makes the problem of its setting.
-        context_of: makes the context of its setting.
+        make_problem: makes the problem of its setting.
+        make_context: makes the context of its setting.
         c: the components of the scenario.
 
     Raises:
@@ -559,11 +559,11 @@ def coordinated_job(
     topology = c.topology.make()
     check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)
-    problem = problem_of(c, shards)
-    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
+    problem = make_problem(c, shards)
+    algorithm, context = program.resolve_defaults(make_context(c, shards, problem, program))
     # A default number of steps can be large.
     refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
-    ledger = plan_of(s, algorithm, context)
+    ledger = plan_ledger(s, algorithm, context)
     shards = replace(shards, labels=as_numbers(shards.labels))
     return job(
         components=c,

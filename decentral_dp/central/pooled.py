@@ -92,7 +92,7 @@ class PooledBounds:
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
     def at_point(
-        self, constants: ProblemConstants, known: certified.SolveFacts, y: Array
+        self, constants: ProblemConstants, facts: certified.SolveFacts, y: Array
     ) -> tuple[ProblemConstants, certified.SolveFacts]:
         """Return the constants and facts at x on the ball, tightened for one public y of it, (q,).
 
@@ -100,11 +100,11 @@ class PooledBounds:
         is linear in y about the centre, and rounding errors are those of numbers as large as y.
         """
         if not isinstance(self.family, Regularised):
-            return constants, known
+            return constants, facts
         norm = UP * float(np.linalg.norm(y))
         lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
         c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
-        return c, known._replace(centre=y, radius=0.0)
+        return c, facts._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
         """Return the public facts of the objective at x. Raises InputError if float64 certifies nothing."""
@@ -308,9 +308,9 @@ class Pooled:
         clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy)
         counts = bounds.train, bounds.validation
         sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive=True)
-        lost = 2.0 * bounds.rounding(c, f)
+        rounding = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y, c, f)
-        sensitivities = {split: round_up(s + lost) for split, s in sensitivity.items()}
+        sensitivities = {split: round_up(s + rounding) for split, s in sensitivity.items()}
         return _as_bounded(private, bounds.select_read(sensitivities, *FED[1:]))
 
     # For mechanisms that draw x ------------------------------------------------------------------------------------

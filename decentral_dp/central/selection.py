@@ -60,10 +60,10 @@ _MOST_UNITS = 2.0**62
 Score = Callable[[Array], Array]
 
 
-def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
+def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
     """Return the distribution ∝ exp(−rate·score) over scores (n,) that are rounded to multiples of `unit`."""
-    whole = units(scores, unit)
-    return Weights.from_gaps(whole - whole.min(), rate * Fraction(unit))
+    rounded = units(scores, unit)
+    return Weights.from_gaps(rounded - rounded.min(), rate * Fraction(unit))
 
 
 def score_unit(scale: float) -> float:
@@ -217,12 +217,12 @@ def draw_regularised(
     if not declared.strength + declared.curvature > 0.0:
         raise InputError(f"strength + curvature: got {declared.strength + declared.curvature:g}, expected above 0.")
     proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
-    whole, box = declared.regularise(score), declared.box
+    regularised, box = declared.regularise(score), declared.box
     rate = Fraction(declared.rate) * Fraction(declared.unit)
     while True:
         numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
         point = box.centres(np.array([numbers], dtype=np.int64), DEPTH)
-        height = rate * int(units(whole(point), declared.unit)[0])
+        height = rate * int(units(regularised(point), declared.unit)[0])
         squares = zip(proposal.precisions, numbers, proposal.centre, strict=True)
         gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - proposal.floor
         # Negative only if a declared bound is wrong.
@@ -242,7 +242,7 @@ def quadratic(generator: np.random.Generator, declared: RegularisedLaw, hessian:
         linear: b, (d,).
     """
     eigenvalues = np.linalg.eigvalsh(hessian)
-    least = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
+    smallest = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
     ridge = declared.strength * np.eye(len(linear))
     near = np.asarray(np.linalg.solve(hessian + ridge, linear + declared.strength * declared.anchor), dtype=np.float64)
     return draw_regularised(
@@ -251,7 +251,7 @@ def quadratic(generator: np.random.Generator, declared: RegularisedLaw, hessian:
         lambda x: np.asarray(0.5 * np.einsum("ni,ij,nj->n", x, hessian, x) - x @ linear),
         lambda x: np.asarray(hessian @ x - linear),
         near,
-        envelope=max(declared.curvature, least),
+        envelope=max(declared.curvature, smallest),
     )
 
 
@@ -285,9 +285,9 @@ def _touching(
     m = box.low + step * (centre + 0.5)
     value, square = float(declared.regularise(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
     tilt = float(np.linalg.norm(slope - kappa * (y - m))) + 1e-12 * float(np.linalg.norm(slope))
-    lost = (tilt + declared.gradient_error) * box.diameter + 2.0 * declared.whole_inexact() + declared.unit
-    lost += 2.0 * declared.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
-    floor = declared.rate * (value - 0.5 * square - lost)
+    error = (tilt + declared.gradient_error) * box.diameter + 2.0 * declared.whole_inexact() + declared.unit
+    error += 2.0 * declared.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
+    floor = declared.rate * (value - 0.5 * square - error)
     precisions = tuple(Fraction(float(a) * (1.0 - 1e-12)) for a in declared.rate * kappa * step**2)
     return _Proposal(precisions, tuple(int(c) for c in centre), Fraction(floor))
 
@@ -392,19 +392,19 @@ class FiniteExponential(SelectionMechanism):
 
     def law(self, scores: Array, scale: float) -> Weights:
         """Return the distribution ∝ exp(−rounded score/scale) over candidates with these scores, (n,)."""
-        return law_at(scores, self.facts.unit, 1 / Fraction(scale))
+        return make_weights(scores, self.facts.unit, 1 / Fraction(scale))
 
 
 def best_point(score: Score, box: Box) -> Array:
     """Return the best point, (p,) with p ≤ 3, of a grid that is refined around its best point. Not private."""
     low, high = box.low, box.high
-    at = 0.5 * (low + high)
+    point = 0.5 * (low + high)
     for _ in range(_ZOOMS):
         points = even_points(low, high, _ZOOM_POINTS[len(low) - 1])
-        at = points[int(np.argmin(score(points)))]
+        point = points[int(np.argmin(score(points)))]
         step = (high - low) / (_ZOOM_POINTS[len(low) - 1] - 1)
-        low, high = np.maximum(box.low, at - step), np.minimum(box.high, at + step)
-    return np.asarray(at)
+        low, high = np.maximum(box.low, point - step), np.minimum(box.high, point + step)
+    return np.asarray(point)
 
 
 def even_points(low: Array, high: Array, count: int) -> Array:
@@ -430,7 +430,7 @@ _WRONG_GRID = (
 )
 
 
-def per_axis(p: int) -> int:
+def count_per_axis(p: int) -> int:
     """Return the default number of points on each axis. Raises InputError for too many axes."""
     grid: tuple[int, int | None] = (p, None)
     refuse(grid, _WRONG_GRID)
@@ -449,7 +449,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
         InputError: too many axes, or too few or too many points.
     """
     refuse((p, count), _WRONG_GRID)
-    count = per_axis(p) if count is None else count
+    count = count_per_axis(p) if count is None else count
     return even_points(*domain.corners(p), count)
 
 

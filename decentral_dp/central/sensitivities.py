@@ -120,9 +120,9 @@ def hypergradient_sensitivity(
         drift = min(drift, c.b_gxy * math.expm1(self_concordance * sensitivity))
     through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
     train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
-    most = 2.0 * (c.l_fx + c.m * c.l_fy)
+    largest = 2.0 * (c.l_fx + c.m * c.l_fy)
     validation = (c.d_fx + c.m * c.d_fy) / n_validation
-    return {"train": round_up(min(train, most)), "validation": round_up(min(validation, most))}
+    return {"train": round_up(min(train, largest)), "validation": round_up(min(validation, largest))}
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:
@@ -210,12 +210,16 @@ def implicit_sensitivity(
     C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by 2 C_h/(n_t w₀²).
 
     Args:
-        clips: C_a, C_b, C_j and C_h. floor: w₀ > 0 with ∇²_yy R ⪰ w₀. jacobian: K ≥ ‖J‖, regulariser included. n_train:
-        train records. n_validation: validation records. through: bound on ‖J H⁻¹‖ for either dataset, if it is known to
-        be less than K/w₀. solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0. positive: whether per-record Hessians
-        are positive semidefinite, and stay so when clipped; default True. Otherwise
-            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to w₀, which
-            is 1-Lipschitz in that norm.
+        clips: C_a, C_b, C_j and C_h.
+        floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
+        jacobian: K ≥ ‖J‖, regulariser included.
+        n_train: train records.
+        n_validation: validation records.
+        through: bound on ‖J H⁻¹‖ for either dataset, if it is less than K/w₀.
+        solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0.
+        positive: whether per-record Hessians are positive semidefinite, and stay so when clipped; default True.
+            Otherwise they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to
+            w₀, which is 1-Lipschitz in that norm.
 
     Returns:
         "train" and "validation" → bound.

@@ -14,9 +14,9 @@ from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.jobs import (
     CoordinatorBilevelJob,
     CoordinatorMinimaxJob,
-    context_of,
-    coordinated_job,
-    minimax_context,
+    build_coordinator_job,
+    make_bilevel_context,
+    make_minimax_context,
 )
 from decentral_dp.central.vocabulary import Calibrated
 from decentral_dp.config.scenario_components import make_problem, problem_of
@@ -151,7 +151,7 @@ def _price(c: ChannelLedger) -> ReleasePrice:
 
 def settings(job: CoordinatorJob) -> dict[str, Any]:
     """Return the hyper-parameters of the run, the starts of the variables, and the keys with default values."""
-    program, given = job.program, job.components.keys
+    program, present = job.program, job.components.keys
     keys = {o.key for o in job.components.algorithm.keys}
     names = [f.name for f in fields(program) if f.name in keys]
     values = {name: value for name in names if (value := getattr(program, name)) is not None}
@@ -159,10 +159,10 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     return {
         "kind": job.scenario.algorithm.kind,
         "settled": values | sizes,
-        "left_out": [name for name in values if name not in given],
+        "left_out": [name for name in values if name not in present],
         # The common value of all coordinates, or None.
         "start": {name: float(v.flat[0]) if (v == v.flat[0]).all() else None for name, v in _begin(job).items()},
-        "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
+        "domain": present["domain"].model_dump(exclude_none=True) if "domain" in present else None,
     }
 
 
@@ -203,9 +203,11 @@ def notes(job: CoordinatorJob) -> list[str]:
 
 
 BILEVEL = Setting(
-    partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
+    partial(build_coordinator_job, CoordinatorBilevelJob, problem_of, make_bilevel_context),
     privacy_statement,
     coordinator_claim,
     settings,
 )
-MINIMAX = BILEVEL._replace(build=partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context))
+MINIMAX = BILEVEL._replace(
+    build=partial(build_coordinator_job, CoordinatorMinimaxJob, make_problem, make_minimax_context)
+)

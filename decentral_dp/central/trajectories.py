@@ -163,7 +163,7 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
             'gymnasium, or give your trajectories in a .npz file with "observations", "rewards" and "lengths".'
         ) from error
     # Warnings of the environment's checker do not concern users.
-    made = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)
+    env = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)
     owners = [(agent, i) for agent in range(n_agents) for i in range(records)]
     owners += [(n_agents, i) for i in range(test_records)]
     d, n = LIMITS.size, len(owners)
@@ -171,11 +171,11 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
     lengths, terminal = np.zeros(n, dtype=np.int64), np.zeros(n)
     for row, (agent, i) in enumerate(owners):
         coins = public_generator(seed, "cartpole episode", agent, i)
-        seen, gained, terminal[row] = _episode(made, coins, steps)
-        lengths[row] = length = len(gained)
-        observations[row, : length + 1] = np.clip(2.0 * (seen + LIMITS) / (2.0 * LIMITS) - 1.0, -1.0, 1.0)
-        rewards[row, :length] = gained
-    made.close()
+        states, gains, terminal[row] = _episode(env, coins, steps)
+        lengths[row] = length = len(gains)
+        observations[row, : length + 1] = np.clip(2.0 * (states + LIMITS) / (2.0 * LIMITS) - 1.0, -1.0, 1.0)
+        rewards[row, :length] = gains
+    env.close()
     held_out = np.arange(n) >= n_agents * records
     agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // records)
     split = np.where(held_out, "test", "train")
@@ -186,15 +186,15 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
     return replace(made_up, is_simulated=True)
 
 
-def _episode(made: Any, coins: np.random.Generator, longest: int) -> tuple[FloatArray, FloatArray, bool]:
+def _episode(env: Any, coins: np.random.Generator, longest: int) -> tuple[FloatArray, FloatArray, bool]:
     """Return observations (T + 1, d) of the environment, rewards (T,), and whether the episode terminated."""
-    observation, _ = made.reset(seed=int(coins.integers(2**31)))
+    observation, _ = env.reset(seed=int(coins.integers(2**31)))
     observations, terminal = [np.array(observation, dtype=np.float64)], False
     rewards: list[float] = []
     while len(rewards) < longest and not terminal:
         falls = int(observation[2] + 0.25 * observation[3] > 0.0)
         action = falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
-        observation, reward, terminal, _, _ = made.step(action)
+        observation, reward, terminal, _, _ = env.step(action)
         observations.append(np.array(observation, dtype=np.float64))
         rewards.append(float(reward))
     return np.stack(observations), np.array(rewards), bool(terminal)

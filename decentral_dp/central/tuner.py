@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.jobs import planned_line, target_plan
+from decentral_dp.central.jobs import fit_plan, make_ledger_line
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import refuse_masked
@@ -162,7 +162,7 @@ def tune(
     arguments = check_arguments(
         Arguments(epsilon, delta, weight_range, loss, radius, label_bound, method, steps, lam, seed)
     )
-    roles = pair(train, "train"), pair(validation, "validation")
+    roles = convert_split(train, "train"), convert_split(validation, "validation")
     (_, d), (_, other) = (a.shape for a, _ in roles)
     if other != d:
         raise InputError(f"validation: got {other} features, expected {d} as in train. Fix: give the same columns.")
@@ -172,10 +172,10 @@ def tune(
         context.problem.prepare(*project(*role, arguments.loss, arguments.radius, arguments.label_bound), "l2")
         for role in roles
     ]
-    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, content(arguments, roles))
-    one = np.zeros(1, dtype=np.int64)
+    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, digest_input(arguments, roles))
+    agents = np.zeros(1, dtype=np.int64)
     split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
-    client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
+    client = ClientBlock(agents, context.problem, split, context.clip, Streams(root, "coins", agents))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
     with show_progress(callbacks, "steps") as callback:
@@ -233,8 +233,8 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
 def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
     """Plan every release. Raises InputError for a target that no noise meets."""
     charges, releases = program.planned_releases(context, context.rounds), program.releases_per_round
-    return target_plan(
-        lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
+    return fit_plan(
+        lambda factor: Ledger(1, tuple(make_ledger_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
         arguments.epsilon,
         0.0 if arguments.method == "em" else arguments.delta,
         _TIGHTNESS,
@@ -271,7 +271,7 @@ def check_arguments(arguments: Arguments) -> Arguments:
     return checked
 
 
-def pair(role: Any, name: Split) -> tuple[Array, Array]:
+def convert_split(role: Any, name: Split) -> tuple[Array, Array]:
     """Return (features (n, d), labels (n,)) of one split as float64. Raises InputError for other shapes."""
     features, labels = role
     a, b = _numbers(features, f"{name} features"), _numbers(labels, f"{name} labels")
@@ -317,7 +317,7 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
     return a, np.where(b > 0.0, 1.0, -1.0) if loss == "logistic" else np.clip(b, -label_bound, label_bound)
 
 
-def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
+def digest_input(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
     """Return a digest of the arguments and every record, for the noise key.
 
     Equal noise on other data would cancel in a difference.
@@ -333,12 +333,12 @@ def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> byt
 def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """Return the guarantee of one call in words."""
     low, high = arguments.weight_range
-    spent = float(budget.epsilon[0])
-    up = f"{math.ceil(spent * 1e4) / 1e4:.4f}" if math.isfinite(spent) else "inf"
-    whole = f"epsilon = {up}, delta = {budget.delta:g}"
+    epsilon = float(budget.epsilon[0])
+    rounded = f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else "inf"
+    guarantee = f"epsilon = {rounded}, delta = {budget.delta:g}"
     parts = [
-        f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
-        f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
+        f"Weight, model and path are ({guarantee})-differentially private for replacing one of {counts['train']} train "
+        f"or one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
         f"{high:g} and the method {arguments.method} are public.",
         "Records were projected one by one, and every constant is analytic.",
     ]

@@ -305,7 +305,7 @@ KL_DRO = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\n
 def sampling_rate() -> Any:
     """q, rate of the Poisson sample of a round."""
     return option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
+        "rate of a round's Poisson sample; 1 reads all records",
         default=1.0,
         example="0.1",
         above=0,
@@ -336,7 +336,7 @@ MAXIMISER_RULES = (
 def anchor_period() -> Any:
     """T, the number of rounds from one anchor to the next (`minimax.steps`)."""
     return option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
+        "T, rounds from one anchor, a new estimate of the gradient, to the next",
         unit="rounds",
         example="4",
         at_least=1,
@@ -346,7 +346,7 @@ def anchor_period() -> Any:
 def change_smoothness() -> Any:
     """L of the clipping norm of a difference (`minimax.steps`)."""
     return option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
+        "L of the clipping norm L·distance of a record's change of gradient; required if period > 1",
         default=None,
         example="2.0",
         above=0,
@@ -360,15 +360,13 @@ def count_option(description: str, unit: str, example: str) -> Any:
 
 def solver_steps(symbol: str = "") -> Any:
     """The number of steps of the lower-level solver."""
-    return count_option(
-        f"{symbol}steps of the lower-level solver; settled by public constants if left out", "steps", "5"
-    )
+    return count_option(f"{symbol}steps of the lower-level solver; default from public constants", "steps", "5")
 
 
-def solver_smoothness(what: str) -> Any:
+def solver_smoothness(symbol: str) -> Any:
     """The inverse of the step size of "dp_gd"."""
     return option(
-        f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
+        f'{symbol}, the inverse of the step size of "dp_gd"; default from public constants',
         default=None,
         example="2.0",
         above=0,

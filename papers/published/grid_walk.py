@@ -34,7 +34,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
-from decentral_dp.central.selection import Box, Score, SelectionBounds, best_point, per_axis
+from decentral_dp.central.selection import Box, Score, SelectionBounds, best_point, count_per_axis
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 
@@ -148,7 +148,7 @@ class GridWalk(SingleDraw):
         self.check_once(context)
         self.box(context)
         p = context.problem.p
-        cells = self.candidates or per_axis(p)
+        cells = self.candidates or count_per_axis(p)
         steps = self.inner or 8 * p * cells**2
         if cells < 2 or steps > _MOST_STEPS:
             raise dp.InputError(

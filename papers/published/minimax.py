@@ -269,7 +269,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         # The sensitivity does not depend on the sample, and there is no amplification by sampling.
-        return spider.plan_of_estimates(context, rounds, self.period, 1.0)
+        return spider.plan_alternating_estimates(context, rounds, self.period, 1.0)
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
@@ -342,7 +342,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         derivatives, means = dp.round_indices(rounds, 2), dp.round_indices(rounds, 2, (1,))
         estimates = dict.fromkeys((recursive_spider.INNER_X, recursive_spider.INNER_Y), derivatives)
-        parts = steps.planned_estimates(context, self.period, estimates, self.rate)
+        parts = steps.plan_estimates(context, self.period, estimates, self.rate)
         return dp.gaussian_charges(parts) | dp.gaussian_charges({"s": dp.Part(means, 1, rate=1.0 / context.n)})
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:

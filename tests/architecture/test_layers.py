@@ -44,18 +44,15 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "integer_samplers",
-        "programs sensitivities trajectories exponential_samplers",
-        "problems log_concave_sampler certified_solver",
+        "integer_samplers sensitivities trajectories",
+        "problems certified_solver",
         "clients",
         "pooled",
         "context",
         "selection",
-        "declared",
         "vocabulary",
         "bilevel minimax",
         "jobs",
-        "plan",
         "statement",
         "tuner",
         "estimators",

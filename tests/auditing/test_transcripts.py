@@ -175,7 +175,7 @@ def test_choices_have_the_distribution_of_the_sampler() -> None:
     assert isinstance(law, ChoiceDistribution)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
-    whole = selection.law_at
+    whole = selection.make_weights
     job: Any = neighbours.first
 
     def kept(scores: Any, unit: float, rate: Any) -> Any:
@@ -183,7 +183,7 @@ def test_choices_have_the_distribution_of_the_sampler() -> None:
         return whole(scores, unit, rate)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.central.selection.law_at", kept)
+        patch.setattr("decentral_dp.central.selection.make_weights", kept)
         observe(job, neighbours.victim)
     scores, rate = seen[0]
     weights = np.exp(-rate * (scores - scores.min()))

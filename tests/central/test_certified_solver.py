@@ -1,4 +1,4 @@
-"""Solves over pooled records keep the accuracies that were stated before the records were seen."""
+"""Certified solves over pooled records: their accuracy for every data set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def setting(
 
 
 def points(case: Case) -> list[Array]:
-    """Upper variables with weak and strong regularisation, near and far."""
+    """Return upper variables with weak and strong regularisation, near and far."""
     p = case.problem.p
     if case.penalty in ("strengths", "shared", "scaled"):
         return [np.full(p, -1.0), np.linspace(-7.0, 1.0, p) if p > 1 else np.array([-7.0])]
@@ -47,22 +47,22 @@ def points(case: Case) -> list[Array]:
 
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("key", CASES)
-def test_minimisers_are_as_near_as_certified(key: str, name: str) -> None:
+def test_minimisers_have_certified_accuracy(key: str, name: str) -> None:
     case = CASES[key]
-    for at, x in enumerate(points(case)):
-        for penalty in (None, 0.05 if at else 3.0):
+    for k, x in enumerate(points(case)):
+        for penalty in (None, 0.05 if k else 3.0):
             objective, f, exact = setting(case, x, name, 4, penalty)
             y = minimise(objective, f)
             away = float(np.linalg.norm(y - exact.minimiser(penalty)))
             assert away <= f.accuracy
             assert np.linalg.norm(y - f.centre) <= f.radius * (1 + 1e-12)
-            # A certificate is worth something: far below what one record of a million can move.
+            # The certified error is far below the sensitivity to one record of a million.
             assert f.accuracy <= 1e-4 * (f.record + f.smooth * f.reach) / f.mu
 
 
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("key", CASES)
-def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None:
+def test_linear_solves_have_certified_accuracy(key: str, name: str) -> None:
     case = CASES[key]
     for x in points(case):
         objective, f, exact = setting(case, x, name, 4, None)
@@ -76,7 +76,7 @@ def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None
 
 
 @pytest.mark.parametrize("key", ["logistic", "softmax_pull", "ridge", "cleaning", "mean"])
-def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_free_result_is_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[key]
     for x in points(case):
         for penalty in (None, 0.5):
@@ -103,7 +103,7 @@ def _forbidden(*_: Any) -> Array:
 
 
 @pytest.mark.parametrize("bad", [np.zeros_like, np.negative, lambda r: np.full_like(r, np.nan), lambda r: 1e9 * r])
-def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_factor_keeps_accuracy(bad: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     root = rng.normal(size=(6, 6))
     matrix = root @ root.T / 20 + 0.1 * np.eye(6)
@@ -117,8 +117,8 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     assert float(np.linalg.norm(minimise(objective, f) - exact.minimiser())) <= f.accuracy
 
 
-def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Started where every record is on the wrong side by far, a full step would leave the ball."""
+def test_steps_are_damped_far_from_the_minimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a start where every record is misclassified by far, a full step would leave the ball."""
     case = cases(ridge=0.003)["logistic_pull"]
     damped = []
     shrink = certified_solver.math.log1p
@@ -134,8 +134,8 @@ def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch
     assert len(damped) < 200
 
 
-def test_gradients_are_rounded_by_less_than_stated() -> None:
-    """Thirty thousand equal records far from a solution: float64 errs all one way."""
+def test_gradient_rounding_is_within_its_bound() -> None:
+    """Thirty thousand equal records far from a solution, so that rounding errors have one sign."""
     case = CASES["quadratic"]
     n = 30_000
     train = (np.tile([1.1, 0.7, 1 / 3], (n, 1)), np.full(n, 2.0))
@@ -152,15 +152,15 @@ def test_gradients_are_rounded_by_less_than_stated() -> None:
     assert f.rounding == mean_rounding((n,), 3)
 
 
-def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
+def test_refuses_a_weak_ridge() -> None:
     case = CASES["logistic_shared"]
     x = np.array([-24.0])
     with pytest.raises(InputError, match="float64 cannot certify"):
         facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.self_concordance)
 
 
-def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
-    """Bounded records exclude it; if it happened all the same, nothing would raise or hang."""
+def test_result_is_always_in_the_ball() -> None:
+    """Bounded records exclude values that are not finite; even with them a solve ends in the ball."""
     case = CASES["logistic"]
     objective, f, _ = setting(case, np.full(3, -1.0), "random", 9, None)
     for poison in (np.nan, np.inf, 1e300):
@@ -179,7 +179,7 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
 
 
 @pytest.mark.parametrize("bug", ["loose goal", "one step", "another x"])
-def test_a_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objective, f, exact = setting(CASES["logistic"], np.full(3, -3.0), "random", 20, None)
     if bug == "loose goal":
         monkeypatch.setattr(SolveFacts, "goal", property(lambda _: 1e-3))

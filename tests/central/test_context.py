@@ -1,4 +1,4 @@
-"""The trusted coordinator's exchanges: what goes where, what it costs, and what is refused."""
+"""Exchanges of the trusted coordinator: values, privacy costs and refusals."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ COUNTS = [7, 3, 12]
 D = 4
 
 
-def plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
-    one = np.ones((releases, 1))
+def make_plan(price: float, releases: int, width: int, kinds: tuple[Split, ...] = ("train",), **keys: Any) -> Ledger:
+    ones = np.ones((releases, 1))
     rate = keys.pop("rate", 1.0)
     line = ChannelLedger(
-        "gy", "gaussian", width, np.zeros(1, dtype=np.int64), np.arange(1, releases + 1), one,
-        dict.fromkeys(kinds, price * one), dict.fromkeys(kinds, rate * one), **keys,
+        "gy", "gaussian", width, np.zeros(1, dtype=np.int64), np.arange(1, releases + 1), ones,
+        dict.fromkeys(kinds, price * ones), dict.fromkeys(kinds, rate * ones), **keys,
     )  # fmt: skip
     return Ledger(1, (line,))
 
 
-def bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
+def make_bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
     return Bounded(
         np.zeros_like(value), value, {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None, **spread)}, "l2"
     )
@@ -50,11 +50,11 @@ def bounded(value: Array, sensitivity: float, **spread: Any) -> Bounded:
 
 def records(counts: list[int] = COUNTS, seed: int = 0) -> dict[Split, list[Any]]:
     rng, problem = np.random.default_rng(seed), LogisticHyperparameter(D)
-    made: dict[Split, list[Any]] = {"train": [], "validation": []}
+    out: dict[Split, list[Any]] = {"train": [], "validation": []}
     for n in counts:
-        for kind in made:
-            made[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
-    return made
+        for kind in out:
+            out[kind].append(problem.prepare(rng.normal(size=(n, D)), rng.choice([-1.0, 1.0], size=n), "l2"))
+    return out
 
 
 class State(NamedTuple):
@@ -63,7 +63,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """One clipped mean a round, asked for and published."""
+    """An algorithm with one clipped mean a round, queried and released."""
 
     rate: float = 1.0
     kind: str = "honest"
@@ -80,12 +80,12 @@ class Descent:
         if self.kind == "twice":
             yield Release(gy=answer.g)
         if self.kind == "other channel":
-            told = yield Release(other=answer.g)
+            response = yield Release(other=answer.g)
         elif self.kind == "tells":
-            told = yield Release(gy=answer.g.private)
+            response = yield Release(gy=answer.g.private)
         else:
-            told = yield Release(gy=answer.g)
-        return State(s.y - told.released["gy"][0])
+            response = yield Release(gy=answer.g)
+        return State(s.y - response.released["gy"][0])
 
     def published(self, s: State) -> Mapping[str, Array]:
         return {"y": s.y}
@@ -94,16 +94,16 @@ class Descent:
 def coordinator_node(
     program: Descent, price: float = 1.0, sizes: tuple[int, ...] = (3,), **keys: Any
 ) -> CoordinatorNode:
-    problem, made, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
+    problem, shards, clip = LogisticHyperparameter(D), records(), Clip("l2", y=0.5)
     context = CoordinatorContext(
         problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
     )
     ends = np.cumsum(sizes)
     client_blocks = tuple(
-        ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in made.items()}, clip, Streams(ROOT, "coins", a))
+        ClientBlock(a, problem, {k: [r[i] for i in a] for k, r in shards.items()}, clip, Streams(ROOT, "coins", a))
         for a in (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
     )
-    ledger = plan(price, 6, D, **keys)
+    ledger = make_plan(price, 6, D, **keys)
     return CoordinatorNode(program, context, lambda: PlannedReleaser(ledger, ROOT), client_blocks, len(COUNTS))
 
 
@@ -112,12 +112,12 @@ def run(program: Descent, rounds: int = 6, **keys: Any) -> tuple[Snapshot, Ledge
     return last, ledger
 
 
-def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
-    """The same descent over raw records, one by one, with the noise and the coins of the streams."""
-    made, y = records(), np.zeros(D)
+def run_by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
+    """Run the same descent over single records, with keyed noise and samples."""
+    shards, y = records(), np.zeros(D)
     for t in range(rounds):
         total = np.zeros(D)
-        for agent, dataset in enumerate(made["train"]):
+        for agent, dataset in enumerate(shards["train"]):
             coins = Streams(ROOT, "coins", [agent]).generator(0, t + 1, _tag("train")).random(len(dataset.signed))
             for row, coin in zip(dataset.signed, coins, strict=True):
                 if rate == 1.0 or coin < rate:
@@ -143,8 +143,9 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
     normals = [
         Streams(ROOT, "noise", [0]).generator(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)
     ]
-    # On a grid of 2^-16 of the scale, twice rounded.
-    assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
+    # Rounded twice to a grid of 2^-16 of the scale.
+    expected = run_by_hand(6, [scale * n for n in normals], rate)
+    assert last.released["y"][0] == pytest.approx(expected, abs=6 * scale * 2e-5)
     assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")
 
 
@@ -156,32 +157,32 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
         ("other channel", "was not planned"),
     ],
 )
-def test_a_program_that_breaks_the_rules_is_stopped(kind: str, words: str) -> None:
+def test_invalid_programs_are_stopped(kind: str, words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words):
         run(Descent(kind=kind), rounds=6)
 
 
-def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
-    """By type an array is public; what was planned as charged was then not released, and the run is refused."""
+def test_unreleased_value_is_missing_from_the_ledger() -> None:
+    """A value that is published as an array was never released, so that the ledger is short and the run is refused."""
     _, ledger = run(Descent(kind="tells"))
     assert ledger.channels[0].mechanism.name == "free"
-    assert not ledger.costs_within(plan(1.0, 6, D).repeat(3))
+    assert not ledger.costs_within(make_plan(1.0, 6, D).repeat(3))
 
 
 class OneAgentAtATime(LogisticHyperparameter):
-    """A problem that overrides `terms`, so that agents are not evaluated together."""
+    """A problem that overrides `terms`, so that agents are evaluated one at a time."""
 
-    def terms(self, *asked: Any) -> Any:
-        return super().terms(*asked)
+    def terms(self, *args: Any) -> Any:
+        return super().terms(*args)
 
 
 @pytest.mark.parametrize("kind", [LogisticHyperparameter, OneAgentAtATime])
-def test_records_of_a_sample_are_evaluated_one_by_one(
+def test_sampled_records_are_evaluated_one_by_one(
     kind: type[LogisticHyperparameter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A contribution must not depend on the other sampled records, not even by the rounding of a matrix product.
+    """A contribution does not depend on the other sampled records, not even by the rounding of a matrix product.
 
-    Each record is evaluated as an agent with one record, which keeps its bits.
+    Each record is evaluated as that of an agent with one record.
     """
     real, together, sizes = LogisticHyperparameter.stacked_terms, [], []
 
@@ -192,17 +193,17 @@ def test_records_of_a_sample_are_evaluated_one_by_one(
         return real(self, x, y, z, records, *more)
 
     monkeypatch.setattr(LogisticHyperparameter, "stacked_terms", stacked_terms)
-    clip, made = Clip("l2", y=0.5), records()
+    clip, shards = Clip("l2", y=0.5), records()
     for rate in (1.0, 0.5):
         sizes.clear()
-        client_block = ClientBlock(np.arange(3), kind(D), made, clip, Streams(ROOT, "coins", range(3)))
+        client_block = ClientBlock(np.arange(3), kind(D), shards, clip, Streams(ROOT, "coins", range(3)))
         client_block.answer(1, {"g": ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D), rate=rate)})
         assert sizes == list(COUNTS) if rate == 1.0 else set(sizes) == {1}
     assert (max(together) > 1) == (kind is LogisticHyperparameter)
 
 
-def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
-    problem, clip, made = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
+def test_answers_carry_their_sensitivity() -> None:
+    problem, clip, shards = LogisticHyperparameter(D), Clip("l2", y=0.5), records()
     context = CoordinatorContext(
         problem, {"train": sum(COUNTS), "validation": sum(COUNTS)}, len(COUNTS), clip, Domain()
     )
@@ -210,7 +211,7 @@ def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
 
     def mean(train: list[Any]) -> Bounded:
         client_block = ClientBlock(
-            np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3))
+            np.arange(3), problem, {**shards, "train": train}, clip, Streams(ROOT, "coins", range(3))
         )
         answer: Bounded = context.combine(1, question, client_block.answer(1, question)).g
         return answer
@@ -219,14 +220,14 @@ def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
     for sign in (1.0, -1.0):
         row = np.zeros((COUNTS[1], D))
         row[:, 0] = 100.0
-        other = [*made["train"]]
+        other = [*shards["train"]]
         other[1] = problem.prepare(row, np.array([sign, *np.ones(COUNTS[1] - 1)]), "l2")
         base = [*other]
         base[1] = problem.prepare(row, np.ones(COUNTS[1]), "l2")
-        apart = float(np.linalg.norm(mean(other).value - mean(base).value))
-        carried = float(mean(base).sensitivities["train"].sensitivity[0])
-        assert apart <= carried
-        worst = max(worst, apart / carried)
+        distance = float(np.linalg.norm(mean(other).value - mean(base).value))
+        sensitivity = float(mean(base).sensitivities["train"].sensitivity[0])
+        assert distance <= sensitivity
+        worst = max(worst, distance / sensitivity)
     assert worst > 0.999
 
 
@@ -242,28 +243,28 @@ class Dice(NamedTuple):
         return np.array([scale])
 
 
-def test_the_scale_is_the_least_that_no_kind_of_record_exceeds() -> None:
-    both: tuple[Split, ...] = ("train", "validation")
-    line = plan(0.5, 1, 1, both).channels[0]
+def test_scale_covers_both_splits() -> None:
+    splits: tuple[Split, ...] = ("train", "validation")
+    line = make_plan(0.5, 1, 1, splits).channels[0]
     prices: dict[Split, Array] = {"train": np.array([[0.5]]), "validation": np.array([[0.1]])}
     for mechanism in ("exponential", "gaussian"):
         ledger = Ledger(1, (ChannelLedger(**{**vars(line), "mechanism": mechanism, "sensitivity": prices}),))
         dice = Dice({"train": 1.0, "validation": 0.4}, mechanism)
         releaser = PlannedReleaser(ledger, ROOT)
-        told = releaser.release(1, {"gy": dice})
-        assert told.scale["gy"] == pytest.approx(4.0)
-        assert told.released["gy"][0, 0] == told.scale["gy"]
+        response = releaser.release(1, {"gy": dice})
+        assert response.scale["gy"] == pytest.approx(4.0)
+        assert response.released["gy"][0, 0] == response.scale["gy"]
         assert releaser.ledger().costs_within(ledger)
         half = ChannelLedger(**{**vars(ledger.channels[0]), "sensitivity": {k: v / 2 for k, v in prices.items()}})
         assert not releaser.ledger().costs_within(Ledger(1, (half,)))
 
 
-def test_noise_has_the_scale_that_is_charged() -> None:
-    """With 4000 coordinates the right deviation passes, and two thirds or three halves of it do not."""
+def test_noise_has_the_charged_scale() -> None:
+    """With 4000 coordinates a deviation of two thirds or three halves would be rejected."""
     n, sensitivity, price = 4000, 0.3, 0.7
-    releaser = PlannedReleaser(plan(price, 1, n), ROOT)
-    told = releaser.release(1, {"gy": bounded(np.full((1, n), 2.0), sensitivity)})
-    noise = (told.released["gy"] - 2.0) / (sensitivity / price)
+    releaser = PlannedReleaser(make_plan(price, 1, n), ROOT)
+    response = releaser.release(1, {"gy": make_bounded(np.full((1, n), 2.0), sensitivity)})
+    noise = (response.released["gy"] - 2.0) / (sensitivity / price)
     assert abs(noise.std() - 1.0) < 0.05
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(noise.std() / wrong - 1.0) > 0.05
@@ -275,14 +276,14 @@ def test_a_sensitivity_that_bounds_nothing_is_never_released(sensitivity: float)
         PlannedReleaser(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), sensitivity)})
 
 
-def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
-    line = plan(1.0, 1, 2).channels[0]
+def test_nan_cost_exceeds_every_plan() -> None:
+    line = make_plan(1.0, 1, 2).channels[0]
     broken = ChannelLedger(**{**vars(line), "sensitivity": {"train": np.array([[np.nan]])}})
-    assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))
+    assert not Ledger(1, (broken,)).costs_within(make_plan(1.0, 1, 2))
 
 
-def test_a_missing_clip_is_called_by_its_key_in_the_scenario() -> None:
-    """Both gradients as one vector, and a change between two points, are clipped by the clip of x."""
+def test_missing_clip_names_its_key() -> None:
+    """The joint gradient and a change between two points use the clip of x."""
     counts: dict[Split, int] = {"train": 8, "validation": 8}
     minimax = MinimaxContext(Composite(LinearModel(3, 1), AucObjective(0.5)), counts, 1, Clip("l2"))
     bilevel = CoordinatorContext(HyperCleaning(2, (0, 1, 2), 3), counts, 1, Clip("l2"), Domain())

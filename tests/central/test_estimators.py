@@ -1,4 +1,4 @@
-"""Classifiers in scikit-learn's form: its own checks, what they publish, and what it cost."""
+"""Classifiers with the API of scikit-learn: its checks, their releases and privacy costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def records(n: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return features, np.where(features @ np.ones(4) + 0.1 * draw.normal(size=n) > 0.1, "yes", "no")
 
 
-# Names of the checks that scikit-learn itself leaves out, and why.
+# Checks that scikit-learn skips, and why.
 SKIPPED = {
     "check_array_api_input": "only numpy's arrays are read",
     "check_pipeline_consistency": "noise is drawn afresh without a seed",
@@ -35,19 +35,19 @@ SKIPPED = {
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("kind", BOTH)
-def test_it_is_an_estimator_of_scikit_learn(kind: Any, seed: int | None) -> None:
+def test_passes_scikit_learn_checks(kind: Any, seed: int | None) -> None:
     with warnings.catch_warnings():
-        # Its checks declare no classes.
+        # The checks declare no classes.
         warnings.simplefilter("ignore")
-        found = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
-    assert len(found) > 40
-    assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
-    left_out = {r["check_name"] for r in found if r["status"] == "skipped"}
+        results = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
+    assert len(results) > 40
+    assert [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")] == []
+    left_out = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert left_out <= set(SKIPPED) - ({"check_pipeline_consistency"} if seed is not None else set())
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
+def test_accuracy_and_epsilon(kind: Any) -> None:
     features, labels = records()
     model = kind(epsilon=3.0, delta=1e-6, classes=("no", "yes"), random_state=2).fit(features, labels)
     assert roc_auc_score(labels == "yes", model.decision_function(features)) > 0.9
@@ -65,7 +65,7 @@ def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
+def test_undeclared_classes_are_reported(kind: Any) -> None:
     features, labels = records(200)
     with pytest.warns(PrivacyWarning, match="ε"):
         model = kind(random_state=0).fit(features, labels)
@@ -73,12 +73,12 @@ def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
     for classes in (("no", "maybe"), 3, ("yes",), ("no", "no"), ("no", "yes", "maybe")):
         with pytest.raises(InputError, match="classes"):
             kind(classes=classes).fit(features, labels)
-    # Declared classes need no record of each.
+    # A declared class may have no records.
     alone = kind(classes=("no", "yes"), random_state=0).fit(features, np.full(200, "no"))
     assert alone.classes_.tolist() == ["no", "yes"]
 
 
-def test_the_regression_is_that_of_tune() -> None:
+def test_regression_matches_tune() -> None:
     features, labels = records(300)
     features[:3] *= 100.0
     model = PrivateLogisticRegressionCV(
@@ -92,18 +92,18 @@ def test_the_regression_is_that_of_tune() -> None:
     order, signs = public_generator(4, "validation").permutation(300), np.where(labels == "yes", 1.0, -1.0)
     shortened = model._score_rows(features)
     train, validation = ((shortened[part], signs[part]) for part in (order[75:], order[:75]))
-    found = decentral_dp.tune(
+    tuned = decentral_dp.tune(
         train=train, validation=validation, epsilon=2.0, delta=1e-6, weight_range=(0.1, 2.0), seed=4
     )
-    assert np.array_equal(model.coef_[0], found.model)
-    assert (model.weight_, model.intercept_[0]) == (found.weight, 0.0)
-    assert model.statement_.startswith(found.statement)
-    # Records beyond the radius are scored where they were shortened to.
+    assert np.array_equal(model.coef_[0], tuned.model)
+    assert (model.weight_, model.intercept_[0]) == (tuned.weight, 0.0)
+    assert model.statement_.startswith(tuned.statement)
+    # Records beyond the radius are projected before scoring.
     assert np.linalg.norm(shortened, axis=1).max() <= 1.0
-    assert np.allclose(model.decision_function(features), shortened @ found.model)
+    assert np.allclose(model.decision_function(features), shortened @ tuned.model)
 
 
-def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None:
+def test_positive_share_is_public_or_released() -> None:
     features, labels = records(300)
     usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
     model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
@@ -124,7 +124,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
         (PrivateAUCClassifier(random_state=-3), "seed"),
     ],
 )
-def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key: str) -> None:
+def test_fit_refuses_invalid_parameters(model: Any, key: str) -> None:
     features, labels = records(40)
     with pytest.raises(InputError, match=key):
         model.set_params(classes=("no", "yes")).fit(features, labels)
@@ -133,7 +133,7 @@ def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
+def test_unscaled_columns_warn(kind: Any) -> None:
     features, labels = records(n=300)
     raw = features * np.array([1.0, 1.0, 1000.0, 1.0])
     model = kind(classes=("no", "yes"), random_state=1)
@@ -149,7 +149,7 @@ def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_fit_says_of_records_is_excepted_by_its_statement(kind: Any) -> None:
+def test_warnings_are_excluded_from_the_statement(kind: Any) -> None:
     features, labels = records(n=60)
     model = kind(classes=("no", "yes"), random_state=1)
     statement = model.fit(features, labels).statement_

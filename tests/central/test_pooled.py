@@ -1,4 +1,4 @@
-"""The coordinator's door to pooled records: values are right, and what one record moves is within what they carry."""
+"""Pooled records of a coordinator: values, and the sensitivities of releases."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ def upper(case: Case) -> Array:
     return np.linspace(-1.5, 0.5, p) if p > 1 else np.array([-1.0])
 
 
-def pool_of(case: Case, train: Raw, validation: Raw) -> Pooled:
+def make_pool(case: Case, train: Raw, validation: Raw) -> Pooled:
     records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
     return Pooled.from_agents(case.family, [records])
 
 
-def replaced(data: Raw, a: Array, b: float) -> Raw:
-    """The first record replaced."""
+def replace_first(data: Raw, a: Array, b: float) -> Raw:
+    """Replace the first record."""
     features, labels = data[0].copy(), data[1].copy()
     features[0], labels[0] = a, b
     return features, labels
 
 
 def neighbours(case: Case, kind: str, n: int, seed: int) -> list[tuple[Pooled, Pooled]]:
-    """Pools that differ in one record of a kind: against the grain of the others, and at random."""
+    """Draw pairs of pools that differ in one record of a split, opposite or random."""
     rng = np.random.default_rng(seed)
     labels = np.array(case.classes) if case.classes else np.array([-LABEL, LABEL])
     out = []
     for name in DATA:
         train, validation = dataset(case, name, n, seed), dataset(case, name, n, seed + 1)
         for _ in range(2):
-            own, other = rng.normal(size=(2, D))
-            own *= RADIUS / np.linalg.norm(own)
-            other = -own if rng.random() < 0.7 else other * RADIUS / np.linalg.norm(other)
-            swap = [(own, rng.choice(labels)), (other, rng.choice(labels))]
+            first, second = rng.normal(size=(2, D))
+            first *= RADIUS / np.linalg.norm(first)
+            second = -first if rng.random() < 0.7 else second * RADIUS / np.linalg.norm(second)
+            swap = [(first, rng.choice(labels)), (second, rng.choice(labels))]
             sides = []
             for record in swap:
                 sides.append(
-                    pool_of(case, replaced(train, *record), validation)
+                    make_pool(case, replace_first(train, *record), validation)
                     if kind == "train"
-                    else pool_of(case, train, replaced(validation, *record))
+                    else make_pool(case, train, replace_first(validation, *record))
                 )
             out.append((sides[0], sides[1]))
     return out
 
 
-def sensitivity(here: Bounded, there: Bounded) -> float:
-    return float(np.linalg.norm(here.value - there.value))
+def distance(first: Bounded, second: Bounded) -> float:
+    return float(np.linalg.norm(first.value - second.value))
 
 
-def carried(value: Bounded, kind: str) -> float:
+def carried_sensitivity(value: Bounded, kind: str) -> float:
     spread = value.sensitivities.get(kind)
     return 0.0 if spread is None else float(spread.sensitivity[0])
 
@@ -75,7 +75,7 @@ def carried(value: Bounded, kind: str) -> float:
 # Building the pool ---------------------------------------------------------------------------------------------------
 
 
-def test_records_come_in_the_order_of_the_agents() -> None:
+def test_records_keep_the_order_of_agents() -> None:
     case = CASES["logistic"]
     parts = [(dataset(case, "random", n, 1), dataset(case, "random", n + 2, 2)) for n in (3, 5, 2)]
     prepared = [(case.prepared(*t, "train"), case.prepared(*v, "validation")) for t, v in parts]
@@ -84,15 +84,15 @@ def test_records_come_in_the_order_of_the_agents() -> None:
     assert pool.counts == {"train": 10, "validation": 16}
     assert np.allclose(pool.train.signed, joined, rtol=1e-15)
     y = pool.minimiser(upper(case))
-    whole = tuple(np.concatenate([t[i] for t, _ in parts]) for i in range(2))
-    exact = Exact(case, upper(case), whole, whole)
+    joined_records = tuple(np.concatenate([t[i] for t, _ in parts]) for i in range(2))
+    exact = Exact(case, upper(case), joined_records, joined_records)
     assert np.allclose(y.value[0], exact.minimiser().astype(float), atol=1e-9)
     assert y.norm == "l2"
     assert y.sensitivities["train"].batch is None
     assert np.array_equal(y.sensitivities["train"].rate, [1.0])
 
 
-def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
+def test_records_are_projected_one_by_one() -> None:
     case = CASES["quadratic"]
     a, b = dataset(case, "random", 6)
     wild = case.prepared(a, b, "train")
@@ -119,19 +119,19 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_values_are_those_of_the_formulas(key: str) -> None:
+def test_values_match_formulas(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 4, 3), dataset(case, "random", 3, 4)
-    pool, x = pool_of(case, train, validation), upper(case)
+    pool, x = make_pool(case, train, validation), upper(case)
     bounds, exact = pool.bounds, Exact(case, x, train, validation)
     y = exact.minimiser()
     for penalty in (None, 0.1):
         away = np.linalg.norm(pool.minimiser(x, penalty).value[0] - exact.minimiser(penalty))
         assert away <= bounds.facts(x, penalty).accuracy
 
-    def score(at: Array) -> Any:
-        there = Exact(case, at, train, validation)
-        return there.upper_value(there.minimiser())
+    def score(point: Array) -> Any:
+        exact_at_point = Exact(case, point, train, validation)
+        return exact_at_point.upper_value(exact_at_point.minimiser())
 
     gradient = pool.hypergradient(x).value[0]
     error = bounds.gradient_error(x, x)
@@ -142,7 +142,7 @@ def test_values_are_those_of_the_formulas(key: str) -> None:
     xs = np.stack([x, x + 0.3, x])
     scores = pool.scores(xs)
     inexact = bounds.inexactness(x, x + 0.3)
-    assert np.abs(scores - [float(score(at)) for at in xs]).max() <= inexact < 1e-7
+    assert np.abs(scores - [float(score(point)) for point in xs]).max() <= inexact < 1e-7
     assert abs(scores[0] - scores[2]) <= 2 * inexact
     public = y.astype(float) * 0.9 + 0.01
     f = bounds.facts(x)
@@ -154,10 +154,10 @@ def test_values_are_those_of_the_formulas(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["quadratic", "mean", "lower_bound"])
-def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
+def test_quadratic_scores_match_losses(key: str) -> None:
     case = CASES[key]
     train, validation = dataset(case, "random", 6, 5), dataset(case, "separable", 4, 6)
-    pool = pool_of(case, train, validation)
+    pool = make_pool(case, train, validation)
     hessian, linear = pool.quadratic()
     low, high = np.full(D, -2.0), np.full(D, 3.0)
     error = pool.bounds.quadratic_inexactness(low, high)
@@ -175,21 +175,21 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("key", CASES)
-def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str) -> None:
+def test_neighbours_stay_within_carried_sensitivity(key: str, kind: str) -> None:
     case = CASES[key]
     x = upper(case)
     worst: dict[str, float] = {}
-    for here, there in neighbours(case, kind, 3, 11):
-        y = here.bounds.family.centre(x) + 0.3
+    for pool, neighbour in neighbours(case, kind, 3, 11):
+        y = pool.bounds.family.centre(x) + 0.3
         releases = {
-            "minimiser": [p.minimiser(x) for p in (here, there)],
-            "pulled": [p.minimiser(x, 0.3) for p in (here, there)],
-            "hypergradient": [p.hypergradient(x) for p in (here, there)],
-            "implicit": [p.implicit(x, y) for p in (here, there)],
+            "minimiser": [p.minimiser(x) for p in (pool, neighbour)],
+            "pulled": [p.minimiser(x, 0.3) for p in (pool, neighbour)],
+            "hypergradient": [p.hypergradient(x) for p in (pool, neighbour)],
+            "implicit": [p.implicit(x, y) for p in (pool, neighbour)],
         }
         for name, (a, b) in releases.items():
-            change, bound = sensitivity(a, b), carried(a, kind)
-            assert bound == carried(b, kind)
+            change, bound = distance(a, b), carried_sensitivity(a, kind)
+            assert bound == carried_sensitivity(b, kind)
             assert change <= bound, name
             worst[name] = max(worst.get(name, 0.0), change / bound if bound else 0.0)
     if key == "mean":
@@ -199,9 +199,9 @@ def test_one_record_moves_no_release_further_than_it_carries(key: str, kind: str
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_what_reads_no_record_of_a_kind_is_not_charged_for_it(key: str) -> None:
+def test_splits_that_are_not_read_are_free(key: str) -> None:
     case = CASES[key]
-    pool = pool_of(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
+    pool = make_pool(case, dataset(case, "random", 4), dataset(case, "random", 4, 1))
     x, reads = upper(case), "lower_grad_y" in case.problem.reads_records
     assert set(pool.minimiser(x).sensitivities) == ({"train"} if reads else set())
     assert set(pool.minimiser(x, 1.0).sensitivities) == ({"train", "validation"} if reads else {"validation"})
@@ -213,26 +213,26 @@ def test_what_reads_no_record_of_a_kind_is_not_charged_for_it(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["logistic_shared", "ridge_shared", "quadratic", "mean", "cleaning"])
-def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
+def test_scores_stay_within_stated_ranges(key: str) -> None:
     case = CASES[key]
     p = case.problem.p
     low, high = np.full(p, -2.0), np.full(p, 1.0)
     xs = np.linspace(low, high, 5)
     for kind in ("train", "validation"):
-        for here, there in neighbours(case, kind, 3, 21)[::3]:
-            bounds = here.bounds
-            scores, others = here.scores(xs), there.scores(xs)
-            osc = np.ptp(scores - others)
+        for pool, neighbour in neighbours(case, kind, 3, 21)[::3]:
+            bounds = pool.bounds
+            scores, other_scores = pool.scores(xs), neighbour.scores(xs)
+            osc = np.ptp(scores - other_scores)
             assert osc <= bounds.oscillation(low, high)[kind] + 4 * bounds.inexactness(low, high)
             steps = np.linalg.norm(np.diff(xs, axis=0), axis=1)
             assert (np.abs(np.diff(scores)) <= bounds.lipschitz(low, high) * steps + 1e-9).all()
-            gradients, their = (np.stack([q.gradient(x) for x in xs]) for q in (here, there))
+            gradients, other_gradients = (np.stack([q.gradient(x) for x in xs]) for q in (pool, neighbour))
             error = bounds.gradient_error(low, high)
-            apart = np.linalg.norm(gradients - their, axis=1).max()
-            assert apart <= bounds.gradient_sensitivity(low, high)[kind] + 2 * error
-            bent = np.linalg.norm(np.diff(gradients, axis=0), axis=1)
-            assert (bent <= bounds.smoothness(low, high) * steps + 2 * error).all()
-            norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(their, axis=1)
+            sensitivity = np.linalg.norm(gradients - other_gradients, axis=1).max()
+            assert sensitivity <= bounds.gradient_sensitivity(low, high)[kind] + 2 * error
+            change = np.linalg.norm(np.diff(gradients, axis=0), axis=1)
+            assert (change <= bounds.smoothness(low, high) * steps + 2 * error).all()
+            norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(other_gradients, axis=1)
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
 
 
@@ -240,41 +240,43 @@ def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
 
 
 class DataSets:
-    """Two `mean` pools whose last record is antipodal: closed forms attain S exactly, and solvers err on purpose."""
+    """Two `mean` pools whose last records are antipodal: closed forms attain S, and solvers have planted errors."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         self.case, n = CASES["mean"], 4000
         axis = np.array([RADIUS, 0.0, 0.0])
         others = np.zeros((n, D)), np.zeros(n)
-        self.needs_records = []
+        self.pools = []
         for sign in (1.0, -1.0):
-            data = replaced(others, sign * axis, 0.0)
+            data = replace_first(others, sign * axis, 0.0)
             sides = (data, others) if kind == "train" else (others, data)
-            self.needs_records.append(pool_of(self.case, *sides))
+            self.pools.append(make_pool(self.case, *sides))
         self.x = np.full(D, 0.2)
         self._patch = monkeypatch
         self.direction = np.array([1.0, 0.0, 0.0])
 
     def change(self, method: str, kind: str, y_sign: float, v_sign: float) -> tuple[float, float]:
-        """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its data set."""
+        """Return (distance, sensitivity) with the worst errors a of solutions and τ of inverse products."""
         minimise, inverse_product = pooled.certified.minimise, pooled.certified.inverse_product
         results = []
-        for pool, sign in zip(self.needs_records, (1.0, -1.0), strict=True):
+        for pool, sign in zip(self.pools, (1.0, -1.0), strict=True):
 
-            def off(objective: Any, f: Any, sign: float = sign) -> Array:
+            def shifted_minimise(objective: Any, f: Any, sign: float = sign) -> Array:
                 return minimise(objective, f) + sign * y_sign * f.accuracy * self.direction
 
-            def solve(objective: Any, f: Any, y: Array, target: Array, s: Any, sign: float = sign) -> Array:
+            def shifted_inverse_product(
+                objective: Any, f: Any, y: Array, target: Array, s: Any, sign: float = sign
+            ) -> Array:
                 return inverse_product(objective, f, y, target, s) + sign * v_sign * s.error * self.direction
 
             with self._patch.context() as patch:
-                patch.setattr(pooled.certified, "minimise", off)
-                patch.setattr(pooled.certified, "inverse_product", solve)
+                patch.setattr(pooled.certified, "minimise", shifted_minimise)
+                patch.setattr(pooled.certified, "inverse_product", shifted_inverse_product)
                 results.append(getattr(pool, method)(self.x))
-        return sensitivity(*results), carried(results[0], kind)
+        return distance(*results), carried_sensitivity(results[0], kind)
 
 
-def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_errors_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     train, validation = DataSets(monkeypatch, "train"), DataSets(monkeypatch, "validation")
     change, bound = train.change("minimiser", "train", 1.0, 0.0)
     assert 0.999999 * bound < change <= bound
@@ -286,7 +288,7 @@ def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.
 
 
 def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> Bounded:
-    """A clipped mean of rows (n, d) that were clipped to `bound`, as a coordinator gets it."""
+    """Make a clipped mean of rows (n, d) that were clipped to `bound`, as a coordinator receives it."""
     n, width = rows.shape
     spread = Sensitivity(np.array([2.0 * bound / n * float(summation_slack(n, width))]), np.ones(1), None)
     value = rows.mean(axis=0)[None]
@@ -294,8 +296,8 @@ def mean(rows: Array, kind: str, bound: float, public: Array | float = 0.0) -> B
     return Bounded(np.zeros_like(value) + public, value, kinds, "l2")
 
 
-class Asked:
-    """Per-record a, b, J, H, clipped; p = 2, q = 3."""
+class MeansByRecord:
+    """Clipped a, b, J, H of each record; p = 2, q = 3."""
 
     C = Clip("l2", x=0.8, z=1.3)
 
@@ -305,19 +307,19 @@ class Asked:
         self.ridge = weight * np.diag([1.0, 1.7, 3.0])
         self.j0 = rng.normal(size=(2, 3)) if public_j else None
         axis = rng.normal(size=3)
-        self.a = [self.cut(rng.normal(size=2), self.C.x) for _ in range(n)]
-        self.b = [self.cut(3 * axis + rng.normal(size=3), self.C.z) for _ in range(n)]
-        self.j = [self.cut(3 * np.outer([1, -0.5], axis) + rng.normal(size=(2, 3)), self.C.x) for _ in range(n)]
-        self.h = [self.curved(axis if k else None, tiny=bool(k)) for k in range(n)]
+        self.a = [self.clip_vector(rng.normal(size=2), self.C.x) for _ in range(n)]
+        self.b = [self.clip_vector(3 * axis + rng.normal(size=3), self.C.z) for _ in range(n)]
+        self.j = [self.clip_vector(3 * np.outer([1, -0.5], axis) + rng.normal(size=(2, 3)), self.C.x) for _ in range(n)]
+        self.h = [self.make_hessian(axis if k else None, tiny=bool(k)) for k in range(n)]
 
-    def cut(self, v: Array, bound: float) -> Array:
+    def clip_vector(self, v: Array, bound: float) -> Array:
         return v * min(1.0, bound / np.linalg.norm(v))
 
-    def curved(self, axis: Array | None, tiny: bool = False) -> Array:
+    def make_hessian(self, axis: Array | None, tiny: bool = False) -> Array:
         v = self.rng.normal(size=3) if axis is None else axis
         if self.positive:
-            return self.cut(np.outer(v, v) * (1e-3 if tiny else 10.0), self.C.z)
-        return self.cut(self.rng.normal(size=(3, 3)), self.C.z)
+            return self.clip_vector(np.outer(v, v) * (1e-3 if tiny else 10.0), self.C.z)
+        return self.clip_vector(self.rng.normal(size=(3, 3)), self.C.z)
 
     def release(self) -> Bounded:
         flat = [np.stack([np.ravel(v) for v in part]) for part in (self.a, self.b, self.j, self.h)]
@@ -338,9 +340,12 @@ class Asked:
     def replace(self, kind: str) -> None:
         v = self.rng.normal(size=3)
         if kind == "train":
-            self.j[0], self.h[0] = self.cut(-9 * self.j[0], self.C.x), self.curved(v)
+            self.j[0], self.h[0] = self.clip_vector(-9 * self.j[0], self.C.x), self.make_hessian(v)
         else:
-            self.a[0], self.b[0] = self.cut(-9 * self.a[0], self.C.x), self.cut(-9 * self.b[0], self.C.z)
+            self.a[0], self.b[0] = (
+                self.clip_vector(-9 * self.a[0], self.C.x),
+                self.clip_vector(-9 * self.b[0], self.C.z),
+            )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -351,49 +356,49 @@ class Asked:
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_means_combine_to_the_implicit_gradient(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
-    data_set = Asked(n, weight, positive, public, seed)
-    here = data_set.release()
-    assert np.allclose(here.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
+def test_implicit_mean_matches_formula(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
+    data_set = MeansByRecord(n, weight, positive, public, seed)
+    value = data_set.release()
+    assert np.allclose(value.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
     for kind in ("train", "validation"):
         before = data_set.release()
         data_set.replace(kind)
-        assert sensitivity(before, data_set.release()) <= carried(before, kind)
+        assert distance(before, data_set.release()) <= carried_sensitivity(before, kind)
 
 
-def test_combined_sensitivities_are_those_of_the_other_derivation() -> None:
-    """With a public J no sharper bound than ‖J‖/w₀ is found where ∇²R is a multiple of the identity."""
+def test_implicit_sensitivity_matches_second_derivation() -> None:
+    """For a public J, ‖J‖/w₀ is the sharpest bound if ∇²R is a multiple of the identity."""
     for positive in (True, False):
         for public in (True, False):
-            data_set = Asked(50, 0.4, positive, public, 1)
+            data_set = MeansByRecord(50, 0.4, positive, public, 1)
             data_set.ridge = 0.4 * np.eye(3)
             got = data_set.release()
             norm = data_set.C.x if data_set.j0 is None else float(np.linalg.norm(data_set.j0, 2))
             clips = Clips(data_set.C.x, data_set.C.z, data_set.C.x if data_set.j0 is None else 0.0, data_set.C.z)
             other = implicit_sensitivity(clips, 0.4, norm, 50, 50, positive=positive)
             for kind in ("train", "validation"):
-                assert carried(got, kind) == pytest.approx(other[kind], rel=1e-9)
-                assert carried(got, kind) > other[kind]
+                assert carried_sensitivity(got, kind) == pytest.approx(other[kind], rel=1e-9)
+                assert carried_sensitivity(got, kind) > other[kind]
 
 
-def test_combined_sensitivities_are_attained() -> None:
-    """One record each: b along the largest J H⁻¹, turned around; a Hessian that appears along b."""
+def test_implicit_sensitivity_is_attained() -> None:
+    """One record each: b along the largest J H⁻¹ changes its sign; a Hessian along b is added."""
     clip = Clip("l2", x=1.0, z=1.0)
     e = np.array([[1.0, 0.0]])
     ridge, j = 0.25 * np.eye(2).reshape(1, -1), np.eye(2).reshape(1, -1)
 
-    def at(b: Array, h: Array) -> Bounded:
+    def combine(b: Array, h: Array) -> Bounded:
         hessian = mean(h.reshape(1, -1), "train", 1.0) + ridge
         return implicit_mean(np.zeros((1, 2)), mean(b, "validation", 1.0), j, hessian, clip)
 
     none, full = np.zeros((2, 2)), np.diag([1.0, 0.0])
-    turned = sensitivity(at(e, none), at(-e, none)), carried(at(e, none), "validation")
-    bent = sensitivity(at(e, none), at(e, full)), carried(at(e, none), "train")
+    turned = distance(combine(e, none), combine(-e, none)), carried_sensitivity(combine(e, none), "validation")
+    changed = distance(combine(e, none), combine(e, full)), carried_sensitivity(combine(e, none), "train")
     assert 0.999999 < turned[0] / turned[1] <= 1.0
-    assert 0.999999 < bent[0] / bent[1] <= 1.0
+    assert 0.999999 < changed[0] / changed[1] <= 1.0
 
 
-def test_a_smaller_bound_for_b_or_j_is_enforced() -> None:
+def test_implicit_mean_projects_its_inputs() -> None:
     b, j = np.array([[3.0, 4.0]]), np.array([[6.0, 0.0, 0.0, 8.0]])
     hessian = np.eye(2).reshape(1, -1)
     clip = Clip("l2", x=1.0, z=0.5)
@@ -401,13 +406,13 @@ def test_a_smaller_bound_for_b_or_j_is_enforced() -> None:
     assert np.allclose(value.value[0], -np.diag([0.6, 0.8]) @ [0.3, 0.4])
 
 
-def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() -> None:
-    data_set = Asked(5, 1.0, True, False, 2)
+def test_implicit_mean_is_not_amplified_by_sampling() -> None:
+    data_set = MeansByRecord(5, 1.0, True, False, 2)
     flat = [np.stack([np.ravel(v) for v in part]) for part in (data_set.a, data_set.b, data_set.j, data_set.h)]
     sampled = mean(flat[1], "validation", data_set.C.z)
     (spread,) = sampled.sensitivities.values()
-    drawn: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
-    sampled = Bounded(sampled.public, sampled.private, drawn, "l2")
+    sensitivities: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
+    sampled = Bounded(sampled.public, sampled.private, sensitivities, "l2")
     j, h = mean(flat[2], "train", data_set.C.x), mean(flat[3], "train", data_set.C.z) + data_set.ridge.reshape(1, -1)
     out = implicit_mean(mean(flat[0], "validation", data_set.C.x), sampled, j, h, data_set.C)
     assert out.sensitivities["validation"].batch == MIXED
@@ -424,7 +429,7 @@ def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() 
     assert all(np.isinf(s.sensitivity).all() for s in free.sensitivities.values())
 
 
-def test_means_that_cannot_be_combined_are_refused() -> None:
+def test_refuses_unsuited_means() -> None:
     clip = Clip("l2", x=1.0, z=1.0)
     b = mean(np.ones((1, 2)), "validation", 1.0)
     j = np.eye(2).reshape(1, -1)

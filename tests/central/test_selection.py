@@ -1,4 +1,4 @@
-"""Exponential mechanisms: exact laws, their privacy cost, and the change that one record makes."""
+"""Exponential mechanisms: exact distributions, their privacy cost, and sensitivities of scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from decentral_dp.central.selection import (
     RegularisedSelection,
     SelectionBounds,
     candidates,
-    law_at,
+    make_weights,
     quadratic,
     score_unit,
     units,
@@ -42,12 +42,12 @@ from tests.support.exact_laws import exponential, rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, cases, dataset
 
 
-def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
-    return law_at(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
+def make_law(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
+    return make_weights(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
 
 
 def logarithms(law: Weights) -> np.ndarray:
-    """log P of every item, by the decimal library."""
+    """Compute log P of every item with the decimal library."""
     with localcontext(prec=60):
         gaps, which, counts = np.unique(law.gaps, return_inverse=True, return_counts=True)
         masses = [exponential(law.rate * int(gap), 60) for gap in gaps]
@@ -59,37 +59,37 @@ def logarithms(law: Weights) -> np.ndarray:
 
 
 @given(st.integers(2, 12), st.integers(0, 10**6), st.floats(1e-3, 20.0), st.floats(1e-6, 1e6))
-def test_no_log_ratio_exceeds_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
-    """Neighbouring scores that use the whole oscillation, a common shift, and the declared inaccuracy."""
+def test_log_ratio_is_at_most_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
+    """Neighbouring scores use the whole oscillation, a common shift, and the declared inaccuracy."""
     rng = np.random.default_rng(seed)
     inexact = oscillation * rng.choice([0.0, 0.1])
     base = rng.normal(size=n) * oscillation * 3
     change = oscillation * rng.choice([0.0, 1.0, rng.random()], n) + rng.normal() * oscillation
-    off = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
-    one, two = (
-        logarithms(law_of(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
-        for scores in (base + off[0], base + change + off[1])
+    errors = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
+    first, second = (
+        logarithms(make_law(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
+        for scores in (base + errors[0], base + change + errors[1])
     )
-    assert np.abs(one - two).max() <= epsilon * (1 + 1e-9)
+    assert np.abs(first - second).max() <= epsilon * (1 + 1e-9)
 
 
-def test_the_ratio_is_attained_on_two_levels() -> None:
-    """One candidate in 10^5 moves by the oscillation: .9999 ε, so that a factor 1/2 would be lost for nothing."""
+def test_epsilon_is_attained() -> None:
+    """One of 10⁵ candidates moves by the oscillation: .9999 ε, so that half the scale would not be private."""
     scores = np.zeros(100_000)
     sensitivity = scores.copy()
     sensitivity[0] = -0.37
-    ratio = logarithms(law_of(sensitivity, 1.0, 0.37))[0] - logarithms(law_of(scores, 1.0, 0.37))[0]
+    ratio = logarithms(make_law(sensitivity, 1.0, 0.37))[0] - logarithms(make_law(scores, 1.0, 0.37))[0]
     assert 0.9999 <= ratio <= 1.0
 
 
 def test_inaccuracy_costs_four_times_its_bound() -> None:
-    """An adversarial error of ±a under each neighbour: ignored it exceeds ε, accounted it does not."""
+    """An adversarial error of ±a for each neighbour exceeds ε, unless it is charged."""
     a = 0.05
-    one, two = np.full(2000, -a), np.full(2000, a)
-    one[0], two[0] = a, -1.0 - a
+    first, second = np.full(2000, -a), np.full(2000, a)
+    first[0], second[0] = a, -1.0 - a
 
     def ratio(inexact: float) -> float:
-        laws = [logarithms(law_of(scores, 1.0, 1.0, inexact=inexact)) for scores in (one, two)]
+        laws = [logarithms(make_law(scores, 1.0, 1.0, inexact=inexact)) for scores in (first, second)]
         return float(np.abs(laws[1] - laws[0]).max())
 
     assert ratio(0.0) == pytest.approx(1.2, abs=0.002)
@@ -98,24 +98,24 @@ def test_inaccuracy_costs_four_times_its_bound() -> None:
 
 def test_choices_follow_the_law() -> None:
     rng, scores = np.random.default_rng(21), np.array([0.3, 0.0, 0.5, 0.1])
-    counts = np.bincount([law_of(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
+    counts = np.bincount([make_law(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
     true = np.exp(-2.0 * scores / 0.5)
     assert not rejected(counts, true)
     assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
-def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float) -> None:
-    """The reason for integers: numpy's variates are −log(−log(1 − k·2^−53)), which end at 36.74 and −3.61."""
-    drawn = np.random.default_rng(5).gumbel(size=1000)
-    assert np.allclose(drawn, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
+def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
+    """Integers are needed because numpy's variates are −log(−log(1 − k·2^−53)), between −3.61 and 36.74."""
+    variates = np.random.default_rng(5).gumbel(size=1000)
+    assert np.allclose(variates, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
     highest, lowest = -np.log(-np.log1p(-(2.0**-53))), -np.log(-np.log(2.0**-53))
     assert (lowest, highest) == (pytest.approx(-3.60, abs=0.01), pytest.approx(36.74, abs=0.01))
-    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is the truth.
+    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is exact.
     step = np.exp(gap - highest)
-    found = 0.0 if gap > highest - lowest else step / np.expm1(step)
-    assert found == pytest.approx(share, abs=0.005)
-    law = law_of(np.array([0.0, gap]), 1.0, 1.0)
+    probability = 0.0 if gap > highest - lowest else step / np.expm1(step)
+    assert probability == pytest.approx(share, abs=0.005)
+    law = make_law(np.array([0.0, gap]), 1.0, 1.0)
     assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(integer_samplers, "uniform_integer", lambda _, n: n - 1)
@@ -124,15 +124,15 @@ def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float)
 
 
 @pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
-def test_scores_that_are_none_are_refused(scores: list[float]) -> None:
+def test_refuses_invalid_scores(scores: list[float]) -> None:
     with pytest.raises(InputError, match="scores"):
-        law_of(np.array(scores), 1.0, 1.0)
+        make_law(np.array(scores), 1.0, 1.0)
     with pytest.raises(InputError, match="oscillation"):
-        law_of(np.zeros(2), 1.0, np.inf)
+        make_law(np.zeros(2), 1.0, np.inf)
 
 
 @given(st.floats(1e-9, 1e9), st.integers(0, 10**6))
-def test_scores_move_by_half_a_unit_at_most(scale: float, seed: int) -> None:
+def test_scores_round_by_half_a_unit(scale: float, seed: int) -> None:
     unit = score_unit(scale)
     assert 2.0**-21 < unit / scale <= 2.0**-20
     scores = np.random.default_rng(seed).normal(size=20) * scale
@@ -144,20 +144,22 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 FINE = np.linspace(-1, 1, 400_001)
 
 
-def on(box: Box, **changes: Any) -> RegularisedLaw:
+def make_regularised_law(box: Box, **changes: Any) -> RegularisedLaw:
     d = len(box.low)
     plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
 
 
-def mu_of(declared: RegularisedLaw) -> float:
-    """μ of the Gaussian pair that bounds a draw from the continuous law."""
+def gaussian_mu(declared: RegularisedLaw) -> float:
+    """Compute μ of the Gaussian pair that bounds a draw from the continuous distribution."""
     return float(declared.sensitivity * np.sqrt(declared.rate / (declared.strength + declared.curvature)))
 
 
-def epsilon_of(declared: RegularisedLaw, delta: float) -> float:
-    """ε of a draw from the grid: with τ twice the error, ε + 2τ at e^{−τ}δ."""
-    return float(gaussian_epsilon(mu_of(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
+def grid_epsilon(declared: RegularisedLaw, delta: float) -> float:
+    """Compute ε of a draw from the grid: ε + 2τ at e^{−τ}δ, with τ twice the error."""
+    return (
+        float(gaussian_epsilon(gaussian_mu(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
+    )
 
 
 def density(exponent: np.ndarray) -> np.ndarray:
@@ -179,19 +181,19 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("slope", [0.3, 1.4, 3.0])
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
-def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
-    """Minimum inside, near the edge, outside; wide and narrow."""
-    rng, declared = np.random.default_rng(41), on(UNIT, rate=rate)
+def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
+    """The minimum is inside, near the boundary, or outside; the distribution is wide or narrow."""
+    rng, declared = np.random.default_rng(41), make_regularised_law(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
-    drawn = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
-    assert stats.kstest(drawn, law.cdf).pvalue > 1e-5
-    assert stats.kstest(drawn, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
+    draws = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-5
+    assert stats.kstest(draws, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
 
 
 @pytest.mark.parametrize(
     ("precision", "centre", "draws"),
-    # Just outside, proposals are refused most often; the distribution is steep there, and fewer draws suffice.
+    # Just outside, most proposals are rejected; the distribution is steep there, and fewer draws suffice.
     [
         (Fraction(1, 9), 6, 4000),
         (Fraction(1, 10**5), 3, 4000),
@@ -200,26 +202,26 @@ def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
         (Fraction(1, 4), 19, 4000),
     ],
 )
-def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
+def test_coordinates_follow_truncated_gaussian_on_grid(
     precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Centre inside, wide, just outside, far outside, and on the other side."""
+    """The centre is inside, just outside, far outside, or beyond the other end; the distribution is wide or narrow."""
     monkeypatch.setattr(selection, "_POSITIONS", 16)
     rng = np.random.default_rng(43)
-    drawn = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
+    positions = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
     law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
-    counts, wide = np.bincount(drawn, minlength=16), law > 0.002
+    counts, wide = np.bincount(positions, minlength=16), law > 0.002
     counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
     counts, law = counts[law > 0], law[law > 0]
     assert not rejected(counts, law)
-    # Half as much again of the second most likely.
+    # The second most likely position has 1.5 times its probability.
     assert rejected(counts, law * np.where(np.arange(len(law)) == np.argsort(law)[-2], 1.5 + 0.3 * (law < 0.1), 1.0))
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.5, 1e7), st.integers(1, 3), st.booleans())
 def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimension: int, far: bool) -> None:
-    """No acceptance probability exceeds 1 for any tangent point; with too large a curvature some do."""
+    """No acceptance probability exceeds 1 at any tangent point, unless the curvature is overstated."""
     rng = np.random.default_rng(seed)
     box = Box(-np.ones(dimension), rng.uniform(0.0, 2.0, dimension))
     slopes = rng.normal(size=(4, dimension)) / np.sqrt(dimension)
@@ -228,7 +230,7 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
         top = (x @ slopes.T).max(axis=1)
         return np.asarray(top + np.log(np.exp(x @ slopes.T - top[:, None]).sum(axis=1)))
 
-    declared = on(box, rate=rate, strength=0.1)
+    declared = make_regularised_law(box, rate=rate, strength=0.1)
     near = rng.uniform(-3, 3, dimension) if far else np.zeros(dimension)
     points = rng.uniform(box.low, box.high, (300, dimension))
     points[:100] = np.clip(near, box.low, box.high) + 1e-4 * rng.normal(size=(100, dimension))
@@ -252,33 +254,33 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
 # ---- privacy cost ---------------------------------------------------------------------------------------------------
 
 
-def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
+def delta_between(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
     return delta(density(exponents[0]), density(exponents[1]), epsilon)
 
 
 @pytest.mark.parametrize("curvature", [0.0, -0.6, 2.0])
-def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
-    """Neighbours whose gradients differ by S everywhere: a Gaussian shifted by exactly μ deviations."""
+def test_gaussian_cost_is_attained(curvature: float) -> None:
+    """If gradients of neighbours differ by S everywhere, the distribution is a Gaussian shifted by μ deviations."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength, curvature)
-    whole = rate * 0.5 * (strength + curvature) * FINE**2
-    found = gap_of((whole, whole + rate * sensitivity * FINE))
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
-    assert mu_of(declared) == pytest.approx(MU)
-    assert 0.95 <= found / gaussian_delta(MU, 1.0) <= 1.001
-    priced = epsilon_of(declared, 1e-6)
-    assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced) <= 1e-6
-    assert 0.0 <= priced - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
+    exponent = rate * 0.5 * (strength + curvature) * FINE**2
+    delta_1 = delta_between((exponent, exponent + rate * sensitivity * FINE))
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
+    assert gaussian_mu(declared) == pytest.approx(MU)
+    assert 0.95 <= delta_1 / gaussian_delta(MU, 1.0) <= 1.001
+    epsilon = grid_epsilon(declared, 1e-6)
+    assert delta(density(exponent), density(exponent + rate * sensitivity * FINE), epsilon) <= 1e-6
+    assert 0.0 <= epsilon - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
     if curvature < 0.0:
-        forgotten = rate_for(MU, sensitivity, strength)
-        whole = forgotten * 0.5 * (strength + curvature) * FINE**2
-        assert gap_of((whole, whole + forgotten * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
+        wrong_rate = rate_for(MU, sensitivity, strength)
+        exponent = wrong_rate * 0.5 * (strength + curvature) * FINE**2
+        assert delta_between((exponent, exponent + wrong_rate * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
-def test_no_convex_pair_costs_more(seed: int) -> None:
-    """Random convex scores on an interval, and perturbations of slope S that keep them convex."""
+def test_convex_pairs_stay_within_gaussian_cost(seed: int) -> None:
+    """Random convex scores on an interval, and convex perturbations of slope S."""
     rng, x = np.random.default_rng(seed), np.linspace(-1, 1, 20_001)
     sensitivity = 10 ** rng.uniform(-1.5, -0.5)
     knots, bends = rng.uniform(-1, 1, 6), rng.exponential(size=6) * rng.choice([0, 1], 6)
@@ -288,43 +290,44 @@ def test_no_convex_pair_costs_more(seed: int) -> None:
     strength = 10 ** rng.uniform(-1, 1)
     rate = rate_for(MU, sensitivity, strength)
     exponents = (rate * (base + 0.5 * strength * x**2), rate * (other + 0.5 * strength * x**2))
-    assert gap_of(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
+    assert delta_between(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
 
 
-def test_a_double_well_costs_everything() -> None:
-    """Convexity is needed for every dataset: n = 1000 records, two wells, one record moves all mass: δ(1) ≈ 1/2."""
+def test_double_well_exceeds_gaussian_cost() -> None:
+    """Convexity is needed: with n = 1000 records and two wells, one record moves all mass, δ(1) ≈ 1/2."""
     strength, sensitivity = 1.0, 2 / 1000
     rate = rate_for(MU, sensitivity, strength)
     wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
-    found = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
-    assert found == pytest.approx(0.5, abs=0.02)
-    # Its curvature is 48 x² − 8, and no strength below 8 gives a guarantee.
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
+    delta_1 = delta_between((rate * wells, rate * (wells + sensitivity * FINE)))
+    assert delta_1 == pytest.approx(0.5, abs=0.02)
+    # The curvature is 48 x² − 8, so that a guarantee requires a strength above 8.
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
         quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
     strong = rate_for(MU, sensitivity, 9.0, -8.0)
     convexed = 4.0 * (FINE**2 - 0.5) ** 2 + 4.5 * FINE**2
-    assert gap_of((strong * convexed, strong * (convexed + sensitivity * FINE))) <= 1.001 * gaussian_delta(MU, 1.0)
+    exponents = strong * convexed, strong * (convexed + sensitivity * FINE)
+    assert delta_between(exponents) <= 1.001 * gaussian_delta(MU, 1.0)
 
 
-def test_an_inexact_score_costs_twice_tau() -> None:
-    """An error of ±a chosen by an adversary breaks the Gaussian guarantee, and keeps the one with e = k·a."""
+def test_inexact_score_costs_twice_tau() -> None:
+    """An adversarial error of ±a breaks the Gaussian guarantee, but not the one with e = k·a."""
     strength, sensitivity = 1.0, 0.002
     rate = rate_for(MU, sensitivity, strength)
     a = 0.05 / rate
-    whole = rate * 0.5 * strength * FINE**2
-    tilted = whole + rate * sensitivity * FINE
-    gains = density(whole) > np.e * density(tilted)
-    worst = (whole - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
-    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
-    assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
-    priced = epsilon_of(declared, 1e-6)
+    exponent = rate * 0.5 * strength * FINE**2
+    tilted = exponent + rate * sensitivity * FINE
+    gains = density(exponent) > np.e * density(tilted)
+    worst = (exponent - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
+    declared = make_regularised_law(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
+    assert delta_between(worst) > 1.5 * gaussian_delta(MU, 1.0)
+    priced = grid_epsilon(declared, 1e-6)
     assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
-    assert gap_of(worst, priced) <= 1e-6
+    assert delta_between(worst, priced) <= 1e-6
 
 
-def test_an_unnormalised_error_costs_four_times_itself() -> None:
-    """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
+def test_unnormalised_error_costs_four_tau() -> None:
+    """τ = .1 per cell of a quadrature at ε = 1 attains 1.4, so that ε + 2τ would be wrong."""
     tau, n = 0.1, 10**6
     exponents = np.zeros((2, n))
     exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
@@ -333,8 +336,8 @@ def test_an_unnormalised_error_costs_four_times_itself() -> None:
     assert float(np.abs(np.log(laws[0] / laws[1])).max()) == pytest.approx(1.4, abs=1e-4)
 
 
-def test_a_coarse_grid_is_no_gaussian_pair() -> None:
-    """δ(1) over the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at its worst position."""
+def test_coarse_grid_exceeds_gaussian_cost() -> None:
+    """δ(1) relative to the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at the worst position."""
     ratios = []
     for points in (11, 21, 51, 201):
         x = np.linspace(-21.65, 21.65, points)
@@ -342,7 +345,7 @@ def test_a_coarse_grid_is_no_gaussian_pair() -> None:
         laws = [(density(0.5 * (x - s) ** 2), density(0.5 * (x - s - MU) ** 2)) for s in shifts]
         ratios.append(max(delta(p, q, 1.0) for p, q in laws) / 1e-6)
     assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
-    declared = on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
+    declared = make_regularised_law(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
     assert declared.error() < 1e-5
 
 
@@ -354,7 +357,7 @@ def constant(values: Any) -> Callable[[Array], Array]:
 
 
 def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
-    """Log-probabilities of the candidates, from the integers that decide."""
+    """Compute log-probabilities of the candidates from the integers that decide."""
     weights = selection.law(scores, scale)
     exponents = -float(weights.rate) * weights.gaps.astype(float)
     return np.asarray(exponents - logsumexp(exponents))
@@ -371,7 +374,7 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
         (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
     ],
 )
-def test_what_has_no_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:
+def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:
     with pytest.raises(InputError, match=says):
         candidates(domain, p, count)
 
@@ -380,7 +383,7 @@ def test_what_has_no_candidates(domain: Domain, p: int, count: int | None, says:
 
 
 def data_sets(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[Any, Any]]:
-    """Records of two neighbours, as (features, labels) of train and of validation records."""
+    """Return the records of two neighbours, as (features, labels) of each split."""
     rng = np.random.default_rng([seed, n])
     parts = {k: dataset(case, name, n, seed + i) for i, k in enumerate(("train", "validation"))}
     out = []
@@ -396,7 +399,7 @@ def data_sets(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tup
     return [(w["train"], w["validation"]) for w in out]
 
 
-def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
+def make_pool(case: Case, data_set: tuple[Any, Any]) -> Pooled:
     train, validation = data_set
     return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
@@ -404,19 +407,19 @@ def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
 # ---- neighbouring data sets -----------------------------------------------------------------------------------------
 
 
-def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
-    """Return the largest exact log-ratio over hard data sets, in units of the sensitivity over the scale."""
+def largest_ratio(name: str, kind: Split, norm: bool) -> tuple[float, float]:
+    """Compute the largest exact log-ratio over hard data sets, in units of sensitivity over scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
         for n in (3, 20):
-            both = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
+            pools = [make_pool(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
             make = SelectionBounds.of_norm if norm else SelectionBounds.of_value
             points = candidates(Domain(low=-1.5, high=1.5), p, 17 if p == 1 else 2)
-            selection = FiniteExponential(make(both[0].bounds, low, high), points, both[0].scores)
+            selection = FiniteExponential(make(pools[0].bounds, low, high), points, pools[0].scores)
             price = selection.sensitivity[kind]
-            scores = [pool.gradient_norms(points) if norm else pool.scores(points) for pool in both]
+            scores = [pool.gradient_norms(points) if norm else pool.scores(points) for pool in pools]
             for scale in (price / 3.0, price / 0.1):
                 laws = [log_law(selection, s, scale) for s in scores]
                 worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) * scale / price)
@@ -436,13 +439,13 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
         ("logistic_pull", "train"),
     ],
 )
-def test_no_neighbour_is_told_apart_beyond_the_price(name: str, kind: Split, norm: bool) -> None:
-    worst, _ = tried(name, kind, norm)
+def test_neighbours_stay_within_epsilon_of_selection(name: str, kind: Split, norm: bool) -> None:
+    worst, _ = largest_ratio(name, kind, norm)
     assert 0.0 < worst <= 1.0
 
 
-def test_the_price_of_a_norm_is_attained() -> None:
-    """A stationary point between two candidates: the norm rises at one and falls at the other by all of S."""
+def test_gradient_norm_sensitivity_is_attained() -> None:
+    """At a stationary point between two candidates, the norm rises at one and falls at the other by S."""
     problem, n = MeanEstimation(1, 1.0), 500
     train = problem.prepare(np.zeros((5, 1)), np.zeros(5), "l2")
     pools = []
@@ -455,16 +458,16 @@ def test_the_price_of_a_norm_is_attained() -> None:
     selection = FiniteExponential(facts, points, constant([]))
     epsilon = 2.0
     scale = selection.sensitivity["validation"] / epsilon
-    one, other = (log_law(selection, pool.gradient_norms(points), scale) for pool in pools)
-    assert 0.9999 * epsilon < float(np.abs(one - other).max()) <= epsilon
+    first, second = (log_law(selection, pool.gradient_norms(points), scale) for pool in pools)
+    assert 0.9999 * epsilon < float(np.abs(first - second).max()) <= epsilon
 
 
-def test_rounding_and_inexactness_are_in_the_price() -> None:
-    """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
+def test_rounding_and_inexactness_are_charged() -> None:
+    """Scores attain the declared oscillation, with the worst rounding and errors."""
     sensitivity = 1.0
     facts = SelectionBounds({"train": sensitivity}, 0.0, 1.0)
     r = facts.unit
-    # One candidate up by s/2, one down by s/2, both about to be rounded the other way; a third holds all the mass.
+    # One candidate rises by s/2 and one falls by s/2, with opposite rounding; a third has nearly all the mass.
     a, b = 0.49 * r, 0.51 * r
     shift = 0.5 * sensitivity + 0.02 * r
     scores = [np.array([a, b + 5.0, -60.0]), np.array([a + shift, b + 5.0 - shift, -60.0 - shift])]
@@ -472,31 +475,31 @@ def test_rounding_and_inexactness_are_in_the_price() -> None:
     assert declared.unit == r
     selection = FiniteExponential(declared, np.zeros((3, 1)), constant([]))
     scale = selection.sensitivity["train"] / 3.0
-    one, other = (log_law(selection, s, scale) for s in scores)
-    found = float(np.abs(one - other).max()) * scale
-    assert found <= selection.sensitivity["train"]
-    assert found > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
+    first, second = (log_law(selection, s, scale) for s in scores)
+    distance = float(np.abs(first - second).max()) * scale
+    assert distance <= selection.sensitivity["train"]
+    assert distance > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
     # Errors of the scores: ±e in one data set, ∓e in the other.
     error = 0.05
     inexact = replace(selection, facts=replace(declared, inexact=error))
     signs = np.array([1.0, 0.0, -1.0])
     scale = inexact.sensitivity["train"] / 3.0
     laws = [log_law(inexact, s + w * error * signs, scale) for s, w in zip(scores, (-1.0, 1.0), strict=True)]
-    found = float(np.abs(laws[0] - laws[1]).max()) * scale
-    assert selection.sensitivity["train"] < found <= inexact.sensitivity["train"]
+    distance = float(np.abs(laws[0] - laws[1]).max()) * scale
+    assert selection.sensitivity["train"] < distance <= inexact.sensitivity["train"]
 
 
 # ---- regularised ---------------------------------------------------------------------------------------------------
 
 
 def affine(slope: float, sensitivity: float, strength: float, finest: float) -> RegularisedSelection:
-    """Φ(x) = slope·x on [−1, 1]."""
+    """Make Φ(x) = slope·x on [−1, 1]."""
     facts = Density(UNIT, {"train": sensitivity}, strength, np.zeros(1), 1.0, 0.0, 1e-14, 1e-14, True, finest, 0.0)
     coefficients = np.zeros((1, 1)), np.array([-slope])
     return RegularisedSelection(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
 
 
-def density_of(selection: RegularisedSelection, scale: float) -> Array:
+def grid_density(selection: RegularisedSelection, scale: float) -> Array:
     """Evaluate the density on a fine grid."""
     facts = selection.facts
     rate = (facts.strength + facts.curvature) / scale**2
@@ -504,39 +507,39 @@ def density_of(selection: RegularisedSelection, scale: float) -> Array:
     return density(rate * (selection.score(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1)))
 
 
-def bent(points: Array) -> Array:
-    """ρ-weakly convex with ρ = 2: two wells."""
+def two_wells(points: Array) -> Array:
+    """Compute a ρ-weakly convex function with ρ = 2 and two wells."""
     return np.asarray(0.5 * np.cos(2.0 * points[:, 0]) + 0.1 * points[:, 0])
 
 
-def bent_slope(x: Array) -> Array:
+def two_wells_slope(x: Array) -> Array:
     return np.asarray(-np.sin(2.0 * x) + 0.1)
 
 
-@pytest.mark.parametrize("shape", ["affine", "bent"])
+@pytest.mark.parametrize("shape", ["affine", "two_wells"])
 def test_regularised_draws_follow_the_density(shape: str) -> None:
     selection = affine(0.4, 0.05, 1.0, 1e-3)
-    if shape == "bent":
+    if shape == "two_wells":
         facts = Density(UNIT, {"train": 0.05}, 3.0, np.zeros(1), 1.2, 2.0, 1e-12, 1e-12, False, 1e-3)
-        selection = RegularisedSelection(facts, bent, bent_slope)
+        selection = RegularisedSelection(facts, two_wells, two_wells_slope)
     assert selection.mechanism == "gaussian"
     assert selection.facts.is_certified
     rng, scale = np.random.default_rng(12), 0.3
-    drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
+    draws = [selection.draw(rng, scale)[0] for _ in range(200)]
 
-    def cdf(at: float) -> Callable[[Any], Any]:
-        total = np.cumsum(density_of(selection, at))
+    def cdf(s: float) -> Callable[[Any], Any]:
+        total = np.cumsum(grid_density(selection, s))
         return lambda x: np.interp(x, FINE, total)
 
-    assert stats.kstest(drawn, cdf(scale)).pvalue > 1e-5
-    assert stats.kstest(drawn, cdf(2.0 * scale)).pvalue < 1e-5
-    least = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
-    assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[least.argmin()]) < 1e-3
+    assert stats.kstest(draws, cdf(scale)).pvalue > 1e-5
+    assert stats.kstest(draws, cdf(2.0 * scale)).pvalue < 1e-5
+    scores = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
+    assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[scores.argmin()]) < 1e-3
 
 
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
-def test_the_distortion_is_stated_beforehand(finest: float) -> None:
-    """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
+def test_distortion_bound_holds_for_every_scale(finest: float) -> None:
+    """No scale above the finest has a larger distance to the ideal distribution; finer scales are refused."""
     selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
         assert 2.0 * selection.facts.regularise(float(scale)).error() <= selection.distortion
@@ -545,8 +548,8 @@ def test_the_distortion_is_stated_beforehand(finest: float) -> None:
     assert affine(0.3, 0.01, 0.7, 0.0).distortion == 0.0
 
 
-def test_the_distortion_covers_inexact_scores() -> None:
-    """Scores wrong by ±e move the log of the law by no more than stated, and by more than if e were forgotten."""
+def test_distortion_covers_inexact_scores() -> None:
+    """Errors of ±e change log-probabilities by at most the stated bound, and by more than that of e = 0."""
     scale, error = 0.1, 1e-4
     selection = affine(0.2, 0.01, 1.0, scale)
     honest = replace(selection.facts, inexact=error)
@@ -556,11 +559,11 @@ def test_the_distortion_covers_inexact_scores() -> None:
         coefficients=None,
         score=lambda x: 0.2 * x[:, 0] + np.where(x[:, 0] > -0.2, error, -error),
     )
-    found = float(np.abs(np.log(density_of(wrong, scale)) - np.log(density_of(selection, scale))).max())
-    assert selection.distortion < found <= wrong.distortion
+    change = float(np.abs(np.log(grid_density(wrong, scale)) - np.log(grid_density(selection, scale))).max())
+    assert selection.distortion < change <= wrong.distortion
 
 
-def test_a_draw_that_would_take_too_long_is_refused() -> None:
+def test_refuses_a_slow_draw() -> None:
     wide = Box(-np.ones(30), np.ones(30))
     facts = Density(wide, {"train": 0.01}, 0.1, np.zeros(30), 1.0, 20.0, 0.0, 0.0, True, 0.1, 600.0)
     with pytest.raises(InputError, match="proposals"):

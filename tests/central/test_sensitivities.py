@@ -1,4 +1,4 @@
-"""Sensitivities and rates from granular constants: printed numbers, limits, one-dimensional counterexamples, proofs."""
+"""Sensitivities and rates from constants: published numbers, limits and one-dimensional counterexamples."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.support.paper_bounds import penalty_distance
 MANY = 10**9
 
 
-def granular(**given: Any) -> ProblemConstants:
-    """Return constants, 0 by default; radius 1e9, so that the ball truncates no bound."""
-    values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | given
+def granular(**constants: Any) -> ProblemConstants:
+    """Return constants, 0 by default, with a radius of 1e9 that truncates no bound."""
+    values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | constants
     return ProblemConstants(**values)
 
 
 def logistic(w: float, radius: float) -> ProblemConstants:
-    """Ridge-regularised logistic regression in log w, records of norm 1, with gradients bounded by 1 everywhere."""
+    """Return those of ridge-regularised logistic regression in log w, records of norm 1, gradients bounded by 1."""
     return granular(
         radius=1e9, mu=w, l_fy=1.0, l_gy=1.0 + w * radius, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=w * radius,
         b_gyy=0.25 + w, d_hyy=0.25, c_gxy=w, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m_gyy=w, m=radius,
@@ -48,7 +48,7 @@ def logistic(w: float, radius: float) -> ProblemConstants:
 
 
 def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
-    """Least squares with residuals up to `rest`, records of norm 1; strength w, or a pull of weight w."""
+    """Return those of least squares with residuals up to `rest`, records of norm 1, strength or bias w."""
     mixed = w * m if ridge else w
     return granular(
         mu=w, l_fy=rest, l_gy=rest + w * m, d_fy=2 * rest, d_gy=2 * rest, b_fyy=1.0, b_gxy=mixed, b_gyy=1.0 + w,
@@ -57,7 +57,7 @@ def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
 
 
 def groups(mu: float) -> ProblemConstants:
-    """Sigmoid weights of groups, logistic loss, records of norm 1."""
+    """Return those of sigmoid weights of groups with the logistic loss, records of norm 1."""
     return granular(
         mu=mu, l_fy=1.0, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=0.25, b_gyy=0.25 + mu, d_hxy=0.5, d_hyy=0.25,
         c_gxy=1 / 16, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m=0.25 / mu,
@@ -78,16 +78,14 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("c", "train", "validation"), NUMBERS)
-def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
-    c: ProblemConstants, train: float, validation: float
-) -> None:
+def test_hypergradient_sensitivity_by_hand(c: ProblemConstants, train: float, validation: float) -> None:
     got = hypergradient_sensitivity(c, MANY, MANY)
     assert got["train"] * MANY == pytest.approx(train, rel=6e-3)
     assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)
 
 
-def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
-    """Below w = .096 R²; a bound of the same change, so the lesser holds."""
+def test_relative_curvature_is_smaller_at_weak_regularisation() -> None:
+    """Below w = .096 R² it is the smaller bound of the same change."""
     for w, wins in ((0.03, True), (0.3, False)):
         c = logistic(w, math.sqrt(2 * math.log(2) / w))
         plain, other = (hypergradient_sensitivity(c, MANY, MANY, k)["train"] * MANY for k in (math.inf, 1.0))
@@ -97,7 +95,7 @@ def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
     assert hypergradient_sensitivity(c, 1, 1, 1.0) == hypergradient_sensitivity(c, 1, 1)
 
 
-def test_no_more_than_everything_can_change() -> None:
+def test_sensitivity_is_at_most_the_range() -> None:
     c = logistic(0.1, R_CARD)._replace(radius=R_CARD)
     for n in (1, 2):
         got = hypergradient_sensitivity(c, n, n)
@@ -125,7 +123,7 @@ def gaussian_delta(epsilon: float, m: float) -> float:
 
 
 @pytest.mark.parametrize(("kappa", "true"), [(2.9, 0.94), (5.0, 2.11), (10.0, 5.20), (50.0, 40.8)])
-def test_the_printed_slope_bound_is_false(kappa: float, true: float) -> None:
+def test_published_slope_bound_is_false(kappa: float, true: float) -> None:
     """f = y, g = ½a y² − b x y, a ∈ [1, κ], n = 1000: the mechanism is a 1-D Gaussian, so its ε is exact.
 
     exp(−k(Φ + ½ρx²)) with Φ_Z = b x/ā is N(−b/(āρ), 1/(kρ)); k = ρ m²/S² for S-Lipschitz differences.
@@ -159,7 +157,7 @@ def test_scores_and_spreads() -> None:
     assert score_oscillation(c, 10, 5, 10.0, 2.0, 0.0, loss_range=1.0)["validation"] == pytest.approx(0.4)
 
 
-def test_inexact_solves_cost_what_they_may_move() -> None:
+def test_inexact_solves_add_to_sensitivity() -> None:
     c = granular(mu=0.5, l_fy=2.0, b_fxy=0.1, b_fyy=0.3, c_gxy=0.4, c_gyy=0.6, m=1.5, b_gxy=0.7)
     lipschitz = 0.1 + 1.5 * 0.3 + 4.0 * (0.4 + 1.5 * 0.6)
     assert hypergradient_lipschitz(c) == pytest.approx(lipschitz)
@@ -189,7 +187,7 @@ def psd(rng: np.random.Generator, d: int, size: float) -> np.ndarray:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
-def test_no_neighbour_moves_an_implicit_gradient_farther(seed: int, positive: bool) -> None:
+def test_neighbours_stay_within_implicit_sensitivity(seed: int, positive: bool) -> None:
     rng = np.random.default_rng(seed)
     d, p, n = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.choice([1, 2, 10, 300]))
     clips, floor = Clips(*(10.0 ** rng.uniform(-2, 1, size=4))), float(10.0 ** rng.uniform(-2, 1))

@@ -1,4 +1,4 @@
-"""Trajectories: what environments give, what files may hold, and what is refused."""
+"""Trajectories: environments, files and refusals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SMALL = {"records": 3, "test_records": 2, "steps": 12}
 
 
 def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations (n, L+1, d), rewards (n, L) and terminal (n,), from the documented layout of the rows."""
+    """Return observations (n, L+1, d), rewards (n, L) and terminal (n,) from the documented layout of rows."""
     assert data.trajectory is not None
     longest, d = data.trajectory
     rows = data.features
-    cut = (longest + 1) * d
-    return rows[:, :cut].reshape(-1, longest + 1, d), rows[:, cut : cut + longest], rows[:, cut + longest]
+    width = (longest + 1) * d
+    return rows[:, :width].reshape(-1, longest + 1, d), rows[:, width : width + longest], rows[:, width + longest]
 
 
-def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> None:
+def test_environment_trajectories_stay_within_limits() -> None:
     data = load_dataset("cartpole", n_agents=2, seed=1, **SMALL)
     observations, rewards, terminal = parts(data)
     lengths = data.labels.astype(int)
@@ -40,7 +40,7 @@ def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> Non
     for k, length in enumerate(lengths):
         assert not observations[k, length + 1 :].any()
         assert not rewards[k, length:].any()
-        # Cut off, or ended by itself.
+        # The episode was truncated, or it ended.
         assert length == 12 or terminal[k] == 1.0
     assert data.agent is not None
     assert data.split is not None
@@ -48,8 +48,8 @@ def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> Non
     assert data.split.tolist() == ["train"] * 6 + ["test"] * 2
 
 
-def test_observations_are_those_of_the_environment_by_its_declared_limits() -> None:
-    """Replayed: the poles' physics, by the recorded starts and gymnasium itself, without the package's scaling."""
+def test_observations_are_scaled_by_limits() -> None:
+    """Repeat the episodes with gymnasium from the recorded starts, without the package's scaling."""
     import gymnasium
 
     from decentral_dp.data.dataset import public_generator
@@ -60,18 +60,18 @@ def test_observations_are_those_of_the_environment_by_its_declared_limits() -> N
     env = gymnasium.make("CartPole-v1")
     for k in range(4):
         coins = public_generator(7, "cartpole episode", 0, k)
-        seen, _ = env.reset(seed=int(coins.integers(2**31)))
+        state, _ = env.reset(seed=int(coins.integers(2**31)))
         for t in range(int(data.labels[k])):
-            np.testing.assert_allclose(observations[k, t] * high, np.clip(seen, -high, high), atol=1e-12)
-            falls = seen[2] + 0.25 * seen[3] > 0.0
+            np.testing.assert_allclose(observations[k, t] * high, np.clip(state, -high, high), atol=1e-12)
+            falls = state[2] + 0.25 * state[3] > 0.0
             action = int(falls) if coins.random() < 1 / 3 else int(coins.integers(2))
-            seen, reward, ended, _, _ = env.step(action)
+            state, reward, ended, _, _ = env.step(action)
             assert rewards[k, t] == reward == 1.0
         assert bool(terminal[k]) == ended
     env.close()
 
 
-def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
+def test_trajectory_depends_on_its_key_only() -> None:
     few, many = (load_dataset("cartpole", n_agents=2, seed=1, records=n, test_records=1, steps=9) for n in (2, 4))
     assert few.agent is not None
     np.testing.assert_array_equal(few.features[:2], many.features[:2])
@@ -82,17 +82,17 @@ def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
     assert len(np.unique(many.features, axis=0)) == many.n
 
 
-def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
+def test_refuses_a_missing_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = importlib.import_module
 
-    def without(wanted: str, *rest: Any) -> ModuleType:
-        if wanted == "gymnasium":
-            raise ImportError(wanted)
-        return before(wanted, *rest)
+    def import_module(name: str, *rest: Any) -> ModuleType:
+        if name == "gymnasium":
+            raise ImportError(name)
+        return before(name, *rest)
 
-    monkeypatch.setattr(importlib, "import_module", without)
+    monkeypatch.setattr(importlib, "import_module", import_module)
     with pytest.raises(InputError, match=r"^problem\.data: 'cartpole' .* pip install gymnasium, or"):
         load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
 
@@ -109,25 +109,25 @@ def arrays(n: int = 4, longest: int = 5, d: int = 2) -> dict[str, np.ndarray]:
     }
 
 
-def saved(folder: Path, **changes: Any) -> Path:
-    """A file of trajectories; a change of None leaves an array out."""
+def save(folder: Path, **changes: Any) -> Path:
+    """Save a file of trajectories; a change of None omits an array."""
     path = folder / "played.npz"
     np.savez(path, **{k: v for k, v in (arrays() | changes).items() if v is not None})
     return path
 
 
-def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path) -> None:
-    made = arrays()
-    made["observations"][1, 2:] = np.nan
-    made["rewards"][1, 1:] = np.inf
+def test_file_is_read_to_the_end_of_each_trajectory(tmp_path: Path) -> None:
+    contents = arrays()
+    contents["observations"][1, 2:] = np.nan
+    contents["rewards"][1, 1:] = np.inf
     owners = {"agent": np.array([0, 1, 0, 1]), "split": np.array(["train", "train", "test", "train"])}
     data = load_dataset(
-        str(saved(tmp_path, **made, **owners, terminal=np.array([True, False, True, True]))), n_agents=2, seed=0
+        str(save(tmp_path, **contents, **owners, terminal=np.array([True, False, True, True]))), n_agents=2, seed=0
     )
     observations, rewards, terminal = parts(data)
-    for k, length in enumerate(made["lengths"]):
-        np.testing.assert_array_equal(observations[k, : length + 1], made["observations"][k, : length + 1])
-        np.testing.assert_array_equal(rewards[k, :length], made["rewards"][k, :length])
+    for k, length in enumerate(contents["lengths"]):
+        np.testing.assert_array_equal(observations[k, : length + 1], contents["observations"][k, : length + 1])
+        np.testing.assert_array_equal(rewards[k, :length], contents["rewards"][k, :length])
         assert not observations[k, length + 1 :].any()
         assert not rewards[k, length:].any()
     assert terminal.tolist() == [1.0, 0.0, 1.0, 1.0]
@@ -139,19 +139,19 @@ def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path
     assert data.split.tolist() == owners["split"].tolist()
 
 
-def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
-    made = arrays()[name].astype(float)
-    made[at] = value
-    return {name: made}
+def with_value(name: str, index: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
+    array = arrays()[name].astype(float)
+    array[index] = value
+    return {name: array}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
-        (_bad("observations", (2, 3, 1), np.nan), "array 'observations'"),
-        (_bad("rewards", (3, 2), -np.inf), "array 'rewards'"),
-        (_bad("lengths", (1,), 0), "array 'lengths'"),
-        (_bad("lengths", (1,), 2.5), "array 'lengths'"),
+        (with_value("observations", (2, 3, 1), np.nan), "array 'observations'"),
+        (with_value("rewards", (3, 2), -np.inf), "array 'rewards'"),
+        (with_value("lengths", (1,), 0), "array 'lengths'"),
+        (with_value("lengths", (1,), 2.5), "array 'lengths'"),
         ({"terminal": np.array([0, 1, 2, 0])}, "array 'terminal'"),
         ({"terminal": np.zeros(3)}, r"array 'terminal' has the shape \(3,\)"),
         ({"rewards": np.zeros((4, 6))}, r"array 'rewards' has the shape \(4, 6\)"),
@@ -161,9 +161,9 @@ def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
         ({"agent": np.zeros(3)}, r"array 'agent' has the shape \(3,\)"),
     ],
 )
-def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    path = saved(tmp_path, **changes)
-    with pytest.raises(InputError, match=said) as refused:
+def test_refuses_malformed_files(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    path = save(tmp_path, **changes)
+    with pytest.raises(InputError, match=words) as refused:
         load_dataset(str(path), n_agents=1, seed=0)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(f"problem.data: {str(path)!r}")
@@ -175,14 +175,14 @@ def test_a_malformed_file_is_refused_by_array(tmp_path: Path, changes: dict[str,
 @pytest.mark.parametrize(
     "keys", [{"scale_spec": "public_ranges"}, {"scale_spec": {"*": [0.0, 1.0]}}, {"normalisation": "l2"}]
 )
-def test_what_would_mix_rewards_with_observations_is_refused(keys: dict[str, Any]) -> None:
+def test_refuses_mixed_rewards_and_observations(keys: dict[str, Any]) -> None:
     data = load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
     key = "scale" if "scale_spec" in keys else "normalise"
     with pytest.raises(InputError, match=rf"problem\.{key}: the records of 'cartpole' are trajectories"):
         make_shards(data, 1, seed=0, levels=1, **keys)
 
 
-def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
+def scenario(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
     steps = {"x": {"scale": 0.1}, "y": {"scale": 0.1}}
     return {
         "seed": 1,
@@ -196,7 +196,7 @@ def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("problem", "algorithm", "said"),
+    ("problem", "algorithm", "words"),
     [
         ({"kind": "mspbe", "data": "digits", "discount": 0.9}, "dp_sgda", "mspbe reads whole trajectories"),
         (
@@ -211,6 +211,6 @@ def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_problems_and_records_that_do_not_fit_are_refused(problem: dict[str, Any], algorithm: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        build(decentral_dp.load(_content(problem, algorithm)))
+def test_refuses_unsuited_problems_and_records(problem: dict[str, Any], algorithm: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build(decentral_dp.load(scenario(problem, algorithm)))

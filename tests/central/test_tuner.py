@@ -1,4 +1,4 @@
-"""`tune`: its budget, its sign, its refusals, and how well it tunes."""
+"""`tune`: its budget, estimates and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Role = tuple[np.ndarray, np.ndarray]
 
 @functools.cache
 def draw(n: int, d: int, seed: int, strength: float = 6.0) -> Role:
-    """Records on the sphere with logistic labels."""
+    """Draw records on the sphere with logistic labels."""
     rng = np.random.default_rng(seed)
     star = np.random.default_rng(99).normal(size=d)
     a = rng.normal(size=(n, d))
@@ -45,46 +45,46 @@ def draw(n: int, d: int, seed: int, strength: float = 6.0) -> Role:
     return a, np.where(rng.random(n) < expit(strength / np.linalg.norm(star) * (a @ star)), 1.0, -1.0)
 
 
-def pooled(loss: str, train: Role, validation: Role) -> Pooled:
+def make_pool(loss: str, train: Role, validation: Role) -> Pooled:
     d = train[0].shape[1]
     problem = ridge_regularisation(d) if loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
     prepared = (problem.prepare(*project(*r, loss, 1.0, 1.0), "l2") for r in (train, validation))  # type: ignore[arg-type] # parametrised over both
     return Pooled(family_of(problem, 1.0, 1.0), *prepared)
 
 
-def context_of(pool: Pooled) -> CoordinatorContext:
+def make_context(pool: Pooled) -> CoordinatorContext:
     return CoordinatorContext(pool.family.problem, pool.counts, 1, Clip("l2"), Domain(), pool.family)
 
 
-def at(w: float) -> np.ndarray:
+def log_weight(w: float) -> np.ndarray:
     return np.array([math.log(w)])
 
 
 def validation_loss(pool: Pooled, w: float) -> float:
-    """F(w), exactly."""
-    return float(pool.scores(at(w)[None])[0])
+    """Compute F(w) exactly."""
+    return float(pool.scores(log_weight(w)[None])[0])
 
 
 def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
-    return pooled(loss, draw(n, d, 1), draw(n, d, 2))
+    return make_pool(loss, draw(n, d, 1), draw(n, d, 2))
 
 
-def planned(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
-    given = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
-    return release_plan(given, *plan_program(given, n, n, d))
+def make_plan(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
+    arguments = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
+    return release_plan(arguments, *plan_program(arguments, n, n, d))
 
 
-def bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
+def make_bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:
     private = value.reshape(1, -1)
     of_train = {"train": Sensitivity(np.array([sensitivity]), np.ones(1), None)}
     return Bounded(np.zeros_like(private), private, of_train, norm)  # type: ignore[arg-type] # l1 or l2
 
 
-def published(channel: str, value: np.ndarray, scale: float) -> Released:
+def make_released(channel: str, value: np.ndarray, scale: float) -> Released:
     return Released(Bundle({channel: value[None]}), {channel: scale})
 
 
-def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
+def call_tune(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 5, **changes}
     return tune(train=draw(n, d, 1), validation=draw(n + 50, d, 2), **arguments)
 
@@ -95,28 +95,28 @@ def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("epsilon", "steps", "d"), [(0.2, 15, 3), (4.0, 40, 20)])
-def test_the_budget_is_met_and_used(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
-    found = call(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
-    spent = price(found.ledger, found.budget.delta)
+def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
+    tuned = call_tune(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
+    spent = price(tuned.ledger, tuned.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
-    promised = float(getattr(found.budget, target)[0])
+    promised = float(getattr(tuned.budget, target)[0])
     assert (1 - 1e-3) * epsilon <= promised <= epsilon
-    # Every release costs a record of one role what is planned, and one of the other role perhaps less.
+    # A release has its planned cost for one split, and possibly a smaller one for the other.
     assert 0.9 * promised <= getattr(spent, target)[0] <= promised
-    assert all(spent.records[k].epsilon[0] <= found.budget.records[k].epsilon[0] for k in spent.records)
+    assert all(spent.records[k].epsilon[0] <= tuned.budget.records[k].epsilon[0] for k in spent.records)
     assert set(spent.records) == {"train", "validation"}
-    assert f"epsilon = {math.ceil(found.budget.epsilon[0] * 1e4) / 1e4:.4f}" in found.statement
+    assert f"epsilon = {math.ceil(tuned.budget.epsilon[0] * 1e4) / 1e4:.4f}" in tuned.statement
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_returned_is_what_was_released(method: str) -> None:
-    """Its channels, counts and sizes are those of the plan."""
-    found = call(method=method)
-    assert found.model.shape == (3,)
-    assert 0.01 <= found.weight <= 1.0
-    assert found.weight == found.path[-1]
-    assert found.path.size == (1 if method == "em" else 16)
-    frame = found.ledger.to_frame()
+def test_result_is_what_was_released(method: str) -> None:
+    """The channels, counts and sizes are those of the plan."""
+    tuned = call_tune(method=method)
+    assert tuned.model.shape == (3,)
+    assert 0.01 <= tuned.weight <= 1.0
+    assert tuned.weight == tuned.path[-1]
+    assert tuned.path.size == (1 if method == "em" else 16)
+    frame = tuned.ledger.to_frame()
     expected = {
         "ppift": {"model": ("gaussian", 16, 3), "slope": ("gaussian", 15, 1)},
         "penalty": {"model": ("gaussian", 16, 3), "pulled": ("gaussian", 15, 3)},
@@ -126,13 +126,13 @@ def test_what_is_returned_is_what_was_released(method: str) -> None:
         rows = frame[(frame["channel"] == channel) & (frame["records"] == "train")]
         assert (set(rows["mechanism"]), len(rows), set(rows["dimension"])) == ({mechanism}, releases, {d})
     assert set(frame["channel"]) == set(expected)
-    # The model alone is never about a validation record.
+    # The model does not read validation records.
     assert set(frame[frame["channel"] == "model"]["records"]) == {"train"}
 
 
 @pytest.mark.parametrize("method", ["ppift", "penalty"])
-def test_the_plan_composes_as_its_closed_form(method: str) -> None:
-    plan = planned(method, 7)
+def test_plan_matches_closed_form(method: str) -> None:
+    plan = make_plan(method, 7)
     squares = {"train": 0.0, "validation": 0.0}
     for line in plan.channels:
         for split, s in line.sensitivity.items():
@@ -144,10 +144,10 @@ def test_the_plan_composes_as_its_closed_form(method: str) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1e-9, 1e9), st.floats(0.01, 1.0), st.integers(1, 300))
-def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilon: float, d: int) -> None:
+def test_scales_never_raise_the_cost(sensitivity: float, epsilon: float, d: int) -> None:
     for plan, channel, loss in (
-        (planned("penalty", d, 2, epsilon), "pulled", gaussian_mu),
-        (planned("em", d, epsilon=epsilon), "model", laplace_loss),
+        (make_plan("penalty", d, 2, epsilon), "pulled", gaussian_mu),
+        (make_plan("em", d, epsilon=epsilon), "model", laplace_loss),
     ):
         releaser = PlannedReleaser(plan, bytes(32))
         for split, price_of_it in releaser.planned_cost(2, channel).items():
@@ -155,30 +155,32 @@ def test_no_scale_makes_a_release_dearer_than_planned(sensitivity: float, epsilo
             assert loss(sensitivity, scale, d) <= loss(price_of_it, 1.0, d)
 
 
-def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = PlannedReleaser.scale
-    monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
+def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_scale = PlannedReleaser.scale
+    monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * real_scale(*a))
     with pytest.raises(ValueError, match="cost more than planned"):
-        call()
-    monkeypatch.setattr(PlannedReleaser, "scale", whole)
-    plan = planned("ppift", 2, steps=1)
+        call_tune()
+    monkeypatch.setattr(PlannedReleaser, "scale", real_scale)
+    plan = make_plan("ppift", 2, steps=1)
     releaser = PlannedReleaser(plan, bytes(32))
-    releaser.release(1, {"model": bounded(np.zeros(2), 0.1)})
+    releaser.release(1, {"model": make_bounded(np.zeros(2), 0.1)})
     assert not releaser.ledger(2).costs_within(plan)
 
 
-def test_the_law_of_the_drawn_weight_is_pure() -> None:
-    """Probabilities of all 65 weights under neighbours, from the scores and the scale that is charged."""
+def test_drawn_weight_is_pure() -> None:
+    """Compute the probabilities of all 65 weights for neighbours from the scores and the charged scale."""
     rng = np.random.default_rng(0)
     n, low, high = 4, 2.0, 200.0
     points = np.log(np.geomspace(high, low, 65))[:, None]
     few = np.ones((n, 1)), np.ones(n)
-    allowed = SelectionBounds.of_value(pooled("logistic", few, few).bounds, at(low), at(high)).oscillation
-    prices = PlannedReleaser(planned("em", 1), bytes(32)).planned_cost(1, "x")
+    allowed = SelectionBounds.of_value(
+        make_pool("logistic", few, few).bounds, log_weight(low), log_weight(high)
+    ).oscillation
+    prices = PlannedReleaser(make_plan("em", 1), bytes(32)).planned_cost(1, "x")
     scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
     def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
-        s = -pooled("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
+        s = -make_pool("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
         return np.asarray(s - logsumexp(s))
 
     worst = dict.fromkeys(SPLITS, 0.0)
@@ -188,7 +190,7 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
         data[split][0] = 1.0
         other = {**data, split: np.append(-1.0, data[split][1:])}
         worst[split] = max(worst[split], float(np.abs(log_law(data) - log_law(other)).max()))
-    # The bounds allow the scores' difference to change sign along the grid; these neighbours do not make it.
+    # The difference of scores may change its sign along the grid; that of these neighbours does not.
     assert 0.1 * prices["train"] < worst["train"] <= prices["train"]
     assert 0.1 * prices["validation"] < worst["validation"] <= prices["validation"]
 
@@ -198,33 +200,36 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("w", [0.003, 0.1, 2.0])
-def test_both_slopes_against_differences_of_the_exact_validation_loss(loss: str, w: float) -> None:
+def test_slopes_match_differences(loss: str, w: float) -> None:
     pool, h = roles(loss), 1e-4
     exact = (validation_loss(pool, w * math.exp(h)) - validation_loss(pool, w * math.exp(-h))) / (2 * h)
-    theta = pool.minimiser(at(w)).value[0]
-    assert pool.implicit(at(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
+    theta = pool.minimiser(log_weight(w)).value[0]
+    assert pool.implicit(log_weight(w), theta, pointwise=True).value[0, 0] == pytest.approx(exact, rel=1e-5)
     lam = 1e4 / w
-    plain = published("model", theta, 0.0)
-    penalised = published("pulled", pool.minimiser(at(w), lam).value[0], 0.0)
-    found, _ = penalty_slope(context_of(pool), at(w), lam, plain, penalised)
-    assert found == pytest.approx(exact, rel=2e-2)
-    # The printed update adds the slope to w, and so takes the other direction.
-    assert np.sign(found) == np.sign(exact) != 0
+    plain = make_released("model", theta, 0.0)
+    penalised = make_released("pulled", pool.minimiser(log_weight(w), lam).value[0], 0.0)
+    estimate, _ = penalty_slope(make_context(pool), log_weight(w), lam, plain, penalised)
+    assert estimate == pytest.approx(exact, rel=2e-2)
+    # The published update adds the slope to w, which is the wrong direction.
+    assert np.sign(estimate) == np.sign(exact) != 0
 
 
-def test_the_noise_of_the_minimisers_is_taken_from_the_slope() -> None:
-    """Without the correction d(s₂² − s₁²)/2 the estimate would be off by many standard errors."""
+def test_slope_subtracts_minimiser_noise() -> None:
+    """Without the correction d(s₂² − s₁²)/2 the estimate would have a bias of many standard errors."""
     rng = np.random.default_rng(1)
     theta, penalised, w, lam, s1, s2 = np.array([0.3, -0.2, 0.5]), np.array([0.1, 0.4, 0.2]), 0.2, 10.0, 0.3, 0.9
-    context = context_of(roles("logistic"))
+    context = make_context(roles("logistic"))
 
     def slope(near: np.ndarray, far: np.ndarray, s1: float, s2: float) -> float:
-        return penalty_slope(context, at(w), lam, published("model", near, s1), published("pulled", far, s2))[0]
+        plain, other = make_released("model", near, s1), make_released("pulled", far, s2)
+        return penalty_slope(context, log_weight(w), lam, plain, other)[0]
 
     exact = slope(theta, penalised, 0.0, 0.0)
-    found = [slope(theta + s1 * rng.normal(size=3), penalised + s2 * rng.normal(size=3), s1, s2) for _ in range(4000)]
-    error = np.std(found) / math.sqrt(len(found))
-    assert abs(np.mean(found) - exact) < 4 * error
+    estimates = [
+        slope(theta + s1 * rng.normal(size=3), penalised + s2 * rng.normal(size=3), s1, s2) for _ in range(4000)
+    ]
+    error = np.std(estimates) / math.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - exact) < 4 * error
     assert w * lam * 1.5 * (s2**2 - s1**2) > 20 * error
 
 
@@ -232,7 +237,7 @@ def test_the_noise_of_the_minimisers_is_taken_from_the_slope() -> None:
 
 
 class Untouchable:
-    """Stands for data: any attempt to read it fails the test."""
+    """Data that fail the test when they are read."""
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise AssertionError("the data were touched")
@@ -253,7 +258,7 @@ class Untouchable:
         ({"method": "grid"}, "method"),
     ],
 )
-def test_refused_before_the_data_are_touched(changes: dict[str, Any], key: str) -> None:
+def test_refusals_read_no_data(changes: dict[str, Any], key: str) -> None:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), **changes}
     with pytest.raises(InputError, match=f"^{key}: ") as caught:
         tune(train=(Untouchable(), Untouchable()), validation=(Untouchable(), Untouchable()), **arguments)
@@ -271,7 +276,7 @@ def test_refused_before_the_data_are_touched(changes: dict[str, Any], key: str) 
         (([["a"]], [1.0]), None, "^train features: "),
     ],
 )
-def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> None:
+def test_refuses_invalid_shapes(train: Any, validation: Any, words: str) -> None:
     good = np.ones((4, 3)), np.ones(4)
     with pytest.raises(InputError, match=words):
         tune(
@@ -286,18 +291,18 @@ def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> 
 @pytest.mark.parametrize(
     "changes", [{"weight_range": (1e-12, 1.0)}, {"delta": 1e-22}, {"method": "em", "epsilon": 1e-16}]
 )
-def test_public_numbers_that_float64_cannot_serve(changes: dict[str, Any]) -> None:
+def test_refuses_numbers_beyond_float64(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="float64"):
-        call(**changes)
+        call_tune(**changes)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
-def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
+def test_any_value_completes_a_run(method: str, loss: str, value: float) -> None:
     a, b = (x.copy() for x in draw(5, 2, 1))
     a[0], b[1], a[2, 1] = value, value, value
-    found = tune(
+    tuned = tune(
         train=(a, b),
         validation=(np.full((1, 2), value), np.array([value])),
         epsilon=0.5,
@@ -307,45 +312,53 @@ def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
         loss=loss,  # type: ignore[arg-type] # as above
         steps=4,
     )
-    assert np.isfinite(found.model).all()
-    assert np.isfinite(found.path).all()
+    assert np.isfinite(tuned.model).all()
+    assert np.isfinite(tuned.path).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_seed_repeats_a_run_and_says_so(method: str) -> None:
-    once, again, other = call(method=method), call(method=method), call(method=method, seed=6)
+def test_seed_repeats_a_run(method: str) -> None:
+    once, again, other = call_tune(method=method), call_tune(method=method), call_tune(method=method, seed=6)
     np.testing.assert_array_equal(once.model, again.model)
     assert once.weight == again.weight
     assert not np.array_equal(once.model, other.model)
     assert "simulation" in once.statement
-    secret = [call(method=method, seed=None) for _ in range(2)]
+    secret = [call_tune(method=method, seed=None) for _ in range(2)]
     assert not np.array_equal(secret[0].model, secret[1].model)
     assert "simulation" not in secret[0].statement
-    # Equal noise under two budgets would cancel out.
-    twice = [call(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
-    assert not np.allclose(twice[0], twice[1], atol=1e-6)
+    # Equal noise for two budgets would cancel.
+    models = [call_tune(method=method, epsilon=e).model for e in (1.0, 1.0 + 1e-9)]
+    assert not np.allclose(models[0], models[1], atol=1e-6)
 
 
-def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal noise on two data sets of one shape would cancel in a difference."""
+def test_noise_depends_on_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal noise on two data sets would cancel in a difference."""
     roots = []
-    whole = PlannedReleaser.__init__
+    real_init = PlannedReleaser.__init__
     monkeypatch.setattr(
-        PlannedReleaser, "__init__", lambda s, plan, root: (roots.append(root), whole(s, plan, root))[1]
+        PlannedReleaser, "__init__", lambda s, plan, root: (roots.append(root), real_init(s, plan, root))[1]
     )
     train, validation = draw(200, 3, 1), draw(200, 3, 2)
-    moved = train[0].copy()
-    moved[7, 1] = np.nextafter(moved[7, 1], 1.0)
+    changed = train[0].copy()
+    changed[7, 1] = np.nextafter(changed[7, 1], 1.0)
     relabelled = np.append(-validation[1][:1], validation[1][1:])
     data_sets = [
         (train, validation),
-        ((moved, train[1]), validation),
+        ((changed, train[1]), validation),
         (train, (validation[0], relabelled)),
         (validation, train),
     ]
-    for one, other in data_sets:
-        tune(train=one, validation=other, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
+    for train_part, validation_part in data_sets:
+        tune(
+            train=train_part,
+            validation=validation_part,
+            epsilon=1.0,
+            delta=1e-6,
+            weight_range=(0.01, 1.0),
+            method="em",
+            seed=5,
+        )
     assert len(set(roots)) == 4
-    # One root, two streams: the noise itself.
+    # Different roots have different noise.
     draws = [Streams(root, "noise", [0]).generator(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
     assert not np.allclose(draws[0], draws[1], atol=1e-3)

@@ -209,9 +209,7 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
 
 
 # Errors of a coordinator's algorithm for an unsuitable problem.
-UNFIT = (
-    "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|grid over more than 3"
-)
+UNFIT = "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|too many points"
 # Without constants there are no defaults either.
 UNFIT += "|constants are not known|has nothing to tune"
 

@@ -1000,7 +1000,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/clipping.py",
         "bounds = {c: self.bound(c) / times if",
         "bounds = {c: self.bound(c) if",
-        ("tests/central/bilevel/test_dp_bilevel.py::test_a_factor_is_clipped_with_the_contribution",),
+        ("tests/central/bilevel/test_dp_bilevel.py::test_factor_is_applied_before_clipping",),
     ),
     Mutation(
         "a release that is planned a round late",
@@ -1708,16 +1708,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "central/context.py",
         "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
         "np.linalg.norm(query.y - query.along)) / n)\n",
-        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
+        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_zero_distance_leaves_rounding_error",),
     ),
     Mutation(
         "a penalty forgotten in what one record can move",
         "central/context.py",
-        "round_up(query.times * known.d_hxy",
-        "round_up(known.d_hxy",
+        "round_up(query.times * constants.d_hxy",
+        "round_up(constants.d_hxy",
         (
             "tests/central/bilevel/test_dp_bilevel_neighbours.py"
-            "::test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less",
+            "::test_distance_bound_is_not_used_for_samples_or_small_clips",
         ),
     ),
     Mutation(
@@ -1725,10 +1725,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "central/minimax/recursive_spider.py",
         "mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now",
         "mean = beta * answer.now + answer.change if t else answer.now",
-        (
-            "tests/central/minimax/test_recursive_spider.py"
-            "::test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change",
-        ),
+        ("tests/central/minimax/test_recursive_spider.py::test_sensitivity_of_s_by_hand",),
     ),
     Mutation(
         "states of a run that everybody may read",

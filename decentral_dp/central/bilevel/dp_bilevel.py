@@ -121,16 +121,16 @@ class Defaults:
         """Compute λ."""
         context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
 
-        def best(c: ProblemConstants) -> float:
+        def penalty_at(c: ProblemConstants) -> float:
             noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
             return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
 
-        return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
+        return max(1.0, worst_case(self.family, self.low, self.high, penalty_at, 2.0))
 
     def steps(self) -> int:
         """Compute K of "dp_gd", in the middle of the domain."""
         middle = 0.5 * (self.low + self.high)
-        return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
+        return lower_solvers.choose_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
 
     def step_size(self) -> float:
         """Compute η."""
@@ -236,15 +236,15 @@ class DpBilevel(lower_solvers.SolvesLower):
         shares: channel → share of a round's μ²; computed.
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
     penalty: float | None = dp.option(
-        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", above=0
+        "λ, weight of the penalty; default from public constants", default=None, example="1.0", above=0
     )
     inner: int | None = dp.solver_steps()
     smoothness: float | None = dp.solver_smoothness("b")
     rate: float = dp.sampling_rate()
     solver: Literal["dp_gd", "output_perturbation"] = dp.option(
-        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+        'solver of the lower level: "dp_gd" or "output_perturbation"', default="dp_gd"
     )
     reads: bool = dp.internal(True)
     shares: Mapping[str, float] = dp.internal(default_factory=dict)

@@ -45,7 +45,7 @@ from decentral_dp.central.selection import (
     RegularisedSelection,
     SelectionBounds,
     candidates,
-    per_axis,
+    count_per_axis,
 )
 
 
@@ -116,12 +116,14 @@ class ExponentialMechanism(SingleDraw):
     facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.of_value)
     scored_by: ClassVar[str] = "scores"
 
-    candidates: int | None = dp.count_option("candidates along each axis; settled by default", "points", "65")
+    candidates: int | None = dp.count_option(
+        "candidates on each axis; default 65, 17 or 9 for 1, 2 or 3 axes", "points", "65"
+    )
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
         self.law(context)
-        return replace(self, candidates=self.candidates or per_axis(context.problem.p)), context
+        return replace(self, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
         """Return the mechanism. Raises InputError for too few or too many candidates."""
@@ -156,7 +158,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     pure, reads_losses = False, True
 
     strength: float | None = dp.option(
-        "μ_r, of the quadratic regulariser; settled by public constants if left out",
+        "μ_r, strength of the quadratic regulariser; default from public constants",
         default=None,
         example="1.0",
         above=0,

@@ -203,14 +203,14 @@ class PublicFacts(NamedTuple):
         return self.constants.b_gyy + self.constants.b_fyy / self.penalty
 
 
-def steps_of_descent(k: PublicFacts) -> int:
+def count_descent_steps(k: PublicFacts) -> int:
     """Compute K = ⌈κ log(μ R₀ n m/C)⌉: from a distance R₀ of twice the radius to the level of the noise."""
     ratio = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(ratio, math.e))))
 
 
-def best_steps(k: PublicFacts) -> int:
-    """Compute the K, at most `steps_of_descent` and `MOST_STEPS`, with the least sum of bias and noise.
+def choose_steps(k: PublicFacts) -> int:
+    """Compute the K, at most `count_descent_steps` and `MOST_STEPS`, with the least sum of bias and noise.
 
     The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the standard deviation that K steps of a fixed budget leave in a
     coordinate.
@@ -222,8 +222,8 @@ def best_steps(k: PublicFacts) -> int:
         bias = 2.0 * k.constants.radius * contraction**steps
         return bias**2 + k.dimension * (sensitivity * noise_gain(k, steps)) ** 2
 
-    most = min(steps_of_descent(k), MOST_STEPS)
-    candidates = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))
+    largest = min(count_descent_steps(k), MOST_STEPS)
+    candidates = np.unique(np.geomspace(1.0, largest, 64).astype(np.int64))
     return int(min(candidates, key=lambda steps: error(int(steps))))
 
 

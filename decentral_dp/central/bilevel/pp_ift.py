@@ -8,7 +8,7 @@ Round t, with means over all records, each clipped, and R the data-independent r
 
 h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. Defaults
 follow from the problem's constants, if they are known: η = 1/(2b) with b the smoothness of the hyperobjective on the
-domain (set a larger one if the domain is wide), K by `lower_solvers.best_steps`, and clipping norms that clip no
+domain (set a larger one if the domain is wide), K by `lower_solvers.choose_steps`, and clipping norms that clip no
 record.
 
 The hypergradient is taken at the released ỹ. Its sensitivity needs no accuracy of a solver, no Lipschitz constant of a
@@ -76,11 +76,11 @@ class PpIft(lower_solvers.SolvesLower):
         solver: "dp_gd" or "output_perturbation".
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
     inner: int | None = dp.solver_steps("K, ")
-    smoothness: float | None = dp.solver_smoothness("of g")
+    smoothness: float | None = dp.solver_smoothness("smoothness of g")
     solver: Literal["dp_gd", "output_perturbation"] = dp.option(
-        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+        'solver of the lower level: "dp_gd" or "output_perturbation"', default="dp_gd"
     )
 
     @property
@@ -150,15 +150,15 @@ class PpIft(lower_solvers.SolvesLower):
         return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        each = self.lower_solver().publishes
+        releases = self.lower_solver().publishes
         read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
         kinds = [split for split in dp.SPLITS if split in read]
         per_round, parts = self.releases_per_round, {}
         if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
-            indices = dp.round_indices(rounds, per_round, range(each))
+            indices = dp.round_indices(rounds, per_round, range(releases))
             parts["y"] = dp.Part(indices, context.problem.q, level_kinds, _MODEL_SHARE)
         if not self._keeps_x:
-            indices = dp.round_indices(rounds, per_round, (each,))
+            indices = dp.round_indices(rounds, per_round, (releases,))
             parts["gx"] = dp.Part(indices, context.problem.p, kinds, 1.0 - _MODEL_SHARE)
         return dp.gaussian_charges(parts)
 

@@ -105,11 +105,9 @@ class RegularisationTuner(dp.Coordinated):
         pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
-    method: Literal["ppift", "penalty", "em"] = dp.option("how the strength is found", default="ppift")
-    penalty: float | None = dp.option("λ of the method penalty; 10 if left out", default=None, example="1.0", above=0)
-    candidates: int | None = dp.count_option(
-        "strengths that the method em chooses among; 65 if left out", "points", "65"
-    )
+    method: Literal["ppift", "penalty", "em"] = dp.option("method that chooses the strength", default="ppift")
+    penalty: float | None = dp.option('λ of method "penalty"; default 10', default=None, example="1.0", above=0)
+    candidates: int | None = dp.count_option('number of candidate strengths of method "em"; default 65', "points", "65")
     last_share: float = dp.internal(0.0)
     pointwise: bool = dp.internal(False)
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import ExponentialMechanism
-from decentral_dp.central.selection import FiniteExponential, per_axis
+from decentral_dp.central.selection import FiniteExponential, count_per_axis
 
 
 class DescentState(NamedTuple):
@@ -58,7 +58,7 @@ class SecondOrder(dp.Coordinated):
         x: η, or None for 1/(2b).
     """
 
-    x: dp.StepSize | None = dp.option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, learning rate of x; default 1/(2b) of the hyper-objective", default=None)
 
     needs_constants = needs_records = True
 
@@ -113,9 +113,11 @@ class WarmStart(dp.Coordinated):
         candidates: along each axis.
     """
 
-    x: dp.StepSize | None = dp.option("η, of x after the start; settled by public constants if left out", default=None)
+    x: dp.StepSize | None = dp.option(
+        "η, learning rate of x after the start; default from public constants", default=None
+    )
     candidates: int | None = dp.count_option(
-        "candidates for the start along each axis; settled by default", "points", "65"
+        "candidates for the start on each axis; default 65, 17 or 9 for 1, 2 or 3 axes", "points", "65"
     )
 
     needs_constants = needs_records = needs_domain = reads_losses = True
@@ -133,7 +135,7 @@ class WarmStart(dp.Coordinated):
         context.domain.require_compact("warm_start")
         self.law(context)
         descent, context = self._descent.resolve_defaults(context)
-        return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
+        return replace(self, x=descent.x, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
         """Return the mechanism of the start. pool: all agents' records; None for its sensitivity only."""
@@ -155,10 +157,10 @@ class WarmStart(dp.Coordinated):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """Plan ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the ratio of the shares."""
-        law, after = self.law(context), rounds - 1
+        law, descents = self.law(context), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * _START_SHARE)]) for kind in law.sensitivity}
         # Σμ² of the descent alone is 1.
-        descent = self._descent.planned_releases(context, after)["gx"]
+        descent = self._descent.planned_releases(context, descents)["gx"]
         weight = {kind: math.sqrt(2.0 * (1.0 - _START_SHARE)) * w for kind, w in descent.weight.items()}
         return {
             "x0": dp.Charge(law.mechanism, law.width, np.array([1]), first),

@@ -58,11 +58,11 @@ class DpSgda(dp.Coordinated):
         solver: "ascent" or "closed_form".
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
-    y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
+    y: dp.StepSize | None = dp.option('η_y, learning rate of y (ascent); required by solver "ascent"', default=None)
     rate: float = dp.sampling_rate()
     solver: Literal["ascent", "closed_form"] = dp.option(
-        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+        'solver of y: "ascent" by steps, or "closed_form" from a released mean', default="ascent"
     )
 
     def __post_init__(self) -> None:
@@ -115,9 +115,9 @@ class Dptd:
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
-    y: dp.StepSize = dp.option("η_y, of y, upwards")
-    averaging: dp.StepSize = dp.option("a, weight of the newest gradient in both running averages, cut at 1")
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
+    y: dp.StepSize = dp.option("η_y, learning rate of y (ascent)")
+    averaging: dp.StepSize = dp.option("a, weight of the newest gradient in both moving averages, at most 1")
     rate: float = dp.sampling_rate()
 
     QUERIES = ("grad_x", "grad_y")

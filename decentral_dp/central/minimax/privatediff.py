@@ -74,14 +74,14 @@ class PrivateDiff(steps.Estimating):
         solver: "ascent" or "closed_form".
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
     period: int = dp.anchor_period()
-    y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    inner: int | None = dp.count_option("steps of y in every round; settled by default", "steps", "5")
+    y: dp.StepSize | None = dp.option('η_y, learning rate of y (ascent); required by solver "ascent"', default=None)
+    inner: int | None = dp.count_option("steps of y in every round; default 1", "steps", "5")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
     solver: Literal["ascent", "closed_form"] = dp.option(
-        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+        'solver of y: "ascent" by steps, or "closed_form" from a released mean', default="ascent"
     )
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class PrivateDiff(steps.Estimating):
         shares = dict.fromkeys(self.queries, _Y_SHARE)
         parts = dp.gradient_parts(context, self.queries[1:], for_y, shares, self.rate)
         for_x = {steps.BY_X: dp.round_indices(rounds, per_round, (self.steps,))}
-        by_x = steps.planned_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
+        by_x = steps.plan_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
         return dp.gaussian_charges(parts | by_x)
 
 
@@ -138,8 +138,8 @@ class PrivateDiffXY(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x, downwards")
-    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
+    y: dp.StepSize = dp.option("η_y, learning rate of y (ascent)")
     period: int = dp.anchor_period()
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
@@ -150,21 +150,21 @@ class PrivateDiffXY(steps.Estimating):
         return steps.SpiderState.start(context, self.start)
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
-        problem, here, before = context.problem, (s.x, s.y), (s.last_x, s.last_y)
+        problem, point, previous = context.problem, (s.x, s.y), (s.last_x, s.last_y)
         questions = dict(
-            self.estimate_query(t, context, estimate, here, before)
+            self.estimate_query(t, context, estimate, point, previous)
             for estimate in (steps.BY_X, steps.BY_Y)
             if context.reads(estimate.term)
         )
         released = (yield dp.Release(**(yield dp.Ask(**questions)))).released
         v, u = steps.BY_X.next(released, s.v), steps.BY_Y.next(released, s.u)
-        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *here, t)))
-        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *here, t)))
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *point, t)))
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *point, t)))
         return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         indices = dict.fromkeys((steps.BY_X, steps.BY_Y), dp.round_indices(rounds, 1))
-        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
+        return dp.gaussian_charges(steps.plan_estimates(context, self.period, indices, self.rate))
 
 
 ENTRIES = (

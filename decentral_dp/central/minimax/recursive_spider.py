@@ -90,10 +90,10 @@ class RecursiveSpider(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     period: int = dp.anchor_period()
-    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the running mean")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving average")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
 
@@ -104,19 +104,21 @@ class RecursiveSpider(steps.Estimating):
         return RecursiveState(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dp.CoordinatorSteps[RecursiveState]:
-        here, before, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
+        point, previous, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
         # All on one sample. now and change are of h itself.
-        queries = {"now": context.query("inner", *here, self.rate)}
+        queries = {"now": context.query("inner", *point, self.rate)}
         if t:
-            bound = inner_bound(context, here, before)
-            queries["change"] = context.query("inner", *here, self.rate, before, bound)
-        derivatives = dict(self.estimate_query(t, context, estimate, here, before) for estimate in (INNER_X, INNER_Y))
+            bound = inner_bound(context, point, previous)
+            queries["change"] = context.query("inner", *point, self.rate, previous, bound)
+        derivatives = dict(
+            self.estimate_query(t, context, estimate, point, previous) for estimate in (INNER_X, INNER_Y)
+        )
         answer = yield dp.Ask(**queries, **derivatives)
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
         released = yield dp.Release(**{channel: answer[channel] for channel in derivatives}, s=mean)
         v, u = INNER_X.next(released.released, s.v), INNER_Y.next(released.released, s.u)
-        kept = 1.0 - beta if t else 0.0
-        value, variance = kept * s.s + released.released.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        decay = 1.0 - beta if t else 0.0
+        value, variance = decay * s.s + released.released.s[0], decay**2 * s.variance + released.scale["s"] ** 2
         by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
@@ -127,7 +129,7 @@ class RecursiveSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         indices = dp.round_indices(rounds, 1)
-        parts = steps.planned_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
+        parts = steps.plan_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
         return dp.gaussian_charges({**parts, "s": dp.Part(indices, 1, rate=self.rate)})
 
 
@@ -136,13 +138,13 @@ def reach(ball: PublicBall) -> float:
     return ball.radius + (0.0 if ball.centre is None else float(np.linalg.norm(ball.centre)))
 
 
-def inner_bound(context: dp.MinimaxContext, here: steps.Point, before: steps.Point) -> float:
+def inner_bound(context: dp.MinimaxContext, point: steps.Point, previous: steps.Point) -> float:
     """Bound the change of h of one record between two points, if its clipped derivatives are its derivatives."""
-    by_x = max(reach(context.ball("inner_x", *point)) for point in (here, before))
-    by_y = max(reach(context.ball("inner_y", *point)) for point in (here, before))
-    moved = [float(np.linalg.norm(one - other)) for one, other in zip(here, before, strict=True)]
-    bound = by_x * moved[0] + by_y * moved[1]
-    return min(bound, steps.distance(context, "inner", here, before)) if math.isfinite(bound) else 0.0
+    by_x = max(reach(context.ball("inner_x", *p)) for p in (point, previous))
+    by_y = max(reach(context.ball("inner_y", *p)) for p in (point, previous))
+    distances = [float(np.linalg.norm(a - b)) for a, b in zip(point, previous, strict=True)]
+    bound = by_x * distances[0] + by_y * distances[1]
+    return min(bound, steps.distance(context, "inner", point, previous)) if math.isfinite(bound) else 0.0
 
 
 def compose_gradients(
@@ -192,8 +194,8 @@ class Scdro(dp.Coordinated):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving averages")
     rate: float = dp.sampling_rate()
 

@@ -91,9 +91,9 @@ class DpSpider(steps.Estimating):
         rate: q.
     """
 
-    x: dp.StepSize = dp.option("η, of x, and of the dual variable where y is left out")
+    x: dp.StepSize = dp.option("η, learning rate of x, and of the dual variable without y")
     period: int = dp.anchor_period()
-    y: dp.StepSize | None = dp.option("η of the dual variable; that of x if left out", default=None)
+    y: dp.StepSize | None = dp.option("η, learning rate of the dual variable; default that of x", default=None)
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
 
@@ -117,7 +117,7 @@ class DpSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         indices = {_JOINT: dp.round_indices(rounds, 1)}
-        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
+        return dp.gaussian_charges(steps.plan_estimates(context, self.period, indices, self.rate))
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,13 @@ class DoubleSpider(steps.Estimating):
         longest: of a step of x.
     """
 
-    x: dp.StepSize = dp.option("η_x, of x")
-    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    x: dp.StepSize = dp.option("η_x, learning rate of x")
+    y: dp.StepSize = dp.option("η_y, learning rate of the dual variable")
     period: int = dp.anchor_period()
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
     longest: float | None = dp.option(
-        "length that no step of x exceeds; without it steps are as long as they come",
+        "largest length of a step of x; default no limit",
         default=None,
         example="1.0",
         above=0,
@@ -169,14 +169,14 @@ class DoubleSpider(steps.Estimating):
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
         v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
-        x = problem.project_x(s.x - limited_step(self.x(t), self.longest, by_x) * by_x)
+        x = problem.project_x(s.x - limit_step(self.x(t), self.longest, by_x) * by_x)
         return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        return plan_of_estimates(context, rounds, self.period, self.rate)
+        return plan_alternating_estimates(context, rounds, self.period, self.rate)
 
 
-def limited_step(size: float, longest: float | None, direction: dp.Array) -> float:
+def limit_step(size: float, longest: float | None, direction: dp.Array) -> float:
     """Compute min{size, longest/‖direction‖₂} for a direction (d,)."""
     if longest is None:
         return size
@@ -184,7 +184,9 @@ def limited_step(size: float, longest: float | None, direction: dp.Array) -> flo
     return size if not length * size > longest else longest / length
 
 
-def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, dp.Charge]:
+def plan_alternating_estimates(
+    context: dp.MinimaxContext, rounds: int, period: int, rate: float
+) -> dict[str, dp.Charge]:
     """Plan u in the first release of a round and v in the second, with half of the budget for each.
 
     Args:
@@ -197,7 +199,7 @@ def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate
         Channel → its releases.
     """
     indices = {steps.BY_Y: dp.round_indices(rounds, 2), steps.BY_X: dp.round_indices(rounds, 2, (1,))}
-    return dp.gaussian_charges(steps.planned_estimates(context, period, indices, rate))
+    return dp.gaussian_charges(steps.plan_estimates(context, period, indices, rate))
 
 
 ENTRIES = (

@@ -106,7 +106,7 @@ class Estimating(dp.Coordinated, Protocol):
         return resolved
 
     def estimate_query(
-        self, t: int, context: dp.MinimaxContext, estimate: Estimate, here: Point, before: Point
+        self, t: int, context: dp.MinimaxContext, estimate: Estimate, point: Point, previous: Point
     ) -> tuple[str, dp.ClippedQuery]:
         """Query a term at an anchor, and its change since the previous point, clipped at τ, in other rounds.
 
@@ -114,20 +114,27 @@ class Estimating(dp.Coordinated, Protocol):
             t: round.
             context: of the run.
             estimate: the term and its channels.
-            here: the current point.
-            before: the previous point.
+            point: the current point.
+            previous: the previous point.
 
         Returns:
             The channel of the release, and the query.
         """
         if t % self.period == 0:
-            return estimate.anchor, context.query(estimate.term, *here, self.rate)
+            return estimate.anchor, context.query(estimate.term, *point, self.rate)
         # τ, or the largest distance between two clipped contributions at these points, if that is less.
-        bound = min(threshold(self.smoothness, here, before), distance(context, estimate.term, here, before))
-        return estimate.change, context.query(estimate.term, *here, self.rate, before, bound)
+        bound = min(threshold(self.smoothness, point, previous), distance(context, estimate.term, point, previous))
+        return estimate.change, context.query(estimate.term, *point, self.rate, previous, bound)
 
     def released_estimate(
-        self, t: int, context: dp.MinimaxContext, s: Any, estimate: Estimate, last: dp.Array, here: Point, before: Point
+        self,
+        t: int,
+        context: dp.MinimaxContext,
+        s: Any,
+        estimate: Estimate,
+        last: dp.Array,
+        point: Point,
+        previous: Point,
     ) -> dp.CoordinatorSteps[dp.Array]:
         """Query a mean or its change, release it, and update the estimate; keep it if no record is read.
 
@@ -137,8 +144,8 @@ class Estimating(dp.Coordinated, Protocol):
             s: the state, for programs whose clipping norms depend on it.
             estimate: the term and its channels.
             last: (width of the term,) the previous estimate.
-            here: the current point.
-            before: the previous point.
+            point: the current point.
+            previous: the previous point.
 
         Returns:
             The next estimate, of the same shape.
@@ -146,7 +153,7 @@ class Estimating(dp.Coordinated, Protocol):
         if not context.reads(estimate.term):
             yield dp.Release()
             return last
-        channel, query = self.estimate_query(t, context, estimate, here, before)
+        channel, query = self.estimate_query(t, context, estimate, point, previous)
         released = yield from self._release_mean(context, s, channel, query)
         # The noise is in the release. Noise added to the sum, after the difference, would reveal low bits.
         return np.asarray(released if channel == estimate.anchor else last + released)
@@ -160,7 +167,7 @@ class Estimating(dp.Coordinated, Protocol):
         return released
 
 
-def planned_estimates(
+def plan_estimates(
     context: dp.MinimaxContext,
     period: int,
     indices: Mapping[Estimate, NDArray[np.int64]],
@@ -183,26 +190,26 @@ def planned_estimates(
     for estimate, numbers in indices.items():
         if context.reads(estimate.term):
             width, anchored = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
-            whole = share if anchored.all() else ANCHORS * share
-            parts[estimate.anchor] = dp.Part(numbers[anchored], width, share=whole, rate=rate)
+            anchor_share = share if anchored.all() else ANCHORS * share
+            parts[estimate.anchor] = dp.Part(numbers[anchored], width, share=anchor_share, rate=rate)
             parts[estimate.change] = dp.Part(numbers[~anchored], width, share=(1.0 - ANCHORS) * share, rate=rate)
     return parts
 
 
-def threshold(smoothness: float | None, here: Point, before: Point) -> float:
-    """Compute τ = L ‖here − before‖₂ over x and y, a bound on the change of an L-smooth gradient.
+def threshold(smoothness: float | None, point: Point, previous: Point) -> float:
+    """Compute τ = L ‖point − previous‖₂ over x and y, a bound on the change of an L-smooth gradient.
 
     0 if a point is not finite. Then zeros are released, and no error depends on released values.
     """
     with np.errstate(all="ignore"):
-        difference = np.concatenate([one - other for one, other in zip(here, before, strict=True)])
+        difference = np.concatenate([a - b for a, b in zip(point, previous, strict=True)])
         bound = (smoothness or 0.0) * float(np.linalg.norm(difference))
     return bound if math.isfinite(bound) else 0.0
 
 
-def distance(context: dp.MinimaxContext, term: str, here: Point, before: Point) -> float:
+def distance(context: dp.MinimaxContext, term: str, point: Point, previous: Point) -> float:
     """Compute the largest distance between a vector in the ball of a term at one public point and at another."""
-    now, then = context.ball(term, *here), context.ball(term, *before)
+    now, then = context.ball(term, *point), context.ball(term, *previous)
     width = context.problem.width(term)
     centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]
     return now.radius + then.radius + float(np.linalg.norm(centres[0] - centres[1]))

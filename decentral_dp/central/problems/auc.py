@@ -141,7 +141,7 @@ def auc_maximisation(
 ENTRY = ProblemEntry(
     "auc_maximisation",
     auc_maximisation,
-    "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",
+    "a classifier of two classes by a least-squares surrogate of the AUC",
     task="trained a classifier by its AUC",
     labels="two",
     construction_of={"positive_share": "share"},

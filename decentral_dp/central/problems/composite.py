@@ -3,8 +3,8 @@
 x holds the model's weights, then coordinates of the objective's own, such as a and b of AUC maximisation. A record's
 ∇_x f is clipped as one vector.
 
-A custom objective is an object with per-record formulas in NumPy (`of_author`). `outputs` (n, e) are those of the
-model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
+A custom objective is an object with per-record formulas in NumPy (`make_custom_problem`). `outputs` (n, e) are those of
+the model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
 
     sizes(n_classes) → e, q                 number of outputs of the model, and dimension of y
     loss(outputs, y, labels)                (n,)  f
@@ -221,15 +221,15 @@ class Composite(Minimax):
     ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
         sums: list[list[Any]] = [[] for _ in queries]
-        waiting, most = 0, self._most_records
-        for records, drawn in parts:
-            excluded = None if drawn is None else ~drawn
+        count, largest = 0, self._most_records
+        for records, is_drawn in parts:
+            excluded = None if is_drawn is None else ~is_drawn
             for start, chunk in self._chunks(records):
                 n = len(chunk.labels)
-                if waiting + n > most:
+                if count + n > largest:
                     self._join(totals, sums)
-                    waiting = 0
-                waiting += n
+                    count = 0
+                count += n
                 evaluations = _Evaluations(self, chunk, None if excluded is None else excluded[start : start + n])
                 for total, query, rows in zip(totals, queries, sums, strict=True):
                     self._add(total, query, evaluations, rows)
@@ -245,23 +245,23 @@ class Composite(Minimax):
 
     def _add(self, total: Array, query: ClippedQuery, evaluations: _Evaluations, parts: list[Any]) -> None:
         """Add the contributions of these records to the total, or append them to the parts for `_join`."""
-        now = evaluations.evaluate(query.x, query.y)
-        before = None if query.earlier_point is None else evaluations.evaluate(*query.earlier_point)
+        current = evaluations.evaluate(query.x, query.y)
+        earlier = None if query.earlier_point is None else evaluations.evaluate(*query.earlier_point)
         if query.term in _BY_MODEL:
-            here, there = now.slope, None if before is None else before.slope
-            extra = _extra_rows(query.term, now)
-            extra = extra if before is None else extra - _extra_rows(query.term, before)
+            slope, earlier_slope = current.slope, None if earlier is None else earlier.slope
+            extra = _extra_rows(query.term, current)
+            extra = extra if earlier is None else extra - _extra_rows(query.term, earlier)
             if isinstance(self.model, Gathering):
-                clipped, factors = self.model.clipped_parts(here, extra, query.bound, there)
+                clipped, factors = self.model.clipped_parts(slope, extra, query.bound, earlier_slope)
                 parts.append(clipped)
             else:
-                sums, factors = self.model.clipped_sum(here, extra, query.bound, there)
+                sums, factors = self.model.clipped_sum(slope, extra, query.bound, earlier_slope)
                 total[: self.model.p] += sums
             total[self.model.p :] += _weighted_sum(factors, extra)
             return
-        rows = evaluations.rows(query.term, now)
-        if before is not None:
-            rows = rows - evaluations.rows(query.term, before)
+        rows = evaluations.rows(query.term, current)
+        if earlier is not None:
+            rows = rows - evaluations.rows(query.term, earlier)
         elif query.centre is not None:
             rows = rows - query.centre
         total += _weighted_sum(clip_factors(row_norms(rows, "l2"), query.bound), rows)
@@ -270,9 +270,9 @@ class Composite(Minimax):
         weights, extra = self._split_x(x)
         outputs = self._outputs(weights, train)
 
-        def gradient(at: Array) -> float:
-            (total,) = self.sums(train, [ClippedQuery("grad_x", x, at, np.inf)])
-            return float(np.linalg.norm(total / len(train.labels) + self.public("grad_x", x, at, 0)))
+        def gradient(dual: Array) -> float:
+            (total,) = self.sums(train, [ClippedQuery("grad_x", x, dual, np.inf)])
+            return float(np.linalg.norm(total / len(train.labels) + self.public("grad_x", x, dual, 0)))
 
         out = dict(self.objective.scores(outputs, extra, y, train.labels, gradient))
         if test is not None:
@@ -341,9 +341,9 @@ class _Evaluations:
         self._all: list[_Evaluation] = []
 
     def evaluate(self, x: Array, y: Array) -> _Evaluation:
-        for known in self._all:
-            if np.array_equal(known.x, x) and np.array_equal(known.y, y):
-                return known
+        for previous in self._all:
+            if np.array_equal(previous.x, x) and np.array_equal(previous.y, y):
+                return previous
         weights, extra = self._problem._split_x(x)
         outputs, tape = self._problem.model.forward(weights, self._records.inputs)
         slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
@@ -352,21 +352,23 @@ class _Evaluations:
         self._all.append(evaluation)
         return evaluation
 
-    def rows(self, term: str, at: _Evaluation) -> Array:
+    def rows(self, term: str, evaluation: _Evaluation) -> Array:
         """Return a term other than grad_x, (n, width)."""
         if term == "grad_y":
-            return at.values.y
-        extra = self._problem._split_x(at.x)[1]
-        return self._mask_rows(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
+            return evaluation.values.y
+        extra = self._problem._split_x(evaluation.x)[1]
+        return self._mask_rows(
+            self._problem.objective.statistic(term, evaluation.outputs, extra, evaluation.y, self._records.labels)
+        )
 
     def _mask_rows(self, rows: Array) -> Array:
         return rows if self._excluded is None else np.where(self._excluded[:, None], np.nan, rows)
 
 
-def _extra_rows(term: str, at: _Evaluation) -> Array:
+def _extra_rows(term: str, evaluation: _Evaluation) -> Array:
     """Return a record's gradient by the coordinates after the model's weights: its own coordinates of x, then y."""
-    own = at.values.extra
-    return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)
+    extra = evaluation.values.extra
+    return extra if term == "grad_x" else np.concatenate([extra, evaluation.values.y], axis=1)
 
 
 def _weighted_sum(factors: Array, rows: Array) -> Array:
@@ -378,8 +380,8 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
     """Compute "auc", the share of (positive, negative) pairs in the right order; empty without both classes."""
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
-    chosen = positive.astype(bool)
-    return {"auc": auc(scores[chosen], scores[~chosen])}
+    is_positive = positive.astype(bool)
+    return {"auc": auc(scores[is_positive], scores[~is_positive])}
 
 
 def class_scores(scores: Array, labels: Array) -> dict[str, float]:
@@ -440,12 +442,12 @@ class RecordwiseObjective(Objective):
         return value.reshape(self.q)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
-        both = evaluate(
+        rows = evaluate(
             lambda some: np.concatenate(self.author.slopes(some[0], y, some[1]), axis=1),
             (outputs, labels),
             (len(labels), self.outputs + self.q),
         )
-        return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
+        return Values(rows[:, : self.outputs], np.zeros((len(labels), 0)), rows[:, self.outputs :])
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         if not hasattr(self.author, "radius_y"):
@@ -500,7 +502,7 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
+def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
     """Make the problem of custom per-record formulas, and test them on synthetic records.
 
     Args:

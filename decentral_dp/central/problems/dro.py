@@ -126,28 +126,28 @@ class DroObjective(CappedObjective):
 
 def dro(
     facts: ProblemFacts,
-    divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
+    divergence: Annotated[Literal["chi2", "kl"], Doc('Divergence between distributions: "chi2" or "kl".')],
     cap: Cap,
     strength: Strength,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
     """Make the problem from the keys of a scenario. Raises InputError."""
-    capped, chosen = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
+    capped, psi = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
     with np.errstate(over="ignore"):
-        heaviest = chosen.weight(np.array(cap / strength))
+        heaviest = psi.weight(np.array(cap / strength))
     if not heaviest <= LARGEST_WEIGHT:
-        least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
+        smallest = 1.001 * cap / psi.reach(LARGEST_WEIGHT)
         raise InputError(
             f"problem.strength: with the cap {cap:g}, one record could have more than a million times the average "
-            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(least)}, or lower the cap."
+            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(smallest)}, or lower the cap."
         )
-    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
+    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, psi, strength))
 
 
 ENTRY = ProblemEntry(
     "dro",
     dro,
-    "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",
+    "the worst mean loss over distributions near that of the records, by the dual of a ψ-divergence",
     task="trained a model that is robust to a shift of its records",
 )

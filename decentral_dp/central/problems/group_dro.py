@@ -1,4 +1,4 @@
-"""Group DRO: the worst mean loss of a group, where the groups are the classes (Zhang et al. 2025, Equation 5).
+"""Group DRO: the worst mean loss of a group, with classes as groups (Zhang et al. 2025, Equation 5).
 
 With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
 classes (problem.group_shares; default: equal) and μ = problem.strength,
@@ -95,7 +95,7 @@ class GroupDroObjective(CappedObjective):
         return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        return around_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
+        return enclose_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         return np.zeros(0) if term == "grad_x" else -self.strength * y
@@ -126,7 +126,7 @@ def _worst_class_mean(losses: Array, labels: Array) -> float:
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 
 
-def around_segments(ends: Array) -> PublicBall:
+def enclose_segments(ends: Array) -> PublicBall:
     """Compute the smallest ball around the segments from 0 to ends_k e_k; ends (K,), all positive.
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with Σ λ_k
@@ -152,9 +152,7 @@ def group_dro(
     facts: ProblemFacts,
     strength: Strength,
     cap: Cap,
-    group_shares: Annotated[
-        list[Share], Doc("Public shares of the groups, which are the classes; equal ones if left out.")
-    ]
+    group_shares: Annotated[list[Share], Doc("Public shares of the groups, which are the classes; default equal.")]
     | None = None,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
@@ -179,6 +177,6 @@ def group_dro(
 ENTRY = ProblemEntry(
     "group_dro",
     group_dro,
-    "the worst mean loss of a group, where the groups are the classes",
-    task="trained a model for the group that it serves worst",
+    "the worst mean loss of a group, with classes as groups",
+    task="trained a model for the worst group",
 )

@@ -98,9 +98,9 @@ class Inner(CappedObjective):
 
     def interval(self, term: str, y: Array) -> tuple[float, float]:
         """Return the interval that contains this term of every record. y: (q,)."""
-        most = self.loss.cap / float(y[0])
-        peak = min(1.0, most)
-        return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
+        largest = self.loss.cap / float(y[0])
+        peak = min(1.0, largest)
+        return (math.exp(-largest), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: object) -> Scores:
         return {}
@@ -231,7 +231,7 @@ def _spread(losses: Array, strength: float) -> float:
 def kl_dro(
     facts: ProblemFacts,
     strength: Strength,
-    radius: Annotated[Positive, Doc("Distributions within this KL divergence of the records count.")],
+    radius: Annotated[Positive, Doc("Radius of the KL ball around the distribution of the records.")],
     cap: Cap,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
@@ -250,6 +250,6 @@ def kl_dro(
 ENTRY = ProblemEntry(
     "kl_dro",
     kl_dro,
-    "the worst mean loss over distributions near that of the records by the KL divergence, as a function of one mean",
+    "the worst mean loss over distributions in a KL ball around that of the records, in compositional form",
     task="trained a model that is robust to a shift of its records",
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
@@ -123,9 +124,9 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Doc("The loss of one record, by name.")]
-Cap = Annotated[Positive, Doc("Losses are cut at this bound.")]
-Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distribution near that of the records.")]
+Loss = Annotated[str, Doc("Loss of one record.")]
+Cap = Annotated[Positive, Doc("Bound at which losses are clipped.")]
+Strength = Annotated[Positive, Doc("Strength λ of the divergence from the distribution of the records.")]
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
@@ -139,17 +140,15 @@ def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
     }
     if name not in losses:
         raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, losses)}.")
-    needed, fits = losses[name]
+    requirement, fits = losses[name]
     if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
-        raise InputError(f"problem.loss: {name} requires {needed} (the data have {has}). Fix: use another loss.")
+        raise InputError(f"problem.loss: {name} requires {requirement} (the data have {has}). Fix: use another loss.")
     if name == "cross_entropy":
-        chosen = RecordLoss(classes, classes, _cross_entropy, lambda o: np.asarray(scipy.special.softmax(o, axis=1)))
-    elif name == "logistic":
-        chosen = RecordLoss(1, classes, _logistic, _two_class_probabilities)
-    else:
-        chosen = RecordLoss(1, classes, _squared)
-    return Capped(chosen, cap)
+        return Capped(RecordLoss(classes, classes, _cross_entropy, partial(scipy.special.softmax, axis=1)), cap)
+    if name == "logistic":
+        return Capped(RecordLoss(1, classes, _logistic, _two_class_probabilities), cap)
+    return Capped(RecordLoss(1, classes, _squared), cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:

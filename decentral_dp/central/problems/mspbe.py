@@ -167,10 +167,10 @@ class ValueFunction:
             theta[:0] = [_flat(by_weights), p.sum(axis=-2)]
             omega[:0] = [_flat(np.swapaxes(q, -1, -2) @ layer.a), q.sum(axis=-2)]
             if k:
-                below, back = activations.layers[k - 1].output_along, q @ layer.weights
+                output_along, by_output = activations.layers[k - 1].output_along, q @ layer.weights
                 flat = 1.0 - layer.a * layer.a
-                p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * below * back)
-                q = flat * back
+                p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * output_along * by_output)
+                q = flat * by_output
         return np.concatenate(theta, axis=-1), np.concatenate(omega, axis=-1)
 
     def features(self, theta: Array, states: Array) -> Array:
@@ -301,12 +301,12 @@ class Mspbe(Minimax):
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
         """Return the answer of one trajectory to each question, before clipping."""
-        known: list[tuple[Array, Array, dict[str, Array]]] = []
+        evaluated: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
-            row = self._gradients(record, query.x, query.y, known)[query.term]
+            row = self._gradients(record, query.x, query.y, evaluated)[query.term]
             if query.earlier_point is not None:
-                row = row - self._gradients(record, *query.earlier_point, known)[query.term]
+                row = row - self._gradients(record, *query.earlier_point, evaluated)[query.term]
             out.append(row if query.centre is None else row - query.centre)
         return out
 
@@ -315,10 +315,10 @@ class Mspbe(Minimax):
         return Trajectory(records.observations[i, : steps + 1], records.rewards[i, :steps], float(records.terminal[i]))
 
     def _gradients(
-        self, record: Trajectory, x: Array, y: Array, known: list[tuple[Array, Array, dict[str, Array]]]
+        self, record: Trajectory, x: Array, y: Array, evaluated: list[tuple[Array, Array, dict[str, Array]]]
     ) -> dict[str, Array]:
         """Compute both gradients, (p,) each, once for each point."""
-        for x_then, y_then, gradients in known:
+        for x_then, y_then, gradients in evaluated:
             if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
                 return gradients
         activations = self.function.forward(x, y, record.states)
@@ -330,7 +330,7 @@ class Mspbe(Minimax):
         errors = record.rewards + self.discount * self._has_next(record) * v[1:] - v[:-1]
         by_slopes[:-1] = share * (errors - along)
         rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(activations, by_values, by_slopes), strict=True))
-        known.append((x, y, rows))
+        evaluated.append((x, y, rows))
         return rows
 
     def _has_next(self, record: Trajectory) -> Array:
@@ -409,7 +409,7 @@ _REFUSED = (
 
 def mspbe(
     facts: ProblemFacts,
-    discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
+    discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount factor γ, at least 0 and below 1.")],
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
 ) -> Mspbe:
@@ -424,7 +424,7 @@ def mspbe(
 ENTRY = ProblemEntry(
     "mspbe",
     mspbe,
-    "temporal differences: a value function that predicts the rewards to come, of whole trajectories",
+    "the projected Bellman error of a value function, on whole trajectories",
     task="learned the value of a policy",
     trajectories=True,
 )

@@ -168,8 +168,9 @@ class Wgan(Minimax):
 
     def _clipped_sum(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
         """Compute Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
-        there = None if since is None else self._slope(since, records, along)
-        return self.critic.clipped_sum(self._slope(y, records, along), np.zeros((len(along), 0)), bound, there)[0]
+        earlier_slope = None if since is None else self._slope(since, records, along)
+        slope, extra = self._slope(y, records, along), np.zeros((len(along), 0))
+        return self.critic.clipped_sum(slope, extra, bound, earlier_slope)[0]
 
     def _slope(self, y: Array, records: Real, along: Array) -> Slope:
         return Slope(self.critic.forward(y, records.inputs)[1], along)
@@ -229,9 +230,9 @@ _REFUSED = (
 def wgan(
     facts: ProblemFacts,
     generator: Annotated[list[Count], Doc("Units of each hidden layer of the generator.")] | None = None,
-    latent: Annotated[Count, Doc("Numbers that the generator is fed.")] = USUAL_LATENT,
+    latent: Annotated[Count, Doc("Dimension of the generator's input.")] = USUAL_LATENT,
     penalty: Annotated[NonNegative, Doc("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
-    radius: Annotated[Positive, Doc("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
+    radius: Annotated[Positive, Doc("l2 radius of the critic's weights; default 10.")] = USUAL_RADIUS,
     model: ModelChoice | None = None,
 ) -> Wgan:
     """Make the problem from the keys of a scenario. Raises InputError."""

@@ -1,4 +1,4 @@
-"""Exponential mechanisms as scenarios: what leaves, what it costs, what the papers' calibrations are worth."""
+"""Exponential mechanisms as scenarios: the distribution of x, its privacy cost, and the published calibrations."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ BOX = {"low": LOW, "high": HIGH}
 GRID_WALK = "papers.published:PublishedGridWalk"
 
 
-def content(kind: str = "exponential_mechanism", on: str = "logistic_regularisation", /, **changes: Any) -> Any:
-    made: dict[str, Any] = {
+def content(
+    kind: str = "exponential_mechanism", problem_kind: str = "logistic_regularisation", /, **changes: Any
+) -> Any:
+    scenario: dict[str, Any] = {
         "seed": 4,
         "problem": {
-            "kind": on,
+            "kind": problem_kind,
             "data": "synthetic_classification",
             "synthetic": {"dimension": 3, "records": 40, "test_records": 9},
             "normalise": "l2",
@@ -43,26 +45,26 @@ def content(kind: str = "exponential_mechanism", on: str = "logistic_regularisat
         "privacy": {"epsilon": 4.0, "delta": 1e-6},
         "run": {"evaluate_every": 1},
     }
-    if on == "quadratic":
-        made["problem"]["ridge"] = 1.0
+    if problem_kind == "quadratic":
+        scenario["problem"]["ridge"] = 1.0
     if kind == GRID_WALK:
-        made["privacy"]["guarantee"] = "as_published"
+        scenario["privacy"]["guarantee"] = "as_published"
     for table, values in changes.items():
-        made[table] = {k: v for k, v in {**made[table], **values}.items() if v is not None}
-    return as_published(made)
+        scenario[table] = {k: v for k, v in {**scenario[table], **values}.items() if v is not None}
+    return as_published(scenario)
 
 
-def made(*args: Any, **changes: Any) -> Job:
+def make_job(*args: Any, **changes: Any) -> Job:
     return build(load(content(*args, **changes)))
 
 
-def raw(job: Job) -> list[Array]:
-    """Signed features of all train, and of all validation records."""
+def signed_records(job: Job) -> list[Array]:
+    """Return the signed features of all train and of all validation records."""
     return [np.concatenate([r.signed for r in job.records[kind]]) for kind in SPLITS]
 
 
 def value(train: Array, validation: Array, x: float) -> float:
-    """Φ(x) of the regularised logistic loss, by BFGS and Newton's steps."""
+    """Compute Φ(x) of the regularised logistic loss with BFGS and Newton's method."""
 
     def lower(y: Array) -> float:
         return float(np.logaddexp(0.0, -train @ y).mean() + 0.5 * math.exp(x) * y @ y)
@@ -75,24 +77,24 @@ def value(train: Array, validation: Array, x: float) -> float:
     return float(np.logaddexp(0.0, -validation @ y).mean())
 
 
-def pool_of(job: Job) -> Pooled:
+def make_pool(job: Job) -> Pooled:
     assert job.context is not None
     return job.context.pool(list(zip(job.records["train"], job.records["validation"], strict=True)))
 
 
-def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
-    """The program's one release with these random bits."""
+def release_once(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:
+    """Run the program's only release with these random bits."""
     releaser = PlannedReleaser(job.ledger, root, job.scenario.privacy.guarantee == "as_published")
     running = job.algorithm.step(0, job.context, job.algorithm.init(job.context))
     next(running)
     request: Any = running.send(pool)
-    told = releaser.release(1, request.values)
+    response = releaser.release(1, request.values)
     with pytest.raises(StopIteration):
-        running.send(told)
-    return told.released.x[0], releaser
+        running.send(response)
+    return response.released.x[0], releaser
 
 
-def printed_constants(job: Job) -> dict[str, float]:
+def published_constants(job: Job) -> dict[str, float]:
     """Return constants of the logistic loss with a shared strength e^x on [LOW, HIGH], records of norm at most 1."""
     w, gain = math.exp(LOW), 0.278464542761
     r = min(0.5 / w, math.sqrt(gain / w))
@@ -104,24 +106,24 @@ def printed_constants(job: Job) -> dict[str, float]:
 
 
 def test_x_follows_the_exact_law() -> None:
-    job = made(algorithm={"candidates": 6}, privacy={"epsilon": 30.0})
-    pool, points = pool_of(job), np.linspace(LOW, HIGH, 6)
-    exact = np.array([value(*raw(job), x) for x in points])
+    job = make_job(algorithm={"candidates": 6}, privacy={"epsilon": 30.0})
+    pool, points = make_pool(job), np.linspace(LOW, HIGH, 6)
+    exact = np.array([value(*signed_records(job), x) for x in points])
     scores = pool.scores(points[:, None])
     np.testing.assert_allclose(scores, exact, atol=1e-9)
 
-    first, releaser = published(job, pool, (0).to_bytes(32, "big"))
+    first, releaser = release_once(job, pool, (0).to_bytes(32, "big"))
     selection = job.algorithm.law(job.context, SimpleNamespace(scores=lambda xs: scores))  # type: ignore[union-attr]
-    found = [
+    draws = [
         PlannedReleaser(job.ledger, i.to_bytes(32, "big")).release(1, {"x": selection}).released.x[0]
         for i in range(1500)
     ]
-    assert found[0] == first
+    assert draws[0] == first
     scale = float(releaser.ledger().channels[0].scale[0, 0])
-    # Priced by hand: of the train kind, 2 L_fy D_gy/(μ n).
-    c = printed_constants(job)
+    # The sensitivity to train records by hand: 2 L_fy D_gy/(μ n).
+    c = published_constants(job)
     assert scale == pytest.approx(4.0 * c["l_fy"] ** 2 / (c["mu"] * 60.0) / 30.0, rel=0.02)
-    counts = np.array([sum(abs(x[0] - point) < 1e-9 for x in found) for point in points])
+    counts = np.array([sum(abs(x[0] - point) < 1e-9 for x in draws) for point in points])
     assert counts.sum() == 1500
     law = np.exp(-exact / scale)
     assert not rejected(counts, law)
@@ -130,10 +132,10 @@ def test_x_follows_the_exact_law() -> None:
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_neighbours_of_a_whole_job(kind: Split) -> None:
-    """One record of the job replaced by its worst opposite: the plan's scale keeps the exact log-ratio within ε."""
-    epsilon, job = 4.0, made(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
-    pool = pool_of(job)
+def test_neighbours_stay_within_epsilon(kind: Split) -> None:
+    """Replace one record by its worst opposite: at the planned scale the exact log-ratio is at most ε."""
+    epsilon, job = 4.0, make_job(algorithm={"candidates": 9}, privacy={"epsilon": 4.0})
+    pool = make_pool(job)
     law = job.algorithm.law(job.context, pool)  # type: ignore[union-attr]
     scale = PlannedReleaser(job.ledger, bytes(32)).scale(1, "x", law.sensitivity)
     records = getattr(pool, kind)
@@ -144,18 +146,18 @@ def test_neighbours_of_a_whole_job(kind: Split) -> None:
             signed = records.signed.copy()
             signed[0] = sign * row / np.linalg.norm(row)
             other = records._replace(signed=signed, l2=np.linalg.norm(signed, axis=1))
-            there = Pooled(pool.family, *(other if k == kind else getattr(pool, k) for k in SPLITS))
-            weights = law.law(there.scores(law.points), scale)
+            neighbour = Pooled(pool.family, *(other if k == kind else getattr(pool, k) for k in SPLITS))
+            weights = law.law(neighbour.scores(law.points), scale)
             exponent = -float(weights.rate) * weights.gaps.astype(float)
             sides.append(exponent - logsumexp(exponent))
         worst = max(worst, float(np.abs(sides[0] - sides[1]).max()))
     assert 0.0 < worst <= epsilon * law.sensitivity[kind] / max(law.sensitivity.values())
 
 
-def test_without_noise_the_best_leaves() -> None:
+def test_returns_the_minimiser_without_noise() -> None:
     run = decentral_dp.run(content(privacy={"guarantee": "none"}))
     points = np.linspace(LOW, HIGH, 65)
-    exact = np.array([value(*raw(run.simulation()), x) for x in points])
+    exact = np.array([value(*signed_records(run.simulation()), x) for x in points])
     assert abs(run.released["x"][0, 0] - points[exact.argmin()]) < 1e-12
     assert not np.isfinite(run.result["privacy"]["epsilon_max"])
 
@@ -163,8 +165,8 @@ def test_without_noise_the_best_leaves() -> None:
 # ---- what it costs -------------------------------------------------------------------------------------------------
 
 
-def test_warm_start_divides_its_budget_evenly() -> None:
-    """ε₁²/8 = Σμ²/2 in the plan, and rounds that follow from what was released."""
+def test_warm_start_halves_its_budget() -> None:
+    """The plan has ε₁²/8 = Σμ²/2, and the steps start at the released point."""
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 5, "x": {"scale": 0.5}, "candidates": 9}))
     lines = {c.channel: c for c in run.simulation().ledger.channels}
     start, steps = lines["x0"], lines["gx"]
@@ -177,7 +179,7 @@ def test_warm_start_divides_its_budget_evenly() -> None:
     rho = pure**2 / 8.0 + squares / 2.0
     assert run.simulation().budget.epsilon[0] <= rho + 2.0 * math.sqrt(rho * math.log(1e6)) * (1.0 + 1e-3)
     assert run.simulation().budget.epsilon[0] <= 4.0
-    # Sensitivities of the steps are those of the x that was public then, which moves.
+    # The sensitivity of a step is that at its x, which changes.
     sensitivity = {
         float(s) for s in next(c for c in run.records.channels if c.channel == "gx").sensitivity["train"][:, 0]
     }
@@ -185,51 +187,55 @@ def test_warm_start_divides_its_budget_evenly() -> None:
     assert run.released["x"][0, 0] <= HIGH
 
 
-def test_warm_start_steps_from_where_it_was_drawn() -> None:
-    job = made("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
-    pool, releaser, s = pool_of(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
+def test_descent_starts_at_the_released_point() -> None:
+    job = make_job("warm_start", algorithm={"rounds": 4, "x": {"scale": 0.5, "decay": 0.5}, "candidates": 9})
+    pool, releaser, s = make_pool(job), PlannedReleaser(job.ledger, bytes(32)), job.algorithm.init(job.context)
     xs, best = [], []
     for t in range(4):
         running = job.algorithm.step(t, job.context, s)
         next(running)
         request: Any = running.send(pool)
-        told = releaser.release(t + 1, request.values)
-        with pytest.raises(StopIteration) as done:
-            running.send(told)
-        s = done.value.value
-        drawn = told.released.x0[0] if t == 0 else np.clip(xs[-1] - 0.5 / math.sqrt(t) * told.released.gx[0], LOW, HIGH)
+        response = releaser.release(t + 1, request.values)
+        with pytest.raises(StopIteration) as stopped:
+            running.send(response)
+        s = stopped.value.value
+        x = (
+            response.released.x0[0]
+            if t == 0
+            else np.clip(xs[-1] - 0.5 / math.sqrt(t) * response.released.gx[0], LOW, HIGH)
+        )
         if t:
-            best.append((float(np.linalg.norm(drawn - xs[-1])), t))
-        xs.append(drawn)
-        assert np.array_equal(s.x, drawn)
-    least = min(best)
-    assert np.array_equal(job.algorithm.published(s)["x"], xs[least[1] - 1])  # type: ignore[union-attr]
+            best.append((float(np.linalg.norm(x - xs[-1])), t))
+        xs.append(x)
+        assert np.array_equal(s.x, x)
+    smallest = min(best)
+    assert np.array_equal(job.algorithm.published(s)["x"], xs[smallest[1] - 1])  # type: ignore[union-attr]
     assert releaser.ledger().costs_within(job.ledger.select(np.zeros(1, dtype=np.int64)))
 
 
 # ---- as published ----------------------------------------------------------------------------------------------------
 
 
-def test_equation_4_as_published_is_private_and_flat() -> None:
-    """2s/ε with a term in s that does not fall with n: worth next to nothing of what it claims."""
-    job = made(privacy={"guarantee": "as_published", "epsilon": 1.0})
-    c, line = printed_constants(job), job.ledger.channels[0]
+def test_published_equation_4_is_private_and_nearly_uniform() -> None:
+    """The scale is 2s/ε, and s has a term that does not fall with n: ε is far below the claim."""
+    job = make_job(privacy={"guarantee": "as_published", "epsilon": 1.0})
+    c, line = published_constants(job), job.ledger.channels[0]
     oscillation = c["l_gy"] / c["mu"]
     s = 2.0 / c["n"] * c["l_fy"] * oscillation + 4.0 * c["l_fy"] * oscillation
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * s, rel=1e-6)
     assert float(job.budget.epsilon[0]) < 0.05
 
 
-def test_appendix_c3_as_published_lacks_n() -> None:
-    job = made("gradient_norm_exponential_mechanism", privacy={"guarantee": "as_published", "epsilon": 1.0})
-    c, line = printed_constants(job), job.ledger.channels[0]
+def test_published_appendix_c3_lacks_n() -> None:
+    job = make_job("gradient_norm_exponential_mechanism", privacy={"guarantee": "as_published", "epsilon": 1.0})
+    c, line = published_constants(job), job.ledger.channels[0]
     assert float(line.scale[0, 0]) == pytest.approx(2.0 * c["l_fy"] * c["b_gxy"] / c["mu"], rel=1e-6)
-    proper = made("gradient_norm_exponential_mechanism", privacy={"epsilon": 1.0}).ledger.channels[0]
+    proper = make_job("gradient_norm_exponential_mechanism", privacy={"epsilon": 1.0}).ledger.channels[0]
     assert set(proper.sensitivity) == {"train", "validation"}
 
 
-def test_equation_5_as_published_costs_more_than_it_claims() -> None:
-    """Least squares, pulled: 2G/n = 2L_fy/n, and the sensitivity that holds is larger."""
+def test_published_equation_5_exceeds_its_claim() -> None:
+    """Biased least squares: the published 2G/n = 2L_fy/n is less than the true sensitivity."""
     run = decentral_dp.run(
         content("regularised_exponential_mechanism", "quadratic", privacy={"guarantee": "as_published"})
     )
@@ -241,26 +247,26 @@ def test_equation_5_as_published_costs_more_than_it_claims() -> None:
     assert float(gaussian_epsilon(mu, 1e-6)) == pytest.approx(4.0, rel=1e-3)
     true = max(float(s[0, 0]) for s in line.sensitivity.values())
     assert true > 1.3 * claimed
-    found = run.result["privacy"]["epsilon_max"]
-    assert found == pytest.approx(float(gaussian_epsilon(true / float(line.scale[0, 0]), 1e-6)), rel=1e-2)
-    assert found > 5.0
+    certified = run.result["privacy"]["epsilon_max"]
+    assert certified == pytest.approx(float(gaussian_epsilon(true / float(line.scale[0, 0]), 1e-6)), rel=1e-2)
+    assert certified > 5.0
 
 
-def test_the_grid_walk_is_never_certified() -> None:
+def test_grid_walk_is_never_certified() -> None:
     run = decentral_dp.run(content(GRID_WALK, algorithm={"inner": 50}))
     assert run.result["privacy"]["epsilon_max"] == math.inf
     assert run.records.costs_within(run.simulation().ledger)
     assert LOW <= run.released["x"][0, 0] <= HIGH
 
 
-def test_algorithm_2_as_published() -> None:
-    """(ε/2, δ/2) each: twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
-    job = made("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
+def test_published_algorithm_2() -> None:
+    """Each part has (ε/2, δ/2): twice the scale of Equation 4, and the σ of Algorithm 1 at half the target."""
+    job = make_job("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published", "epsilon": 1.0})
     start, steps = job.ledger.channels
-    single = made(privacy={"guarantee": "as_published", "epsilon": 1.0}).ledger.channels[0]
+    single = make_job(privacy={"guarantee": "as_published", "epsilon": 1.0}).ledger.channels[0]
     assert float(start.scale[0, 0]) == pytest.approx(2.0 * float(single.scale[0, 0]))
     half = {"guarantee": "as_published", "epsilon": 0.5, "delta": 0.5e-6}
-    plain = made("second_order_dp_bilevel", algorithm={"rounds": 3}, privacy=half).ledger.channels[0]
+    plain = make_job("second_order_dp_bilevel", algorithm={"rounds": 3}, privacy=half).ledger.channels[0]
     np.testing.assert_allclose(steps.scale, plain.scale)
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_published"}))
     assert run.records.costs_within(run.simulation().ledger)
@@ -284,6 +290,6 @@ def test_algorithm_2_as_published() -> None:
         (("exponential_mechanism",), {"problem": {"normalise": "none"}}, "bounded length"),
     ],
 )
-def test_what_cannot_be_run_is_refused(args: tuple[str, ...], changes: dict[str, Any], says: str) -> None:
+def test_refusals(args: tuple[str, ...], changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        made(*args, **changes)
+        make_job(*args, **changes)

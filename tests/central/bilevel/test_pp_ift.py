@@ -1,4 +1,4 @@
-"""Implicit differentiation at a private point: a loop over raw records, and its sensitivities."""
+"""Implicit differentiation at a released point: agreement with a loop over records, and its sensitivities."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 @pytest.fixture
 def content(scenario: Make) -> Make:
     def make(**changes: Any) -> dict[str, Any]:
-        made = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
-        made["algorithm"] = {
+        scenario_table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+        scenario_table["algorithm"] = {
             "kind": "pp_ift", "rounds": 3, "x": {"scale": 2.0}, "inner": 4, "smoothness": 2.0, "domain": BOX,
             "init": {"x": -1.0},
         }  # fmt: skip
-        made["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
+        scenario_table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
         for table, values in changes.items():
-            made[table] = {k: v for k, v in {**made[table], **values}.items() if v is not None}
-        return made
+            scenario_table[table] = {k: v for k, v in {**scenario_table[table], **values}.items() if v is not None}
+        return scenario_table
 
     return make
 
 
-def clipped(rows: np.ndarray) -> np.ndarray:
+def clip_vector(rows: np.ndarray) -> np.ndarray:
     sizes = np.sqrt((rows.reshape(len(rows), -1) ** 2).sum(axis=1))
     factor = np.minimum(1.0, C / np.maximum(sizes, 1e-300))
     return rows * factor.reshape(-1, *([1] * (rows.ndim - 1)))
 
 
 def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
+    """Compute clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
     s, v = 1.0 / (1.0 + np.exp(train @ y)), 1.0 / (1.0 + np.exp(validation @ y))
-    lower, upper = clipped(-train * s[:, None]), clipped(-validation * v[:, None])
-    curved = clipped((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
+    lower, upper = clip_vector(-train * s[:, None]), clip_vector(-validation * v[:, None])
+    curved = clip_vector((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
     return lower.mean(axis=0), upper.mean(axis=0), curved.mean(axis=0)
 
 
-def raw(job: Job) -> tuple[np.ndarray, np.ndarray]:
+def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
     train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
     return train, validation
 
@@ -65,7 +65,7 @@ def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
 
 def test_agrees_with_a_loop_over_records(content: Make) -> None:
     run = decentral_dp.run(content())
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     q, lines = train.shape[1], {c.channel: c for c in run.records.channels}
     family = run.simulation().context.family  # type: ignore[union-attr] # it has a context
     assert family is not None
@@ -81,41 +81,41 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
         gradient = -(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b)
         gradient = gradient + float(lines["gx"].scale[t, 0]) * noise(run.simulation(), 5 * t + 5, "gx", q)
         x = np.clip(x - 2.0 * gradient, BOX["low"], BOX["high"])
-    # Up to the noise's grid.
+    # Up to the grid of the noise.
     assert run.released["x"][0] == pytest.approx(at, abs=1e-4)
     assert run.released["y"][0] == pytest.approx(y, abs=1e-4)
     assert run.records.costs_within(run.simulation().ledger)
 
 
-def test_every_release_hides_a_record_as_planned(content: Make) -> None:
-    """Worst neighbours of the published point: a flipped record, or one turned against another; 4000 of them."""
+def test_neighbours_stay_within_planned_cost(content: Make) -> None:
+    """Try 4000 neighbours of the released point: a flipped record, or a copy of another one."""
     job = build(load(content(topology={"kind": "complete", "agents": 1})))
     context, rng = job.context, np.random.default_rng(8)
     assert isinstance(context, CoordinatorContext)
-    train, validation = raw(job)
+    train, validation = signed_records(job)
     x, y = np.full(train.shape[1], -1.0), rng.normal(size=train.shape[1]) * 0.3
-    price = bound_of(context, train, validation, x, y)
-    here = gradient_of(train, validation, x, y)
+    price = sensitivity_bounds(context, train, validation, x, y)
+    exact = implicit_gradient(train, validation, x, y)
     worst = 0.0
     for _ in range(4000):
         kind = rng.integers(2)
         rows = (train, validation)[kind].copy()
         k = int(rng.integers(len(rows)))
         rows[k] = -rows[k] if rng.random() < 0.5 else rows[int(rng.integers(len(rows)))] * rng.choice([-1.0, 1.0])
-        there = gradient_of(rows, validation, x, y) if kind == 0 else gradient_of(train, rows, x, y)
-        worst = max(worst, float(np.linalg.norm(there - here)) / price[("train", "validation")[kind]])
+        neighbour = implicit_gradient(rows, validation, x, y) if kind == 0 else implicit_gradient(train, rows, x, y)
+        worst = max(worst, float(np.linalg.norm(neighbour - exact)) / price[("train", "validation")[kind]])
     assert 0.0 < worst <= 1.0
 
 
-def gradient_of(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def implicit_gradient(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     _, b, h = means(train, validation, y)
     return np.asarray(-(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b))
 
 
-def bound_of(
+def sensitivity_bounds(
     context: CoordinatorContext, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> dict[str, float]:
-    """The two sensitivities by hand: ‖J‖ = max w_s|y_s|, w₀ = min w_s; the public-J form of the paper's rival."""
+    """Compute both sensitivities by hand, with ‖J‖ = max w_s|y_s| and w₀ = min w_s, for a public J."""
     w = np.exp(x)
     k, floor, root = float(np.abs(w * y).max()), float(w.min()), float(np.abs(np.sqrt(w) * y).max())
     through, share = min(k / floor, root / math.sqrt(floor)), C / len(train)
@@ -123,17 +123,18 @@ def bound_of(
     return {"train": C * turned, "validation": 2.0 * through * C / len(validation)}
 
 
-def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
+def test_ledger_matches_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
-    by_hand = bound_of(run.simulation().context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
+    x, y = run.released["x"][0], run.released["y"][0]
+    by_hand = sensitivity_bounds(run.simulation().context, train, validation, x, y)  # type: ignore[arg-type]
     for kind, sensitivity in by_hand.items():
         assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
 
 
-def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
-    """For custom losses, H is raised to the regulariser's curvature, at twice the sensitivity."""
+def test_nonconvex_hessian_is_projected(content: Make) -> None:
+    """For custom losses, the eigenvalues of H are raised to the regulariser's, at twice the sensitivity."""
     made = content(problem={"kind": "hyper_cleaning", "data": "wine", "groups": 1})
     made["algorithm"]["x"] = {"scale": 0.1}
     run = decentral_dp.run(made)
@@ -162,24 +163,24 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
         ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),
     ],
 )
-def test_what_is_refused(content: Make, changes: dict[str, Any], words: str) -> None:
+def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(load(content(**changes)))
 
 
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
-def test_a_step_of_0_keeps_x_and_spends_everything_on_the_lower_level(content: Make, solver: str) -> None:
+def test_zero_step_spends_whole_budget_on_lower_level(content: Make, solver: str) -> None:
     options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
-    # A minimiser is bounded by the problem's constants, and clips nothing.
-    without = {"clip": None} if options else {}
-    kept = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=without))
-    moved = decentral_dp.run(content(algorithm={**options, "solver": solver}))
-    assert {c.channel for c in kept.records.channels} == {"y"}
-    assert {c.channel for c in moved.records.channels} == {"y", "gx"}
-    for run in (kept, moved):
+    # The constants bound the minimiser, which is not clipped.
+    privacy = {"clip": None} if options else {}
+    constant = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=privacy))
+    updated = decentral_dp.run(content(algorithm={**options, "solver": solver}))
+    assert {c.channel for c in constant.records.channels} == {"y"}
+    assert {c.channel for c in updated.records.channels} == {"y", "gx"}
+    for run in (constant, updated):
         assert run.result.privacy.epsilon_max == pytest.approx(4.0, rel=2e-3)
         assert run.result.privacy.epsilon_max <= 4.0
-    np.testing.assert_array_equal(kept.released["x"][0], -1.0)
-    quiet, loud = (next(c for c in run.records.channels if c.channel == "y") for run in (kept, moved))
-    # Half of a train record's μ² was kept for the hypergradient.
-    assert loud.scale[0, 0] / quiet.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)
+    np.testing.assert_array_equal(constant.released["x"][0], -1.0)
+    small, large = (next(c for c in run.records.channels if c.channel == "y") for run in (constant, updated))
+    # The hypergradient had half of the μ² of train records.
+    assert large.scale[0, 0] / small.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)

@@ -1,4 +1,4 @@
-"""The second-order method and the tuner: loops over raw records, and their privacy costs."""
+"""The second-order method and the tuner: agreement with loops over records, and their privacy costs."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ BOX = {"low": -3.0, "high": 0.5}
 @pytest.fixture
 def content(scenario: Make) -> Make:
     def make(kind: str = "second_order_dp_bilevel", **changes: Any) -> dict[str, Any]:
-        made = scenario(problem={"kind": "logistic_regularisation", "normalise": "l2", "data": "breast_cancer"})
-        made["algorithm"] = {"kind": kind, "rounds": 3, "domain": BOX, "init": {"x": -1.0}}
-        made["privacy"] = {"epsilon": 2.0, "delta": 1e-6}
-        made["run"] = {"evaluate_every": 1}
+        scenario_table = scenario(
+            problem={"kind": "logistic_regularisation", "normalise": "l2", "data": "breast_cancer"}
+        )
+        scenario_table["algorithm"] = {"kind": kind, "rounds": 3, "domain": BOX, "init": {"x": -1.0}}
+        scenario_table["privacy"] = {"epsilon": 2.0, "delta": 1e-6}
+        scenario_table["run"] = {"evaluate_every": 1}
         for table, values in changes.items():
-            made[table] = {**made[table], **values}
-        return made
+            scenario_table[table] = {**scenario_table[table], **values}
+        return scenario_table
 
     return make
 
 
-def raw(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Signed features of all agents' train, and of all their validation records."""
+def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """Return the signed features of all train and of all validation records."""
     train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
     return train, validation
 
 
 def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None = None) -> np.ndarray:
-    """argmin of the regularised logistic loss, by BFGS and Newton steps that share no code with ours."""
+    """Minimise the regularised logistic loss by BFGS and Newton steps, independent of the package."""
 
     def value(y: np.ndarray) -> float:
         out = float(np.logaddexp(0.0, -train @ y).mean() + 0.5 * math.exp(x) * y @ y)
@@ -66,7 +68,7 @@ def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None 
 
 
 def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
-    """Φ'(x) by central differences of the exact Φ."""
+    """Compute Φ'(x) by central differences of the exact Φ."""
 
     def value(u: float) -> float:
         return float(np.logaddexp(0.0, -validation @ solution(train, u)).mean())
@@ -74,10 +76,10 @@ def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
     return (value(x + 1e-4) - value(x - 1e-4)) / 2e-4
 
 
-def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
-    """Noise replayed from its key, scales from the ledger; the hypergradient by differences of the exact value."""
+def test_agrees_with_independent_loop(content: Make) -> None:
+    """Use keyed noise, scales from the ledger, and differences of the exact value as hypergradient."""
     run = decentral_dp.run(content(algorithm={"x": {"scale": 4.0}}))
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
     xs = [-1.0]
     for t in range(3):
@@ -94,8 +96,8 @@ def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
     assert not run.records.costs_within(build(load(content(privacy={"epsilon": 1.9}))).ledger)
 
 
-def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> None:
-    """Every record of one kind replaced in turn by the worst of many candidates, at a small count."""
+def test_neighbours_stay_within_charged_sensitivity(content: Make) -> None:
+    """Replace every record of a split by the worst of many candidates, in a small data set."""
     job = build(
         load(
             content(
@@ -111,50 +113,50 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
     family, counts = job.context.family, job.context.counts
     pool = job.context.pool(list(zip(job.records["train"], job.records["validation"], strict=True)))
     x = np.array([-1.0])
-    carried = pool.hypergradient(x).sensitivities
-    train, validation = raw(job)
-    here, worst = slope(train, validation, -1.0), {"train": 0.0, "validation": 0.0}
+    charged = pool.hypergradient(x).sensitivities
+    train, validation = signed_records(job)
+    exact, worst = slope(train, validation, -1.0), {"train": 0.0, "validation": 0.0}
     angles = np.linspace(0.0, 2.0 * np.pi, 25)[:-1]
     for kind, rows in (("train", train), ("validation", validation)):
         for k in range(min(len(rows), 4)):
             for angle in angles:
                 other = rows.copy()
                 other[k] = np.cos(angle), np.sin(angle)
-                there = slope(other, validation, -1.0) if kind == "train" else slope(train, other, -1.0)
-                worst[kind] = max(worst[kind], abs(there - here))
+                neighbour = slope(other, validation, -1.0) if kind == "train" else slope(train, other, -1.0)
+                worst[kind] = max(worst[kind], abs(neighbour - exact))
     assert family is not None
     assert min(counts.values()) > 1
     for kind, sensitivity in worst.items():
-        assert 0.0 < sensitivity <= float(carried[kind].sensitivity[0]), kind  # type: ignore[index] # kinds are these two
+        assert 0.0 < sensitivity <= float(charged[kind].sensitivity[0]), kind  # type: ignore[index] # kinds are these two
 
 
 @pytest.mark.parametrize("planted", ["accuracy", "constants"])
-def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
-    """A release carries its sensitivity, and a plan with a lower cost is exceeded."""
+def test_understated_cost_is_caught(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """A release has its sensitivity, and exceeds a plan with a lower cost."""
     honest = PooledBounds.hypergradient
 
-    def cheap(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
+    def understated(self: PooledBounds, x: np.ndarray) -> dict[Any, float]:
         return {k: s * (2.0 if planted == "constants" else 1.0) for k, s in honest(self, x).items()}
 
     from decentral_dp.privacy.releasers import PlannedReleaser
 
-    whole = PlannedReleaser.scale
+    real_scale = PlannedReleaser.scale
     if planted == "accuracy":
-        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
-        with pytest.raises(RuntimeError, match="planned"):
+        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * real_scale(*a))
+        with pytest.raises(RuntimeError, match="plan"):
             decentral_dp.run(content())
     else:
-        one = decentral_dp.run(content()).ledger["scale"].max()
-        monkeypatch.setattr(PooledBounds, "hypergradient", cheap)
-        assert decentral_dp.run(content()).ledger["scale"].max() > 1.5 * one
+        scale = decentral_dp.run(content()).ledger["scale"].max()
+        monkeypatch.setattr(PooledBounds, "hypergradient", understated)
+        assert decentral_dp.run(content()).ledger["scale"].max() > 1.5 * scale
 
 
-def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
-    """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
+def test_published_noise_has_certified_epsilon_below_claim(content: Make) -> None:
+    """σ = 32K√(T log 1/δ)/(nε) is valid but loose: ε is at most a fifth of the claim."""
     privacy = {"guarantee": "as_published", "epsilon": 1.0}
     job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
-    spent = float(price(job.ledger, 1e-6).epsilon[0])
-    assert 0.0 < spent < 0.2
+    certified = float(price(job.ledger, 1e-6).epsilon[0])
+    assert 0.0 < certified < 0.2
     run = decentral_dp.run(as_published(content(privacy=privacy)))
     assert run.records.costs_within(run.simulation().ledger)
 
@@ -162,15 +164,15 @@ def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
 # The tuner ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> None:
+def test_penalty_estimate_agrees_with_independent_loop(content: Make) -> None:
     run = decentral_dp.run(
         content("regularisation_tuner", algorithm={"method": "penalty", "penalty": 20.0}, privacy={"epsilon": 50.0})
     )
-    train, validation = raw(run.simulation())
+    train, validation = signed_records(run.simulation())
     lines = {c.channel: c for c in run.records.channels}
     x, path, q = -1.0, [-1.0], train.shape[1]
     for t in range(3):
-        told = {}
+        released = {}
         for index, channel, pull in ((2 * t + 1, "model", None), (2 * t + 2, "pulled", (validation, 20.0))):
             s = float(lines[channel].scale[t, 0])
             normals = (
@@ -178,11 +180,11 @@ def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> N
                 .generator(0, index, tag(channel))
                 .standard_normal((1, 1, q))[0, 0]
             )
-            told[channel] = (solution(train, x, pull) + s * normals, s)
-        (plain, s1), (far, s2) = told["model"], told["pulled"]
+            released[channel] = (solution(train, x, pull) + s * normals, s)
+        (plain, s1), (penalised, s2) = released["model"], released["pulled"]
         w = math.exp(x)
-        v = 20.0 * w * (0.5 * (far @ far - plain @ plain) - 0.5 * q * (s2**2 - s1**2))
-        tau = 20.0 * w * math.hypot(s1 * np.linalg.norm(plain), s2 * np.linalg.norm(far))
+        v = 20.0 * w * (0.5 * (penalised @ penalised - plain @ plain) - 0.5 * q * (s2**2 - s1**2))
+        tau = 20.0 * w * math.hypot(s1 * np.linalg.norm(plain), s2 * np.linalg.norm(penalised))
         x = float(np.clip(x - 0.6 * 3.5 / math.sqrt(t + 1) * v / (abs(v) + tau), BOX["low"], BOX["high"]))
         path.append(x)
     assert run.released["x"][0, 0] == pytest.approx(path[2], abs=2e-3)
@@ -198,15 +200,15 @@ def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> N
         ({"privacy": {"guarantee": "as_published"}}, "privacy.guarantee"),
     ],
 )
-def test_what_the_tuner_refuses(content: Make, changes: dict[str, Any], words: str) -> None:
+def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(load(content("regularisation_tuner", **changes)))
 
 
-def test_a_free_domain_needs_a_step(content: Make) -> None:
-    made = content()
-    del made["algorithm"]["domain"]
+def test_unbounded_domain_requires_step(content: Make) -> None:
+    table = content()
+    del table["algorithm"]["domain"]
     with pytest.raises(InputError, match="domain: missing"):
-        build(load(made))
-    made["algorithm"]["x"] = {"scale": 1.0}
-    assert build(load(made)).status == "ok"
+        build(load(table))
+    table["algorithm"]["x"] = {"scale": 1.0}
+    assert build(load(table)).status == "ok"

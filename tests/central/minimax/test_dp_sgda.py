@@ -33,16 +33,16 @@ def content(problem: dict[str, Any], guarantee: str, kind: str = "dptd", **algor
     }
 
 
-def run(made: dict[str, Any]) -> decentral_dp.Run:
-    found = decentral_dp.run(decentral_dp.load(made))
-    assert found.result["status"] == "ok", found.result["reason"]
-    return found
+def run(table: dict[str, Any]) -> decentral_dp.Run:
+    result = decentral_dp.run(decentral_dp.load(table))
+    assert result.result["status"] == "ok", result.result["reason"]
+    return result
 
 
 @pytest.mark.parametrize("averaging", [{"scale": 0.3}, {"scale": 0.9, "decay": 0.5}, {"scale": 7.0, "decay": 1.0}])
-def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, float]) -> None:
-    found = run(content(TRAJECTORIES, "none", averaging=averaging))
-    problem, records = found.simulation().problem, found.simulation().records["train"]
+def test_agrees_with_recursion_without_noise(averaging: dict[str, float]) -> None:
+    result = run(content(TRAJECTORIES, "none", averaging=averaging))
+    problem, records = result.simulation().problem, result.simulation().records["train"]
     n = sum(len(r.lengths) for r in records)
     x, y = problem.start["x"], problem.start["y"]
     v, w = 0.0 * x, 0.0 * y
@@ -54,11 +54,11 @@ def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, f
         a = min(1.0, averaging["scale"] * (t + 1.0) ** -averaging.get("decay", 0.0))
         v, w = (1.0 - a) * v + a * g, (1.0 - a) * w + a * (h - 0.1 * y)
         x, y = x - 0.5 * (t + 1.0) ** -0.1 * v, y + 0.2 * w
-    np.testing.assert_allclose(found.released["x"][0], x, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.released["y"][0], y, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result.released["x"][0], x, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result.released["y"][0], y, rtol=1e-9, atol=1e-12)
 
 
-def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
+def test_weight_of_one_is_dp_sgda() -> None:
     mine = run(content(TRAJECTORIES, "none", averaging={"scale": 1.0}))
     theirs = run(content(TRAJECTORIES, "none", "dp_sgda"))
     for name in ("x", "y"):

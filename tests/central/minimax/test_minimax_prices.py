@@ -1,8 +1,8 @@
-"""Prices of minimax programs at the size of the paper's experiments, against numbers from other computations.
+"""Privacy costs of minimax algorithms at the size of the paper's experiments, compared with independent computations.
 
 n = 60 000, samples of 2048 on average, 80 epochs (R = 2344), δ = n^(−1.1), replace one record, Poisson samples, both
-releases of a round one event. Printed DP-SGDA noise for a claimed .5/1/5/10 costs .171/.362/2.10/4.59 on a fine grid
-of losses, .184/.369/2.10/4.59 on one of 1e-3; a joint z̄ of 24.4/12.8/3.02/1.69 would cost what is claimed.
+releases of a round one event. The published DP-SGDA noise for a claim of .5/1/5/10 costs .171/.362/2.10/4.59 on a fine
+grid of losses and .184/.369/2.10/4.59 on one of 1e-3. The claim itself would need a joint z̄ of 24.4/12.8/3.02/1.69.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CONTEXT = MinimaxContext(
 )
 
 
-def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
-    """Return ledger lines of one coordinate, without rounding to a grid."""
+def make_line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
+    """Make the ledger lines of one coordinate, without rounding to a grid."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
         name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
@@ -46,38 +46,36 @@ def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) 
     )  # fmt: skip
 
 
-def cost(program: Any, found: dict[str, Calibration]) -> float:
+def cost(program: Any, calibrations: dict[str, Calibration]) -> float:
     charges = program.planned_releases(CONTEXT, R)
-    lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in found.items()]
+    lines = [make_line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in calibrations.items()]
     return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
 
 @pytest.mark.parametrize(
     ("claimed", "fine", "coarse"), [(0.5, 0.171, 0.184), (1.0, 0.362, 0.369), (5.0, 2.10, 2.10), (10.0, 4.59, 4.59)]
 )
-def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
+def test_certified_epsilon_of_published_dp_sgda_noise(claimed: float, fine: float, coarse: float) -> None:
     program = PublishedDpSgda(STEP, STEP, Q)
-    found = program.calibration(CONTEXT, R, claimed, DELTA)
+    calibrations = program.calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
-    wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
-    assert all(f.scale == pytest.approx(np.full(R, wanted)) for f in found.values())
-    price = cost(program, found)
+    expected = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
+    assert all(f.scale == pytest.approx(np.full(R, expected)) for f in calibrations.values())
+    price = cost(program, calibrations)
     assert 0.99 * fine <= price <= 1.01 * coarse
     assert price < 0.47 * claimed
     assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)
 
 
-def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
-    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for any T."""
+def test_certified_programs_cost_their_number_of_events() -> None:
+    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for every period."""
 
     def price(program: Any, mu: float) -> float:
         charges = program.planned_releases(CONTEXT, R)
-        lines = [
-            line(c, charge, np.ones(charge.indices.size), mu * charge.weight["train"]) for c, charge in charges.items()
-        ]
+        lines = [make_line(name, c, np.ones(c.indices.size), mu * c.weight["train"]) for name, c in charges.items()]
         return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
 
-    # √Σμ² that costs DP-SGDA a claim of 1: √R·2/z̄.
+    # √Σμ² of DP-SGDA for a claim of 1: √R·2/z̄.
     mu = math.sqrt(R) * 2.0 / 12.8
     sgda = price(DpSgda(STEP, STEP, Q), mu)
     assert sgda == pytest.approx(1.0, rel=0.02)

@@ -1,4 +1,4 @@
-"""PrivateDiff in its three forms: loops over records, plans, sensitivities and refusals."""
+"""PrivateDiff in its three forms: agreement with loops over records, plans, sensitivities and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central.minimax.steps import Estimate, planned_estimates, threshold
+from decentral_dp.central.minimax.steps import Estimate, plan_estimates, threshold
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
@@ -42,7 +42,7 @@ PRINTED = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 0.6}}
 
 
 @functools.cache
-def job_of(name: str, rate: float = 0.4) -> Job:
+def make_job(name: str, rate: float = 0.4) -> Job:
     return made(PROGRAMS[name] | {"rate": rate})
 
 
@@ -52,23 +52,23 @@ def job_of(name: str, rate: float = 0.4) -> Job:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
-    job = job_of(name, rate)
+    job = make_job(name, rate)
     agree(job, Loop(job, with_noise))
 
 
-def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
+def test_smaller_clip_of_y_replaces_the_known_ball() -> None:
     job = made(PROGRAMS["ascent"], privacy={"clip": {"x": 0.2, "y": 0.3}})
     agree(job, Loop(job, with_noise, clip_y=0.3))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
-    """Scales are 2·bound/(qn) over the planned μ, drawn again from the keyed streams."""
-    job = job_of(name)
+def test_agrees_with_loop_with_keyed_noise(name: str) -> None:
+    """Scales are 2·bound/(qn) over the planned μ; noise is drawn again from the keyed streams."""
+    job = make_job(name)
     prices = prices_of(job)
     loop = Loop(job, with_noise)
     loop.say = keyed(job, lambda i, c: 2.0 * loop.bounds[i, c] / (0.4 * loop.n) / prices[i, c])
-    # A scale may differ in its last bits and a normal number then be rounded to the next point of the grid.
+    # Scales may differ in their last bits, so that a variate rounds to the next grid point.
     agree(job, loop, Listening(job), atol=1e-3)
 
 
@@ -80,12 +80,12 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
-    """Return the questions of three rounds of a program that receives random releases."""
-    job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
+def collect_queries(program: str, protocol: str) -> list[list[ClippedQuery]]:
+    """Return the queries of three rounds of a program that receives random releases."""
+    job = make_job(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
-        running, reply, asked = job.algorithm.step(t, job.context, state), None, []
+        running, reply, queries = job.algorithm.step(t, job.context, state), None, []
         while True:
             try:
                 request: Any = running.send(reply)
@@ -93,26 +93,26 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
                 state = done.value
                 break
             if isinstance(request, Ask):
-                asked += request.values.values()
+                queries += request.values.values()
                 zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
                 reply = job.context.combine(1, request.values, zero)
             else:
-                told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
-                reply = Released(Bundle(told), dict.fromkeys(told, 1.0))
-        out.append(asked)
+                released = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
+                reply = Released(Bundle(released), dict.fromkeys(released, 1.0))
+        out.append(queries)
     return out
 
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
-def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
-    """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
-    rounds = asked_of("ascent", protocol)
+def test_queries_use_the_last_released_point(protocol: str) -> None:
+    """The part of ∇_α f that reads records does not depend on y, so the loops above do not test its y."""
+    rounds = collect_queries("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
         assert last.term == "grad_x"
-        for one, other in ((first, second), (second, last)):
-            assert np.array_equal(one.x, other.x)
-            assert not np.array_equal(one.y, other.y)
+        for query, following in ((first, second), (second, last)):
+            assert np.array_equal(query.x, following.x)
+            assert not np.array_equal(query.y, following.y)
         if t:
             before = rounds[t - 1][2]
             assert not np.array_equal(first.x, before.x)
@@ -135,23 +135,23 @@ def squares(job: Job) -> dict[str, float]:
     return {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged_channels}
 
 
-def test_half_of_the_budget_is_for_anchors() -> None:
-    spent = squares(job_of("ascent"))
+def test_anchors_have_half_of_the_budget() -> None:
+    spent = squares(make_job("ascent"))
     assert spent["gx"] == pytest.approx(spent["dx"], rel=1e-9)
     assert spent["gy"] / sum(spent.values()) == pytest.approx(0.1, rel=1e-9)
-    spent = squares(job_of("xy"))
+    spent = squares(make_job("xy"))
     assert all(s == pytest.approx(spent["gx"], rel=1e-9) for s in spent.values())
-    assert squares(job_of("anchors alone")).keys() == {"gx", "gy"}
-    # The round 0 is the only anchor.
+    assert squares(make_job("anchors alone")).keys() == {"gx", "gy"}
+    # Round 0 is the only anchor.
     alone = squares(made(PROGRAMS["ascent"] | {"rounds": 1}))
     assert alone["gy"] / sum(alone.values()) == pytest.approx(0.1, rel=1e-9)
 
 
 @pytest.mark.parametrize("period", [2, 3, 6])
-def test_the_split_is_that_of_the_multipliers(period: int) -> None:
-    """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
-    context = job_of("xy").context
-    blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
+def test_budget_split_follows_the_multipliers(period: int) -> None:
+    """If T divides R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), relative to the z of equal rounds."""
+    context = make_job("xy").context
+    blocks = plan_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
     z = math.sqrt(12.0)
     assert z_1 == pytest.approx(z * math.sqrt(2.0 / period))
@@ -160,18 +160,18 @@ def test_the_split_is_that_of_the_multipliers(period: int) -> None:
     assert list(blocks["g"].indices) == list(range(1, 13, period))
 
 
-def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
-    one, other = job_of("xy, anchors alone"), job_of("sgda")
-    assert one.ledger.same_releases(other.ledger)
-    pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
-    for mine, theirs in list(pair)[:1]:
-        np.testing.assert_array_equal(mine["x"], theirs["x"])
+def test_period_of_one_is_dp_sgda() -> None:
+    privatediff, sgda = make_job("xy, anchors alone"), make_job("sgda")
+    assert privatediff.ledger.same_releases(sgda.ledger)
+    pair = zip(scripted(privatediff, Scripted()), scripted(sgda, Scripted()), strict=True)
+    for ours, theirs in list(pair)[:1]:
+        np.testing.assert_array_equal(ours["x"], theirs["x"])
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
-    """The ε of the job is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
-    job = job_of("xy", rate)
+    """ε is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
+    job = make_job("xy", rate)
     by_index: dict[int, float] = {}
     for (index, _), mu in prices_of(job).items():
         by_index[index] = math.hypot(by_index.get(index, 0.0), mu)
@@ -193,8 +193,8 @@ def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
 
 
 @pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
-def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
-    """Other records, other noise, wild steps: the same releases at the same indices, at the same cost."""
+def test_anchor_rounds_do_not_depend_on_records(name: str) -> None:
+    """Other records, noise and steps have the same releases at the same indices and cost."""
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
@@ -212,17 +212,17 @@ def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
             assert (channel == "gx") == (((index - 1) // per_round) % period == 0)
 
 
-def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:
-    here, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
-    assert threshold(2.0, here, before) == pytest.approx(10.0)
-    assert threshold(2.0, here, here) == 0.0
+def test_threshold_is_a_usable_distance() -> None:
+    point, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
+    assert threshold(2.0, point, before) == pytest.approx(10.0)
+    assert threshold(2.0, point, point) == 0.0
     for bad in (math.nan, math.inf, 1e300):
         assert threshold(2.0, (np.array([bad, 0.0]), np.zeros(1)), before) == 0.0
 
 
 @pytest.mark.parametrize(("name", "scale"), [("ascent", 1e150), ("closed form", 1.7e308), ("xy", 1.7e308)])
-def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> None:
-    """Points that overflow leave no threshold and no error, and the releases that were planned."""
+def test_overflowing_releases_do_not_stop_a_run(name: str, scale: float) -> None:
+    """Points that overflow have a threshold of 0, and all planned releases are made."""
     run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
     assert run.records.rounds == 7
     assert run.records.costs_within(run.simulation().ledger)
@@ -232,14 +232,14 @@ def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> Non
 
 
 def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
-    # As where the records are: what overflows is cut to zero, and is no warning.
+    # As on the clients, values that overflow are clipped to 0 without a warning.
     with np.errstate(all="ignore"):
         return problem.sums(Labelled(a, labels), [query])[0]
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["grad_x", "grad_y"]), st.floats(0.0, 3.0))
 @settings(max_examples=60, deadline=None)
-def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: int, term: str, bound: float) -> None:
+def test_difference_moves_by_at_most_twice_its_threshold(seed: int, term: str, bound: float) -> None:
     rng = np.random.default_rng(seed)
     problem = Composite(LinearModel(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
     a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
@@ -251,11 +251,11 @@ def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: 
     assert sensitivity <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
 
 
-def test_opposite_records_move_a_difference_by_all_of_it() -> None:
-    """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
+def test_opposite_records_attain_difference_sensitivity() -> None:
+    """A positive and a negative record with the same features have opposite changes of gradient."""
     problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
-    here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
-    query = ClippedQuery("grad_x", *here, bound, earlier_point=before)
+    point, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
+    query = ClippedQuery("grad_x", *point, bound, earlier_point=before)
     a = np.ones((3, 1))
     sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
         problem, a, np.array([0.0, 1.0, 0.0]), query
@@ -266,14 +266,14 @@ def test_opposite_records_move_a_difference_by_all_of_it() -> None:
 # As printed ----------------------------------------------------------------------------------------------------------
 
 
-def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+def noise_without_y(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
     return public + private + (0.0 if channel == "gy" else loud(index, channel, private.size))
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("inner", [1, 3])
-def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
-    """y continues without noise, differences are of different samples, noise is in units of C_{2,r}."""
+def test_published_form_agrees_with_loop(inner: int, rate: float) -> None:
+    """y continues without noise, a difference uses two samples, and noise is in units of C_{2,r}."""
     job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
 
     class Silent(Scripted):
@@ -282,17 +282,17 @@ def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
             exact = {c: v.value if c == "gy" else out.released[c] for c, v in values.items()}
             return out._replace(released=type(out.released)(exact))
 
-    agree(job, Loop(job, unheard, clip_y=0.6), Silent(), program="as_published")
+    agree(job, Loop(job, noise_without_y, clip_y=0.6), Silent(), program="as_published")
 
 
-def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None:
+def test_published_noise_matches_the_remark() -> None:
     job = made(PROGRAMS["ascent"] | {"inner": 3, "period": 4, "rounds": 9}, privacy=PRINTED)
     n, root = job.context.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
     lines = {c.channel: c for c in job.ledger.charged_channels}
     assert set(lines) == {"gy", "gx", "dx", "y"}
     assert lines["gx"].scale == pytest.approx(np.full((3, 1), 4.0 * root / 2.0 / (n * 6.0) * 0.2))
     assert lines["dx"].scale == pytest.approx(np.full((6, 1), 4.0 * root / (n * 6.0)))
-    # 1/μ is the scale of the steps, 0.7; 2C_0², and nothing for βM.
+    # 1/μ is the step scale 0.7; the sensitivity is 2C_0², without a part for βM.
     assert lines["y"].scale == pytest.approx(np.full((9, 1), 4.0 * 2.0 * 0.6**2 * root * 0.7 / (n * 6.0)))
     assert lines["gy"].mechanism.name == "uncertified"
     assert (lines["gy"].scale == 0.0).all()
@@ -302,17 +302,17 @@ def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None
     real = releaser.release
 
     def release(index: int, values: Any) -> Any:
-        told = real(index, values)
-        out.update({(index, c): (values[c], v) for c, v in told.released.items() if isinstance(values[c], Bounded)})
-        return told
+        response = real(index, values)
+        out.update({(index, c): (values[c], v) for c, v in response.released.items() if isinstance(values[c], Bounded)})
+        return response
 
     releaser.release = release  # type: ignore[method-assign]  # A spy.
     scripted(job, releaser)
-    for (_, channel), (wanted, told) in out.items():
-        assert np.array_equal(wanted.value, told) == (channel == "gy")
+    for (_, channel), (value, response) in out.items():
+        assert np.array_equal(value.value, response) == (channel == "gy")
 
 
-def test_nothing_is_certified_of_the_printed_form() -> None:
+def test_published_form_is_not_certified() -> None:
     run = decentral_dp.run(content(PROGRAMS["ascent"], privacy=PRINTED))
     privacy = run.result["privacy"]
     assert run.result["status"] == "ok"
@@ -341,7 +341,7 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
         ("sgda", {"y": None}, "algorithm.y: missing"),
     ],
 )
-def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], words: str) -> None:
+def test_refusals(program: str, changes: dict[str, Any], words: str) -> None:
     table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
     with pytest.raises(InputError, match=f"^{words}"):
         made(table)
@@ -356,12 +356,12 @@ def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], w
         ("ascent", {"y": {"scale": 0.0}}, "algorithm.y: its scale"),
     ],
 )
-def test_what_was_never_printed_is_refused_as_published(program: str, changes: dict[str, Any], words: str) -> None:
+def test_refuses_unpublished_options_as_published(program: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
         made(PROGRAMS[program] | changes, privacy=PRINTED)
 
 
-def test_a_missing_clip_is_refused() -> None:
+def test_refuses_a_missing_clip() -> None:
     for name in ("ascent", "xy"):
         with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
             made(PROGRAMS[name], privacy={"clip": {}})

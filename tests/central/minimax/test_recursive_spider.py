@@ -1,4 +1,4 @@
-"""Recursive-SPIDER: a loop over raw records, its three releases of a round, and its published form."""
+"""Recursive-SPIDER: agreement with a loop over records, its three releases of a round, and its published form."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KL = "kl_dro"
 # The loop ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
-    """For any period and averaging: changes of means on the same records add up to means."""
+def test_is_gradient_descent_on_psi_without_noise() -> None:
+    """For every period and averaging, because changes of means over the same records add up to means."""
     ends = []
     for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
         algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
@@ -48,7 +48,7 @@ def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
 # The plan ---------------------------------------------------------------------------------------------------------
 
 
-def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
+def test_three_releases_of_a_round_are_one_event() -> None:
     job = made(RECURSIVE, KL)
     lines = {c.channel: c for c in job.ledger.channels}
     assert lines["gx"].rounds.tolist() == lines["gy"].rounds.tolist() == [1, 4, 7]
@@ -64,8 +64,8 @@ def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
         assert batches == {t}
 
 
-def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
-    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
+def test_sensitivity_of_s_by_hand() -> None:
+    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, times 2/(qn) for a replaced record."""
     job = made(RECURSIVE, KL)
     releaser, loop = Scripted(), SpiderLoop(job, with_noise)
     scripted(job, releaser)
@@ -76,8 +76,8 @@ def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
         assert spread.rate[0] == 0.4
 
 
-def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
-    """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
+def test_noise_floor_of_s_follows_from_releases() -> None:
+    """If s is far below its noise, the step divides by the noise instead of e^{−B/λ}."""
     job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
     noise: dict[str, float] = {"s": -3.0}
     releaser = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
@@ -90,37 +90,37 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_as_published_it_is_the_loop(rate: float) -> None:
+def test_published_form_agrees_with_loop(rate: float) -> None:
     job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise), atol=1e-8)
 
 
-def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
+def test_published_noise_matches_theorem_8() -> None:
     job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
     n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
     change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
-    anchor, whole = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
-    wanted = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": whole}
+    anchor, mean = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
+    expected = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": mean}
     for line in job.ledger.channels:
-        np.testing.assert_allclose(line.scale, wanted[line.channel], err_msg=line.channel)
+        np.testing.assert_allclose(line.scale, expected[line.channel], err_msg=line.channel)
     lines = {line.channel: line for line in job.ledger.channels}
     assert all(np.isinf(lines[c].sensitivity["train"]).all() for c in ("dx", "dy"))
     assert math.isinf(job.budget.epsilon.max())
-    # One record on average, whose part in s is β and not β/n.
+    # Samples of one record on average, with weight β in s instead of β/n.
     assert (lines["s"].rate["train"] == 1.0 / n).all()
     betas = np.minimum(1.0, 0.8 * np.arange(1.0, 31.0) ** -0.5)
     width = 1.0 - math.exp(-1.2 / 0.6)
     np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
 
 
-def test_as_published_recorded_is_planned() -> None:
+def test_published_records_match_plan() -> None:
     job = made(RECURSIVE, KL, privacy=PRINTED)
     outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)
 
 
-def test_the_printed_minima_are_crossed() -> None:
-    """The noise on v is cut at twice the clip of u."""
+def test_published_minima_are_swapped() -> None:
+    """The noise of v is limited by twice the clip of u."""
     noisy = {}
     for clip in (1e-3, 1.0):
         job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})

@@ -1,4 +1,4 @@
-"""The share of positive records: released before it is used, or counted, which nothing certifies."""
+"""The share of positive records: released before its use, or counted, which is not certified."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ RELEASED = {"positive_share": "released"}
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_a_loop_over_records(name: str) -> None:
-    """The noisy share comes first, and every gradient after it, ball and closed form takes it for the true one."""
-    made_of = made(PROGRAMS[name], problem=RELEASED)
-    agree(made_of, Loop(made_of, with_noise))
+    """The noisy share is released first; all gradients, balls and closed forms use it."""
+    job = made(PROGRAMS[name], problem=RELEASED)
+    agree(job, Loop(job, with_noise))
 
 
 @pytest.mark.parametrize("noise", [-5.0, 5.0])
-def test_a_share_beyond_the_ends_is_cut(noise: float) -> None:
-    made_of = made(PROGRAMS["closed form"], problem=RELEASED)
-    loud = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
-    path = scripted(made_of, loud)
+def test_share_is_projected_to_its_interval(noise: float) -> None:
+    job = made(PROGRAMS["closed form"], problem=RELEASED)
+    releaser = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
+    path = scripted(job, releaser)
     assert [float(v["share"][0, 0]) for v in path] == [0.5, *[0.99 if noise > 0.0 else 0.01] * 7]
 
-    def say(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+    def with_share_noise(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
         return public + private + (noise if channel == "share" else 0.1)
 
-    agree(made_of, Loop(made_of, say), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
+    agree(job, Loop(job, with_share_noise), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
 
 
-def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
-    made_of = made(PROGRAMS["sgda"], problem=RELEASED)
-    releaser = Listening(made_of)
-    scripted(made_of, releaser)
-    wanted = releaser.wanted[1, "share"]
-    labels = made_of.shards.labels[np.concatenate(made_of.shards.train)]
-    assert isinstance(wanted, Bounded)
-    assert wanted.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
-    sensitivity = float(wanted.sensitivities["train"].sensitivity[0])
+def test_share_has_sensitivity_one_over_n() -> None:
+    job = made(PROGRAMS["sgda"], problem=RELEASED)
+    releaser = Listening(job)
+    scripted(job, releaser)
+    share = releaser.wanted[1, "share"]
+    labels = job.shards.labels[np.concatenate(job.shards.train)]
+    assert isinstance(share, Bounded)
+    assert share.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
+    sensitivity = float(share.sensitivities["train"].sensitivity[0])
     n = len(labels)
     assert 1.0 / n <= sensitivity <= 1.0 / n * (1.0 + 1e-10)
     (line,) = [c for c in releaser.ledger().channels if c.channel == "share"]
-    (planned,) = [c for c in made_of.ledger.channels if c.channel == "share"]
+    (planned,) = [c for c in job.ledger.channels if c.channel == "share"]
     assert float(line.scale[0, 0]) == pytest.approx(sensitivity / float(planned.sensitivity["train"][0, 0]), rel=1e-9)
     assert (line.rate["train"] == 1.0).all()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) -> None:
-    made_of, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
-    lines = {c.channel: c for c in made_of.ledger.charged_channels}
+def test_share_has_its_part_of_the_budget(name: str) -> None:
+    job, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
+    lines = {c.channel: c for c in job.ledger.charged_channels}
     assert list(lines["share"].rounds) == [1]
     counted = {c: float(((line.rate["train"] * line.sensitivity["train"]) ** 2).sum()) for c, line in lines.items()}
     assert counted["share"] / sum(counted.values()) == pytest.approx(0.02, rel=1e-9)
@@ -81,14 +81,14 @@ def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) ->
     for c in plain.ledger.charged_channels:
         t, e = divmod(c.rounds - 1, inner)
         np.testing.assert_array_equal(lines[c.channel].rounds, t * (inner + 1) + e + 2)
-        # Nearly as much as without.
+        # Nearly the same as without the release of the share.
         share = float((lines[c.channel].sensitivity["train"] / c.sensitivity["train"]).min())
         assert 0.97 < share < 1.0
-    assert made_of.ledger.releases_per_round == inner + 1
+    assert job.ledger.releases_per_round == inner + 1
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) -> None:
+def test_scores_use_the_released_share(blocks: int) -> None:
     run = decentral_dp.run(content(PROGRAMS["sgda"], problem=RELEASED, run={"blocks": blocks}))
     assert run.result["status"] == "ok"
     assert run.records.costs_within(run.simulation().ledger)
@@ -100,30 +100,30 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
     score = Composite(LinearModel(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
     last = run.metrics[run.metrics["name"] == "primal"].sort_values("round")["value"].iloc[-1]
     assert last == pytest.approx(score["primal"], rel=1e-9)
-    told = run.result["algorithm"]
-    assert told["settled"]["rate"] == 0.4
+    settings = run.result["algorithm"]
+    assert settings["settled"]["rate"] == 0.4
     assert any("whether a record is positive" in sentence for sentence in run.result["privacy"]["seen"])
 
 
-def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_counted_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
         build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
-def test_no_noise_is_printed_for_the_share() -> None:
-    printed = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
+def test_refuses_released_share_as_published() -> None:
+    privacy = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
     with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
-        made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
+        made(PROGRAMS["sgda"], problem=RELEASED, privacy=privacy)
 
 
 # Sensitivity of a counted share --------------------------------------------------------------------------------------
 
 
-def whole(
+def clipped_sum(
     labels: np.ndarray, h: np.ndarray, point: tuple[float, float, float], clip: float, share: float
 ) -> np.ndarray:
-    """Sum of the clipped gradients of all of f by (a, b, α), what reads no record included, written down again."""
+    """Compute the sum of clipped gradients of all of f in (a, b, α), independent of the package."""
     a, b, alpha = point
     by_a = np.where(labels == 1.0, -2.0 * (1.0 - share) * (h - a), 0.0)
     by_b = np.where(labels == 1.0, 0.0, -2.0 * share * (h - b))
@@ -133,20 +133,20 @@ def whole(
     return np.asarray((rows * np.minimum(1.0, clip / size)[:, None]).sum(axis=0))
 
 
-@pytest.mark.parametrize(("clip", "wanted"), [(0.3, 7.35), (1.0, 2.26)])
-def test_the_numbers_of_a_counted_share(clip: float, wanted: float) -> None:
-    """One of a hundred positive: over 2C with the counted share, and within it with any public one."""
+@pytest.mark.parametrize(("clip", "expected"), [(0.3, 7.35), (1.0, 2.26)])
+def test_counted_share_exceeds_sensitivity(clip: float, expected: float) -> None:
+    """With one of a hundred records positive, the change exceeds 2C for the counted share, not for a public one."""
     n, worst, worst_public = 1000, 0.0, 0.0
     labels = np.where(np.arange(n) < 10, 1.0, 0.0)
     for high, low, other, a, b, alpha in itertools.product((0, 1), (0, 1), (0, 1), (0, 0.5, 1), (0, 0.5, 1), (0, 2)):
         h = np.where(labels == 1.0, float(high), float(low))
         for k in (0, n - 1):
-            turned, seen = labels.copy(), h.copy()
-            turned[k], seen[k] = 1.0 - labels[k], float(other)
-            ends = [(labels, h), (turned, seen)]
-            counted = [whole(one, at, (a, b, alpha), clip, float(one.mean())) for one, at in ends]
-            public = [whole(one, at, (a, b, alpha), clip, 0.01) for one, at in ends]
+            other_labels, other_h = labels.copy(), h.copy()
+            other_labels[k], other_h[k] = 1.0 - labels[k], float(other)
+            ends = [(labels, h), (other_labels, other_h)]
+            counted = [clipped_sum(y, z, (a, b, alpha), clip, float(y.mean())) for y, z in ends]
+            public = [clipped_sum(y, z, (a, b, alpha), clip, 0.01) for y, z in ends]
             worst = max(worst, float(np.linalg.norm(counted[0] - counted[1])) / (2.0 * clip))
             worst_public = max(worst_public, float(np.linalg.norm(public[0] - public[1])) / (2.0 * clip))
-    assert worst == pytest.approx(wanted, abs=0.01)
+    assert worst == pytest.approx(expected, abs=0.01)
     assert worst_public <= 1.0 + 1e-9

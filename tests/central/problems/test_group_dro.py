@@ -1,4 +1,4 @@
-"""Group DRO: slopes, the smallest ball around segments, the best weights, what one record can do, and runs."""
+"""Group DRO: derivatives, the smallest ball around segments, the best weights, and sensitivities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from decentral_dp import InputError
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.central.problems.group_dro import GroupDroObjective, around_segments
+from decentral_dp.central.problems.group_dro import GroupDroObjective, enclose_segments
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
@@ -24,7 +24,7 @@ CAP, STRENGTH = 2.0, 0.7
 SHARES = np.array([0.5, 0.2, 0.3])
 
 
-def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
+def make_problem(shares: Array = SHARES, cap: float = CAP) -> Composite:
     capped = capped_loss(None, cap, shares.size)
     return Composite(LinearModel(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
@@ -35,29 +35,29 @@ def records(n: int, seed: int, classes: int = 3, size: float = 1.0) -> Labelled:
 
 
 def value(x: Array, y: Array, data: Labelled) -> float:
-    """F, record by record."""
+    """Compute F record by record."""
     losses = linear_losses("cross_entropy", CAP, 3, x, data)
     total = sum(y[int(g)] * v / SHARES[int(g)] for v, g in zip(losses, data.labels, strict=True))
     return float(total / len(losses) - STRENGTH / 2 * y @ y)
 
 
-def on_simplex(f: Any, k: int) -> Array:
-    """The maximiser over the simplex, by SLSQP."""
-    found = minimize(
+def maximise_on_simplex(f: Any, k: int) -> Array:
+    """Maximise f over the simplex by SLSQP."""
+    solution = minimize(
         lambda y: -f(y),
         np.full(k, 1.0 / k),
         bounds=[(0.0, 1.0)] * k,
         constraints={"type": "eq", "fun": lambda y: y.sum() - 1.0},
         options={"ftol": 1e-15, "maxiter": 500},
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 # Slopes and best weights ----------------------------------------------------------------------------------------------
 
 
 def test_slopes() -> None:
-    problem, data, draw = problem_of(), records(9, 1), np.random.default_rng(0)
+    problem, data, draw = make_problem(), records(9, 1), np.random.default_rng(0)
     for _ in range(3):
         x, y = 0.6 * draw.normal(size=problem.p), draw.dirichlet(np.ones(3))
         by_x, by_y = problem.sums(data, [ClippedQuery(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
@@ -66,13 +66,13 @@ def test_slopes() -> None:
         np.testing.assert_allclose(up, slope(lambda v: value(x, v, data), y), atol=1e-7)  # noqa: B023 # at once
 
 
-def test_best_weights_are_those_of_a_general_solver() -> None:
-    problem, data, draw = problem_of(), records(11, 2), np.random.default_rng(0)
+def test_best_weights_match_general_solver() -> None:
+    problem, data, draw = make_problem(), records(11, 2), np.random.default_rng(0)
     for scale in (0.0, 1.0, 4.0):
         x = scale * draw.normal(size=problem.p)
         (total,) = problem.sums(data, [ClippedQuery("dual", x, np.zeros(3), np.inf)])
         best = problem.dual(total / 11)
-        np.testing.assert_allclose(best, on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
+        np.testing.assert_allclose(best, maximise_on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
         scores = problem.scores(x, np.full(3, 1 / 3), data, None)
         assert scores["primal"] == pytest.approx(value(x, best, data))
         norm = np.linalg.norm(slope(lambda v: value(v, best, data), x))  # noqa: B023 # at once
@@ -81,28 +81,28 @@ def test_best_weights_are_those_of_a_general_solver() -> None:
 
 @given(y=arrays(np.float64, st.integers(2, 6), elements=st.floats(-3, 3)), shift=st.sampled_from([0.0, 1e9, 1e17]))
 def test_projection_on_the_simplex(y: Array, shift: float) -> None:
-    """On the simplex, no other point is nearer, and a constant on top changes nothing however large."""
-    objective = problem_of(np.full(y.size, 1.0 / y.size)).objective
-    found = objective.project_y(y + shift)
-    assert found.sum() == pytest.approx(1.0)
-    assert (found >= 0).all()
+    """The result is the nearest point of the simplex, and does not change with a constant shift."""
+    objective = make_problem(np.full(y.size, 1.0 / y.size)).objective
+    projected = objective.project_y(y + shift)
+    assert projected.sum() == pytest.approx(1.0)
+    assert (projected >= 0).all()
     if shift == 0.0:
-        # The angle to every corner is blunt.
-        assert all((y - found) @ (corner - found) <= 1e-9 for corner in np.eye(y.size))
+        # The angle to every corner is at least a right angle.
+        assert all((y - projected) @ (corner - projected) <= 1e-9 for corner in np.eye(y.size))
 
 
 def test_scores_of_classes() -> None:
-    problem, test = problem_of(), records(40, 3)
+    problem, test = make_problem(), records(40, 3)
     x = np.random.default_rng(1).normal(size=problem.p)
     # A class without records has no score.
     train = Labelled(test.inputs, np.where(test.labels == 2, 1.0, test.labels))
     scores = problem.scores(x, np.full(3, 1 / 3), train, test)
-    told = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
+    predicted = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
     for name, part, classes in (("", train, 2), ("test_", test, 3)):
         losses = linear_losses("cross_entropy", CAP, 3, x, part)
         worst = max(losses[part.labels == k].mean() for k in range(classes))
         assert scores[f"{name}worst_group_loss"] == pytest.approx(worst)
-    by_class = [float(np.mean(told[test.labels == k] == k)) for k in range(3)]
+    by_class = [float(np.mean(predicted[test.labels == k] == k)) for k in range(3)]
     assert scores["test_worst_class_accuracy"] == pytest.approx(min(by_class))
 
 
@@ -110,37 +110,37 @@ def test_scores_of_classes() -> None:
 
 
 @given(ends=arrays(np.float64, st.integers(1, 6), elements=st.floats(0.05, 20)))
-def test_the_ball_is_the_smallest(ends: Array) -> None:
-    """By SLSQP on centre and radius together; the diameter by all pairs of ends."""
-    ball, k = around_segments(ends), ends.size
+def test_ball_is_the_smallest(ends: Array) -> None:
+    """Compare with SLSQP over centre and radius; the diameter with all pairs of points."""
+    ball, k = enclose_segments(ends), ends.size
     assert ball.centre is not None
     points = np.vstack([np.zeros(k), np.diag(ends)])
     assert np.linalg.norm(points - ball.centre, axis=1).max() <= ball.radius
-    found = minimize(
+    solution = minimize(
         lambda v: v[-1],
         np.append(ends / (k + 1), ends.sum()),
         constraints={"type": "ineq", "fun": lambda v: v[-1] ** 2 - np.sum((points - v[:-1]) ** 2, axis=1)},
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    smallest = np.linalg.norm(points - found.x[:-1], axis=1).max()
+    smallest = np.linalg.norm(points - solution.x[:-1], axis=1).max()
     assert ball.radius <= smallest * (1 + 1e-12)
     longest = max(np.linalg.norm(a - b) for a in points for b in points)
     assert ball.diameter == pytest.approx(longest, rel=1e-12)
-    # Both are rounded up, each by itself.
+    # Both are rounded up.
     assert ball.diameter <= 2 * ball.radius * (1 + 1e-15)
 
 
 # Sensitivities -------------------------------------------------------------------------------------------------------
 
 
-def test_shares_are_constants() -> None:
-    """A record's contribution does not depend on the others; with counted shares it would."""
-    problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
-    asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
-    alone = problem.sums(one, asked)
-    for others in (records(4, 6), Labelled(one.inputs.repeat(4, 0), np.zeros(4))):
-        together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(one, others, strict=True))), asked)
-        for a, b, c in zip(alone, together, problem.sums(others, asked), strict=True):
+def test_group_shares_are_public_constants() -> None:
+    """The contribution of a record does not depend on other records."""
+    problem, record, x, y = make_problem(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
+    queries = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
+    alone = problem.sums(record, queries)
+    for others in (records(4, 6), Labelled(record.inputs.repeat(4, 0), np.zeros(4))):
+        together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(record, others, strict=True))), queries)
+        for a, b, c in zip(alone, together, problem.sums(others, queries), strict=True):
             np.testing.assert_allclose(b - c, a, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""KL-DRO in compositional form: terms, intervals, what one record can do, the value and its gradient."""
+"""KL-DRO in compositional form: terms, intervals, sensitivities, the value and its gradient."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
 CLASSES = {"cross_entropy": 3, "squared": 0}
 
 
-def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
+def make_problem(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
     capped = capped_loss(loss, cap, CLASSES[loss])
     return kl_robust(LinearModel(d, capped.loss.outputs), capped, strength, RADIUS)
 
@@ -37,12 +37,12 @@ def records(loss: str, n: int, seed: int, size: float = 1.0) -> Labelled:
 
 
 def value(problem: KlDro, loss: str, data: Labelled, x: np.ndarray, strength: float) -> float:
-    """Ψ as published, without any shift."""
+    """Compute Ψ as published, without a shift."""
     losses = linear_losses(loss, CAP, problem.model.outputs, x, data)
     return strength * math.log(np.mean(np.exp(losses / strength))) + strength * RADIUS
 
 
-def asked(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[ClippedQuery]:
+def queries(terms: tuple[str, ...], x: np.ndarray, y: float, bound: float = np.inf, **more: Any) -> list[ClippedQuery]:
     return [ClippedQuery(t, x, np.array([y]), bound, **more) for t in terms]
 
 
@@ -55,13 +55,13 @@ TERMS = ("inner", "inner_x", "inner_y")
 @pytest.mark.parametrize("loss", CLASSES)
 @pytest.mark.parametrize("strength", [0.3, 1.0, 7.0])
 def test_terms_and_their_slopes(loss: str, strength: float) -> None:
-    problem, data = problem_of(loss), records(loss, 8, 2)
+    problem, data = make_problem(loss), records(loss, 8, 2)
     x = 0.6 * np.random.default_rng(1).normal(size=problem.p)
 
-    def h(v: np.ndarray, at: float = strength) -> float:
-        return float(np.sum(np.exp((linear_losses(loss, CAP, problem.model.outputs, v, data) - CAP) / at)))
+    def h(v: np.ndarray, y: float = strength) -> float:
+        return float(np.sum(np.exp((linear_losses(loss, CAP, problem.model.outputs, v, data) - CAP) / y)))
 
-    inner, by_x, by_y = problem.sums(data, asked(TERMS, x, strength))
+    inner, by_x, by_y = problem.sums(data, queries(TERMS, x, strength))
     assert inner[0] == pytest.approx(h(x), rel=1e-12)
     np.testing.assert_allclose(by_x, slope(h, x), atol=1e-6)
     np.testing.assert_allclose(by_y, slope(lambda v: h(x, float(v[0])), np.array([strength])), atol=1e-6)
@@ -69,25 +69,25 @@ def test_terms_and_their_slopes(loss: str, strength: float) -> None:
 
 @pytest.mark.parametrize("strength", [0.3, 1.9, 2.1, 30.0])
 @pytest.mark.parametrize("term", ["inner", "inner_y"])
-def test_intervals_are_no_longer_than_they_must_be(term: str, strength: float) -> None:
-    """Over a fine grid of losses the whole interval is met, and one replaced record can move the mean by it."""
-    problem = problem_of("squared", d=1)
+def test_intervals_are_tight(term: str, strength: float) -> None:
+    """A fine grid of losses attains the whole interval, and one replaced record attains the sensitivity."""
+    problem = make_problem("squared", d=1)
     x, y = np.array([1.0, 0.0]), np.array([strength])
     inputs = np.sqrt(np.linspace(0, CAP, 4001))[:, None]
     context = context_of(problem, 5)
     question = context.query(term, x, y)
-    rows = [problem.sums(Labelled(i[None], np.zeros(1)), asked((term,), x, strength))[0][0] for i in inputs]
+    rows = [problem.sums(Labelled(i[None], np.zeros(1)), queries((term,), x, strength))[0][0] for i in inputs]
     ends = inputs[[int(np.argmin(rows)), int(np.argmax(rows))]]
     data_sets = [Labelled(np.vstack([[e], np.ones((4, 1))]), np.zeros(5)) for e in ends]
     assert furthest(context, question, data_sets) == pytest.approx(context.sensitivity_of(question), rel=1e-5)
 
 
 def test_nothing_overflows() -> None:
-    """λ = 0.001 with losses far beyond the cap, built past the refusal; Ψ and its gradient stay exact."""
-    problem = problem_of("squared", strength=1e-3, cap=500.0)
+    """λ = 0.001 with losses far above the cap, below the accepted strengths; Ψ and its gradient are exact."""
+    problem = make_problem("squared", strength=1e-3, cap=500.0)
     data = Labelled(np.array([[0.0, 1.0], [30.0, 0.0], [1e5, 3.0]]), np.array([1.0, 11.0, 0.0]))
     x = np.array([1.0, 1.0, 0.0])
-    for total in problem.sums(data, asked(TERMS, x, 1e-3)):
+    for total in problem.sums(data, queries(TERMS, x, 1e-3)):
         assert np.isfinite(total).all()
     losses = np.array([0.0, 361.0, 500.0])
     assert problem.value(losses, 1e-3) == pytest.approx(500.0 + 1e-3 * (RADIUS - math.log(3)), rel=1e-12)
@@ -101,11 +101,11 @@ def test_nothing_overflows() -> None:
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.6, 2.0])
-def test_outer_gives_the_gradient_from_the_means(strength: float) -> None:
-    problem, data = problem_of(), records("cross_entropy", 9, 1)
+def test_outer_gradient_from_means(strength: float) -> None:
+    problem, data = make_problem(), records("cross_entropy", 9, 1)
     assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
-    means = [t / 9 for t in problem.sums(data, asked(TERMS, x, strength))]
+    means = [t / 9 for t in problem.sums(data, queries(TERMS, x, strength))]
     by_x, up = problem.outer(np.array([strength]), *means)
     np.testing.assert_allclose(by_x, slope(lambda v: value(problem, "cross_entropy", data, v, strength), x), atol=1e-6)
     down = slope(lambda v: value(problem, "cross_entropy", data, x, float(v[0])), np.array([strength]))
@@ -116,32 +116,32 @@ def test_outer_gives_the_gradient_from_the_means(strength: float) -> None:
 
 
 @given(inner=st.floats(-5, 5), inner_y=st.floats(-5, 5), strength=st.floats(STRENGTH, 3.0))
-def test_outer_survives_any_noise(inner: float, inner_y: float, strength: float) -> None:
-    problem, y = problem_of(), np.array([strength])
+def test_outer_is_finite_for_any_noise(inner: float, inner_y: float, strength: float) -> None:
+    problem, y = make_problem(), np.array([strength])
     by_x, up = problem.outer(y, np.array([inner]), np.ones(problem.p), np.array([inner_y]))
-    most = math.exp(CAP / strength)
-    assert np.all(by_x <= strength * most * (1 + 1e-9))
+    largest = math.exp(CAP / strength)
+    assert np.all(by_x <= strength * largest * (1 + 1e-9))
     assert np.all(by_x >= strength * (1 - 1e-9))
-    assert abs(up[0]) <= CAP / strength + RADIUS + most
+    assert abs(up[0]) <= CAP / strength + RADIUS + largest
 
 
 def test_scores() -> None:
-    """Ψ and its minimum over λ by a general minimiser, the gradient by differences, the worst mean by SLSQP."""
+    """Compute Ψ and its minimum over λ by a general minimiser, the gradient by differences, the worst mean by SLSQP."""
     loss = "cross_entropy"
-    problem, data, test = problem_of(), records(loss, 9, 5), records(loss, 30, 6)
+    problem, data, test = make_problem(), records(loss, 9, 5), records(loss, 30, 6)
     x, strength = 1.5 * np.random.default_rng(2).normal(size=problem.p), 0.5
     scores = problem.scores(x, np.array([strength]), data, test)
     assert scores["objective"] == pytest.approx(value(problem, loss, data, x, strength))
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda v: value(problem, loss, data, x, v), bounds=(STRENGTH, 40), method="bounded", options={"xatol": 1e-10}
     )
-    assert scores["primal"] == pytest.approx(found.fun, abs=1e-8)
-    assert scores["best_strength"] == pytest.approx(found.x, abs=1e-4)
+    assert scores["primal"] == pytest.approx(minimum.fun, abs=1e-8)
+    assert scores["best_strength"] == pytest.approx(minimum.x, abs=1e-4)
 
-    def both(v: np.ndarray) -> float:
+    def joint_value(v: np.ndarray) -> float:
         return value(problem, loss, data, v[:-1], float(v[-1]))
 
-    norm = float(np.linalg.norm(slope(both, np.append(x, strength))))
+    norm = float(np.linalg.norm(slope(joint_value, np.append(x, strength))))
     assert scores["gradient_norm"] == pytest.approx(norm, rel=1e-6)
     for name, part in (("", data), ("test_", test)):
         losses = linear_losses(loss, CAP, 3, x, part)
@@ -151,12 +151,12 @@ def test_scores() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
-    """No λ above B/√(8ρ) is best; two groups of losses 0 and B come near. The ball's worst mean is met."""
+def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
+    """The best λ is at most B/√(8ρ), nearly attained by two groups of losses 0 and B."""
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
     for radius in (0.01, 0.3, 1.0):
-        problem = kl_robust(LinearModel(1, 1), problem_of("squared").loss, 0.05, radius)
+        problem = kl_robust(LinearModel(1, 1), make_problem("squared").loss, 0.05, radius)
 
         def psi(v: float, r: float = radius) -> float:
             return v * math.log(np.mean(np.exp((losses - CAP) / v))) + CAP + v * r
@@ -176,18 +176,18 @@ def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
 
 
 def build(**options: Any) -> Any:
-    given = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(given, ProblemFacts(4, 3))
+    keys = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
+    return MINIMAX["kl_dro"].build(keys, ProblemFacts(4, 3))
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])
-def test_the_strength_that_a_refusal_names_works(cap: float) -> None:
+def test_strength_from_the_refusal_is_accepted(cap: float) -> None:
     with pytest.raises(InputError) as error:
         build(strength=0.01 * cap, cap=cap)
     sentence = str(error.value)
     assert sentence.startswith("problem.strength: ")
-    least = float(sentence.split("at least ")[1].split(",")[0])
-    known = build(strength=least, cap=cap).public_ball("inner", np.zeros(0), np.array([least]))
-    assert known.centre[0] - known.radius >= 0.99e-6
+    strength = float(sentence.split("at least ")[1].split(",")[0])
+    ball = build(strength=strength, cap=cap).public_ball("inner", np.zeros(0), np.array([strength]))
+    assert ball.centre[0] - ball.radius >= 0.99e-6
     with pytest.raises(InputError):
-        build(strength=0.98 * least, cap=cap)
+        build(strength=0.98 * strength, cap=cap)

@@ -1,4 +1,4 @@
-"""Sensitivities of robust problems: a replaced record moves no mean further than stated."""
+"""Sensitivities of robust problems: changes by a replaced record stay within the bound, and attain it."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def kl_dro() -> Subject:
 
 
 def group_dro(capped: Capped | None = None) -> Subject:
-    """For means over all records the diameter is charged, which two classes at the cap meet.
+    """Make the problem; a mean over all records is charged the diameter, which two classes at the cap attain.
 
-    A sample is charged the ball's diameter, as its size is not known.
+    A sample is charged twice the radius, because its size is not known.
     """
     capped = capped or capped_loss(None, CAP, CLASSES)
     problem = Composite(LinearModel(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
@@ -60,7 +60,7 @@ def group_dro(capped: Capped | None = None) -> Subject:
 
 SUBJECTS = {**{name: dro(name) for name in DIVERGENCES}, "kl_dro": kl_dro(), "group_dro": group_dro()}
 
-# Far out, no numbers, infinities.
+# Large values, NaN and infinities.
 WILD = [
     [1e9, -1e9],
     [0.0, 0.0],
@@ -79,8 +79,8 @@ def records(classes: int, n: int, seed: int) -> Labelled:
     return Labelled(draw.normal(size=(n, 2)), labels)
 
 
-def moved(subject: Subject, term: str, rate: float) -> float:
-    """The largest share of what is charged that a replaced record has moved the mean by."""
+def largest_ratio(subject: Subject, term: str, rate: float) -> float:
+    """Compute the largest ratio of a change by one replaced record to the charged sensitivity."""
     problem, n, draw, worst = subject.problem, 6, np.random.default_rng(4), 0.0
     context = context_of(problem, n, clip=subject.clip)
     for trial in range(25):
@@ -93,31 +93,31 @@ def moved(subject: Subject, term: str, rate: float) -> float:
             data_set = Labelled(data.inputs.copy(), data.labels.copy())
             data_set.inputs[0], data_set.labels[0] = row, label
             data_sets.append(data_set)
-        asked = context.query(term, x, y, rate)
+        query = context.query(term, x, y, rate)
         with np.errstate(all="ignore"):
-            worst = max(worst, furthest(context, asked, data_sets) / context.sensitivity_of(asked))
+            worst = max(worst, furthest(context, query, data_sets) / context.sensitivity_of(query))
     return worst
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 @pytest.mark.parametrize(("name", "term"), [(name, term) for name, s in SUBJECTS.items() for term in s.met])
-def test_neighbours_never_move_a_mean_further(name: str, term: str, rate: float) -> None:
-    worst = moved(SUBJECTS[name], term, rate)
+def test_neighbours_stay_within_charged_sensitivity(name: str, term: str, rate: float) -> None:
+    worst = largest_ratio(SUBJECTS[name], term, rate)
     assert worst <= 1.0
     assert worst > SUBJECTS[name].met[term][rate < 1.0]
 
 
-class Above(Capped):
-    """The mistake that the bounds must not survive: losses are cut from above alone."""
+class OneSidedCap(Capped):
+    """A planted error: losses have an upper cap, but no lower one."""
 
     def apply_cap(self, values: Array) -> Array:
         return np.minimum(values, self.cap)
 
 
-@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
+@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (OneSidedCap, False)])
 @pytest.mark.parametrize("name", ["dro", "kl_dro"])
-def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
-    """A negative loss leaves it; in KL-DRO h falls below e^{−B/λ}, where a noised mean is floored."""
+def test_one_sided_cap_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
+    """A negative loss lies outside the ball; in KL-DRO h falls below e^{−B/λ}, the floor of a noisy mean."""
     negative = capped_loss(None, CAP, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
     capped = kind(negative, CAP)
     problem: Minimax
@@ -125,15 +125,15 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
         problem, term, y = Composite(LinearModel(1, 1), DroObjective(capped, DIVERGENCES["chi2"], 3.0)), "grad_y", 0.5
     else:
         problem, term, y = kl_robust(LinearModel(1, 1), capped, 0.25, 0.4), "inner", 1.0
-    asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
-    known = problem.public_ball(term, asked.x, asked.y)
-    assert known is not None
-    (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [asked])
-    assert bool(abs(row - known.centre)[0] <= known.radius + 1e-12) is holds
+    query = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
+    ball = problem.public_ball(term, query.x, query.y)
+    assert ball is not None
+    (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [query])
+    assert bool(abs(row - ball.centre)[0] <= ball.radius + 1e-12) is holds
 
 
-@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
-def test_a_cap_from_above_alone_moves_group_means_further(kind: type[Capped], holds: bool) -> None:
-    """Negative losses lie outside the segments, and a mean over all records then moves further than is charged."""
+@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (OneSidedCap, False)])
+def test_one_sided_cap_exceeds_group_sensitivity(kind: type[Capped], holds: bool) -> None:
+    """Negative losses lie outside the segments, and a mean over all records exceeds the charged sensitivity."""
     negative = capped_loss(None, CAP, 3).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
-    assert (moved(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds
+    assert (largest_ratio(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds

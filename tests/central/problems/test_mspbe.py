@@ -1,4 +1,4 @@
-"""The projected Bellman error, primal and dual: derivatives, clipping, sensitivity, the closed form, and learning."""
+"""The projected Bellman error, primal and dual: derivatives, clipping, sensitivity, and the closed form."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def point(m: Mspbe, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def value(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> float:
-    at, rows = 0, state
+    offset, out = 0, state
     widths = [WIDTH, *m.hidden, 1]
     for k in range(len(widths) - 1):
         i, o = widths[k], widths[k + 1]
-        rows = theta[at : at + i * o].reshape(o, i) @ rows + theta[at + i * o : at + i * o + o]
-        at += i * o + o
+        out = theta[offset : offset + i * o].reshape(o, i) @ out + theta[offset + i * o : offset + i * o + o]
+        offset += i * o + o
         if k < len(widths) - 2:
-            rows = np.tanh(rows)
-    return float(rows[0])
+            out = np.tanh(out)
+    return float(out[0])
 
 
 def differences(f: Any, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
@@ -53,19 +53,19 @@ def differences(f: Any, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
 
 
 def features(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Ψ(s)."""
+    """Compute Ψ(s)."""
     return differences(lambda w: value(m, w, state), theta)
 
 
 def error(m: Mspbe, theta: np.ndarray, r: Trajectories, i: int, t: int) -> float:
-    """δ_t of trajectory i."""
+    """Compute δ_t of trajectory i."""
     last = t + 1 == int(r.lengths[i]) and r.terminal[i] == 1.0
     after = 0.0 if last else value(m, theta, r.observations[i, t + 1])
     return float(r.rewards[i, t] + DISCOUNT * after - value(m, theta, r.observations[i, t]))
 
 
 def loss(m: Mspbe, theta: np.ndarray, omega: np.ndarray, r: Trajectories, i: int) -> float:
-    """f of trajectory i."""
+    """Compute f of trajectory i."""
     total = 0.0
     for t in range(int(r.lengths[i])):
         # ⟨Ψ, ω⟩ is a derivative along a line.
@@ -82,50 +82,50 @@ def gradients(m: Mspbe, theta: np.ndarray, omega: np.ndarray, r: Trajectories, i
     }
 
 
-def one(r: Trajectories, i: int) -> Trajectories:
+def select(r: Trajectories, i: int) -> Trajectories:
     return Trajectories(*(a[i : i + 1] for a in r))
 
 
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 2)])
-def test_both_gradients_are_differences_of_the_loss(hidden: tuple[int, ...]) -> None:
+def test_gradients_match_differences(hidden: tuple[int, ...]) -> None:
     m, r = problem(*hidden), records()
     theta, omega = point(m)
     for i in range(5):
-        wanted = gradients(m, theta, omega, r, i)
+        expected = gradients(m, theta, omega, r, i)
         for term in ("grad_x", "grad_y"):
-            (found,) = m.sums(one(r, i), [ClippedQuery(term, theta, omega, np.inf)])
-            np.testing.assert_allclose(found, wanted[term], rtol=2e-5, atol=2e-6)
+            (actual,) = m.sums(select(r, i), [ClippedQuery(term, theta, omega, np.inf)])
+            np.testing.assert_allclose(actual, expected[term], rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("bound", [0.05, 0.5, 5.0])
-def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
+def test_trajectories_are_clipped_as_a_whole(bound: float) -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     earlier = point(m, 2)
-    wanted = {name: np.zeros(m.p) for name in ("grad_x", "grad_y", "change")}
+    expected = {name: np.zeros(m.p) for name in ("grad_x", "grad_y", "change")}
     for i in range(5):
-        here, there = gradients(m, theta, omega, r, i), gradients(m, *earlier, r, i)
-        for name, v in (*here.items(), ("change", here["grad_x"] - there["grad_x"])):
-            wanted[name] += v * min(1.0, bound / float(np.linalg.norm(v)))
-    asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
-    asked.append(ClippedQuery("grad_x", theta, omega, bound, earlier_point=earlier))
-    for name, found in zip(wanted, m.sums(r, asked), strict=True):
-        np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+        gradient, earlier_gradient = gradients(m, theta, omega, r, i), gradients(m, *earlier, r, i)
+        for name, v in (*gradient.items(), ("change", gradient["grad_x"] - earlier_gradient["grad_x"])):
+            expected[name] += v * min(1.0, bound / float(np.linalg.norm(v)))
+    queries = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
+    queries.append(ClippedQuery("grad_x", theta, omega, bound, earlier_point=earlier))
+    for name, actual in zip(expected, m.sums(r, queries), strict=True):
+        np.testing.assert_allclose(actual, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def test_a_centre_is_taken_off_before_the_clip() -> None:
+def test_centre_is_subtracted_before_clipping() -> None:
     m, r = problem(2), records()
     theta, omega = point(m)
     centre = np.full(m.p, 0.3)
-    rows = [m.sums(one(r, i), [ClippedQuery("grad_y", theta, omega, np.inf)])[0] - centre for i in range(5)]
-    (found,) = m.sums(r, [ClippedQuery("grad_y", theta, omega, 0.4, centre=centre)])
-    np.testing.assert_allclose(found, sum(v * min(1.0, 0.4 / np.linalg.norm(v)) for v in rows), rtol=1e-12)
+    rows = [m.sums(select(r, i), [ClippedQuery("grad_y", theta, omega, np.inf)])[0] - centre for i in range(5)]
+    (actual,) = m.sums(r, [ClippedQuery("grad_y", theta, omega, 0.4, centre=centre)])
+    np.testing.assert_allclose(actual, sum(v * min(1.0, 0.4 / np.linalg.norm(v)) for v in rows), rtol=1e-12)
 
 
-def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
+def test_values_after_the_end_are_not_read() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
-    asked = [ClippedQuery(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
+    queries = [ClippedQuery(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
     other = Trajectories(*(a.copy() for a in r))
     for i, length in enumerate(LENGTHS.astype(int)):
         other.observations[i, length + 1 :] = 7.0
@@ -133,26 +133,26 @@ def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
         if TERMINAL[i]:
             # The value of a terminal state is 0.
             other.observations[i, length] = 5.0
-    for before, after in zip(m.sums(r, asked), m.sums(other, asked), strict=True):
+    for before, after in zip(m.sums(r, queries), m.sums(other, queries), strict=True):
         np.testing.assert_array_equal(before, after)
     assert m.scores(theta, omega, r, r) == m.scores(theta, omega, other, other)
 
 
-def test_a_trajectory_that_overflows_counts_as_zero() -> None:
+def test_overflowing_trajectory_counts_as_zero() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
-    asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
+    queries = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
     r.rewards[2] = 1e308
     r.observations[2] = 1e308
     rest = Trajectories(*(np.delete(a, 2, axis=0) for a in r))
     with np.errstate(all="ignore"):
-        pairs = list(zip(m.sums(r, asked), m.sums(rest, asked), strict=True))
-    for found, wanted in pairs:
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        pairs = list(zip(m.sums(r, queries), m.sums(rest, queries), strict=True))
+    for actual, expected in pairs:
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-def test_two_clips_are_reached() -> None:
-    """A good and a bad turn of fortune: the bound above is no looser than it must be."""
+def test_two_clips_are_attained() -> None:
+    """Two trajectories with opposite rewards attain the bound."""
     m, r = problem(3), records()
     theta, omega = point(m, 3)
     other = Trajectories(*(a.copy() for a in r))
@@ -168,7 +168,7 @@ def test_two_clips_are_reached() -> None:
 
 
 def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, np.ndarray]:
-    """b and G."""
+    """Compute b and G."""
     b, g = np.zeros(m.p), np.zeros((m.p, m.p))
     for i, length in enumerate(r.lengths.astype(int)):
         for t in range(length):
@@ -179,26 +179,26 @@ def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("hidden", [(), (3,)])
-def test_primal_is_the_largest_of_the_objective_over_the_dual(hidden: tuple[int, ...]) -> None:
+def test_primal_is_the_maximum_over_the_dual(hidden: tuple[int, ...]) -> None:
     m, r = problem(*hidden, ridge=0.05), records()
     theta, omega = point(m)
     b, g = moments(m, theta, r)
-    wanted = 0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b)
+    expected = 0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b)
     scores = m.scores(theta, omega, r, records(5))
-    assert scores["primal"] == pytest.approx(wanted, rel=1e-6)
+    assert scores["primal"] == pytest.approx(expected, rel=1e-6)
     solved = m.solve(theta, r)
     assert solved is not None
     best = solved[0]
     np.testing.assert_allclose(best, np.linalg.solve(g + 0.05 * np.eye(m.p), b), rtol=1e-4, atol=1e-6)
-    # Nothing rises from there: ∇_ω F = 0, the data's part and the public part together.
+    # ∇_ω F = 0, the sum of the private and the public part.
     (slope,) = m.sums(r, [ClippedQuery("grad_y", theta, best, np.inf)])
     np.testing.assert_allclose(slope / 5 + m.public("grad_y", theta, best, 0), 0.0, atol=1e-7)
     b, g = moments(m, theta, records(5))
     assert scores["test_mspbe"] == pytest.approx(0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b), rel=1e-6)
 
 
-def test_the_true_value_function_has_no_error_left() -> None:
-    """V(s) = s_1 where rewards are s_t − γ s_{t+1}, the last one of a terminal trajectory s_t alone."""
+def test_true_value_function_has_zero_error() -> None:
+    """V(s) = s_1 if rewards are s_t − γ s_{t+1}, and s_t in the last step of a terminal trajectory."""
     m, r = problem(), records()
     for i, length in enumerate(LENGTHS.astype(int)):
         for t in range(length):
@@ -212,7 +212,7 @@ def test_the_true_value_function_has_no_error_left() -> None:
     assert m.scores(theta + 0.1, np.zeros(3), r, r)["test_return_error"] > 0.05
 
 
-def test_return_error_compares_with_the_rewards_to_come() -> None:
+def test_return_error_matches_discounted_rewards() -> None:
     m, r = problem(3), records()
     theta, omega = point(m)
     squares = []
@@ -227,12 +227,12 @@ def test_return_error_compares_with_the_rewards_to_come() -> None:
     assert m.scores(theta, omega, r, r)["test_return_error"] == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
 
 
-def test_scores_of_weights_that_overflow_are_left_out() -> None:
+def test_overflowing_scores_are_omitted() -> None:
     m = problem(3)
     assert m.scores(np.full(m.p, 1e300), np.zeros(m.p), records(), records()) == {}
 
 
-def test_a_model_without_second_derivatives_is_refused() -> None:
+def test_refuses_a_model_without_second_derivatives() -> None:
     facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
         MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)

@@ -1,4 +1,4 @@
-"""Methods of an outside objective that are not of single records: a mistake is one sentence, before anything is run."""
+"""Methods of a custom objective that are not per record: an error is refused before the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.central.problems.composite import of_author
+from decentral_dp.central.problems.composite import make_custom_problem
 from decentral_dp.errors import InputError
 from decentral_dp.problems import ProblemFacts
 
@@ -47,8 +47,8 @@ class Objective:
         return (outputs[:, 0] > 0).astype(float)
 
 
-def test_a_sound_objective_is_taken() -> None:
-    assert of_author(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
+def test_accepts_a_valid_objective() -> None:
+    assert make_custom_problem(Objective(), ProblemFacts(3, 2), "mine", None).q == 2
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_a_sound_objective_is_taken() -> None:
         (lambda self: np.zeros(5), "got (5,)"),
     ],
 )
-def test_a_wrong_start_is_refused_before_a_run(start: Any, words: str) -> None:
+def test_refuses_a_wrong_start(start: Any, words: str) -> None:
     broken = type("Broken", (Objective,), {"start_y": start})()
     with pytest.raises(InputError, match=f"^mine: .*{re.escape(words)}"):
-        of_author(broken, ProblemFacts(3, 2), "mine", None)
+        make_custom_problem(broken, ProblemFacts(3, 2), "mine", None)
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
-def test_a_radius_that_bounds_nothing_is_refused(radius: float) -> None:
-    """Rows are cut at it, so that it is in every sensitivity."""
+def test_refuses_an_invalid_radius(radius: float) -> None:
+    """Records are projected to it, so that every sensitivity depends on it."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
-    objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective
+    objective = make_custom_problem(broken, ProblemFacts(3, 2), "mine", None).objective
     with pytest.raises(InputError, match="radius_y bounds nothing"):
         objective.public_ball("grad_y", np.zeros(0), np.zeros(2))

@@ -1,4 +1,4 @@
-"""The Wasserstein GAN: what reads records and what does not, derivatives, clipping on both sides, scores, learning."""
+"""The Wasserstein GAN: derivatives, clipping of real and generated records, scores and a run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ D, LATENT = 3, 2
 FACTS = ProblemFacts(D, 2, seed=5, l2=2.0)
 
 
-def made(facts: ProblemFacts = FACTS, **options: Any) -> Any:
+def build_problem(facts: ProblemFacts = FACTS, **options: Any) -> Any:
     return MINIMAX["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
 
 
 def problem(*hidden: int, clip: float = np.inf, **options: Any) -> Wgan:
     model = {"model": ModelTable(kind="mlp", hidden=list(hidden))} if hidden else {}
-    built = made(FACTS._replace(clip={"y": clip}), **model, **options)
+    built = build_problem(FACTS._replace(clip={"y": clip}), **model, **options)
     assert isinstance(built, Wgan)
     return built
 
@@ -46,21 +46,21 @@ def point(m: Wgan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense(weights: np.ndarray, widths: list[int], rows: np.ndarray) -> np.ndarray:
-    at = 0
+    offset = 0
     for k in range(len(widths) - 1):
         i, o = widths[k], widths[k + 1]
-        rows = rows @ weights[at : at + i * o].reshape(o, i).T + weights[at + i * o : at + i * o + o]
-        at += i * o + o
+        rows = rows @ weights[offset : offset + i * o].reshape(o, i).T + weights[offset + i * o : offset + i * o + o]
+        offset += i * o + o
         if k < len(widths) - 2:
             rows = np.maximum(rows, 0.0)
     return rows
 
 
-def generated(x: np.ndarray, latents: np.ndarray) -> np.ndarray:
+def generate(x: np.ndarray, latents: np.ndarray) -> np.ndarray:
     return np.tanh(dense(x, [LATENT, 4, D], latents))
 
 
-def told(y: np.ndarray, hidden: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+def criticise(y: np.ndarray, hidden: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
     return dense(y, [D, *hidden, 1], rows)[:, 0]
 
 
@@ -68,38 +68,38 @@ def differences(f: Any, x: np.ndarray, h: float = 1e-6) -> np.ndarray:
     return np.array([(f(x + h * e) - f(x - h * e)) / (2.0 * h) for e in np.eye(x.size)])
 
 
-def clipped(v: np.ndarray, bound: float) -> np.ndarray:
+def clip_vector(v: np.ndarray, bound: float) -> np.ndarray:
     return np.asarray(v * min(1.0, bound / float(np.linalg.norm(v))))
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
-def test_the_generator_learns_from_the_critic_alone(hidden: tuple[int, ...]) -> None:
+def test_generator_gradient_reads_no_record(hidden: tuple[int, ...]) -> None:
     m = problem(*hidden)
     x, y = point(m)
     z = m.latents("fakes", wgan.FAKES, 3)
-    np.testing.assert_allclose(m.generate(x, z), generated(x, z), rtol=1e-12, atol=1e-14)
-    wanted = -differences(lambda w: float(told(y, hidden, generated(w, z)).mean()), x)
-    np.testing.assert_allclose(m.public("grad_x", x, y, 3), wanted, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(m.generate(x, z), generate(x, z), rtol=1e-12, atol=1e-14)
+    expected = -differences(lambda w: float(criticise(y, hidden, generate(w, z)).mean()), x)
+    np.testing.assert_allclose(m.public("grad_x", x, y, 3), expected, rtol=1e-5, atol=1e-7)
     assert m.terms == {"grad_x": False, "grad_y": True}
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
-def test_the_public_part_for_the_critic_is_that_of_fakes_and_penalty(hidden: tuple[int, ...]) -> None:
+def test_public_part_of_the_critic_gradient(hidden: tuple[int, ...]) -> None:
     m = problem(*hidden)
     x, y = point(m)
     z = m.latents("fakes", wgan.FAKES, 0)
-    wanted = differences(lambda w: -float(told(w, hidden, generated(x, z)).mean()) - 0.3 * float(w @ w), y)
-    np.testing.assert_allclose(m.public("grad_y", x, y, 0), wanted, rtol=1e-5, atol=1e-6)
+    expected = differences(lambda w: -float(criticise(w, hidden, generate(x, z)).mean()) - 0.3 * float(w @ w), y)
+    np.testing.assert_allclose(m.public("grad_y", x, y, 0), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_fakes_are_clipped_as_records_are() -> None:
-    """Both sides cancel if they are equal, for any clip."""
+def test_generated_records_are_clipped() -> None:
+    """Equal real and generated records cancel for every clip."""
     bound, m = 0.7, problem(5, clip=0.7)
     x, y = point(m)
-    fakes = generated(x, m.latents("fakes", wgan.FAKES, 0))
-    rows = [clipped(differences(lambda w, f=f: float(told(w, (5,), f[None])[0]), y), bound) for f in fakes]
+    fakes = generate(x, m.latents("fakes", wgan.FAKES, 0))
+    rows = [clip_vector(differences(lambda w, f=f: float(criticise(w, (5,), f[None])[0]), y), bound) for f in fakes]
     np.testing.assert_allclose(m.public("grad_y", x, y, 0), -np.mean(rows, axis=0) - 0.6 * y, rtol=1e-5, atol=1e-6)
-    # Records that are the fakes leave the penalty alone.
+    # With the generated records as real ones, only the penalty remains.
     (total,) = m.sums(Real(m.generate(x, m.latents("fakes", wgan.FAKES, 0))), [ClippedQuery("grad_y", x, y, bound)])
     np.testing.assert_allclose(total / wgan.FAKES + m.public("grad_y", x, y, 0), -0.6 * y, atol=1e-12)
 
@@ -109,48 +109,48 @@ def test_fakes_are_clipped_as_records_are() -> None:
 def test_records_are_clipped_one_by_one(hidden: tuple[int, ...], bound: float) -> None:
     m, r = problem(*hidden), records()
     x, y = point(m)
-    rows = [differences(lambda w, a=a: float(told(w, hidden, a[None])[0]), y) for a in r.inputs]
-    (found,) = m.sums(r, [ClippedQuery("grad_y", x, y, bound)])
-    np.testing.assert_allclose(found, sum(clipped(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
+    rows = [differences(lambda w, a=a: float(criticise(w, hidden, a[None])[0]), y) for a in r.inputs]
+    (actual,) = m.sums(r, [ClippedQuery("grad_y", x, y, bound)])
+    np.testing.assert_allclose(actual, sum(clip_vector(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
 
 
-def test_no_layer_mixes_records() -> None:
+def test_layers_keep_records_apart() -> None:
     m = problem(5)
     x, y = point(m)
     z = m.latents("fakes", 8, 0)
-    whole = m.generate(x, z)
+    generated = m.generate(x, z)
     for k in range(8):
-        np.testing.assert_allclose(m.generate(x, z[k : k + 1])[0], whole[k], rtol=1e-12)
-    first = m.critic.forward(y, whole)[0]
-    other = np.concatenate([whole[:1], 0.5 * whole[1:]])
+        np.testing.assert_allclose(m.generate(x, z[k : k + 1])[0], generated[k], rtol=1e-12)
+    first = m.critic.forward(y, generated)[0]
+    other = np.concatenate([generated[:1], 0.5 * generated[1:]])
     np.testing.assert_allclose(m.critic.forward(y, other)[0][0], first[0], rtol=1e-12)
 
 
 # Scores --------------------------------------------------------------------------------------------------------------
 
 
-def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_separate_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     m, y = problem(5), np.zeros(problem(5).q)
     real, alike = records(200, 1), records(200, 2).inputs
 
-    def judged(fake: np.ndarray) -> dict[str, float]:
+    def scores(fake: np.ndarray) -> dict[str, float]:
         monkeypatch.setattr(Wgan, "generate", lambda self, x, latents: fake[: len(latents)])
         return dict(m.scores(np.zeros(m.p), y, records(3), real))
 
-    same, other = judged(alike), judged(0.5 * alike + 0.4)
+    same, other = scores(alike), scores(0.5 * alike + 0.4)
     assert same["test_distance"] < 0.08
-    # Every projection of uniform numbers is moved by the gap along it, at least.
+    # Every projection moves by at least the shift along it.
     assert other["test_distance"] > 0.25
 
 
 # Refusals and runs ---------------------------------------------------------------------------------------------------
 
 
-def test_records_that_nothing_bounds_and_critics_without_derivatives_are_refused() -> None:
+def test_refusals() -> None:
     with pytest.raises(InputError, match=r"problem\.scale: wgan generates records in \[-1, 1\]"):
-        made(FACTS._replace(l2=None))
+        build_problem(FACTS._replace(l2=None))
     with pytest.raises(InputError, match=r"problem\.model: wgan .*'resnet'"):
-        made(model=ModelTable(kind="resnet"))
+        build_problem(model=ModelTable(kind="resnet"))
 
 
 def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
@@ -177,21 +177,21 @@ def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
     }
 
 
-def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
-    found = decentral_dp.run(decentral_dp.load(content("certified")))
-    assert found.result["status"] == "ok"
-    assert found.records.costs_within(found.simulation().ledger)
-    assert [c.channel for c in found.simulation().ledger.channels] == ["gy"]
-    assert found.simulation().problem.clip == 1.0
-    assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
-    rows = found.metrics.set_index(["round", "name"])["value"]
+def test_only_the_critic_gradient_is_charged() -> None:
+    run = decentral_dp.run(decentral_dp.load(content("certified")))
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(run.simulation().ledger)
+    assert [c.channel for c in run.simulation().ledger.channels] == ["gy"]
+    assert run.simulation().problem.clip == 1.0
+    assert 3.6 <= run.result["privacy"]["epsilon_max"] <= 4.0
+    rows = run.metrics.set_index(["round", "name"])["value"]
     assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]
 
 
-def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:
-    made = content("certified")
-    del made["privacy"]["clip"]
+def test_refuses_a_critic_without_clip() -> None:
+    scenario = content("certified")
+    del scenario["privacy"]["clip"]
     with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
-        build(decentral_dp.load(made))
-    # The generator's gradient reads no record, and needs none.
+        build(decentral_dp.load(scenario))
+    # The gradient of the generator reads no record, and needs no clip.
     assert build(decentral_dp.load(content("certified"))).clip.x == np.inf
