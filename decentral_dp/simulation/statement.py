@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, cast, overload
@@ -440,7 +440,7 @@ class PrivacyStatement:
         if missing:
             raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
         try:
-            statement: PrivacyStatement = _adapter(cast(Hashable, cls)).validate_python(content)
+            statement: PrivacyStatement = _adapter(cast(Any, cls)).validate_python(content)
             return statement
         except ValidationError as error:
             first = error.errors()[0]
@@ -448,7 +448,7 @@ class PrivacyStatement:
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
