@@ -22,6 +22,9 @@ from decentral_dp.api import (
     plan as plan,
 )
 from decentral_dp.api import (
+    resume as resume,
+)
+from decentral_dp.api import (
     run as run,
 )
 from decentral_dp.api import (
@@ -33,6 +36,5 @@ from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
 from decentral_dp.problems.bilevel.losses import from_losses as from_losses
 from decentral_dp.reporting.comparison import compare as compare
-from decentral_dp.resumption import resume as resume
 from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.run import Run as Run

@@ -17,8 +17,8 @@ ALGORITHMS: Mapping[str, str] = {
 }
 # Setting → what differs before there is a job: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
-    "coordinator_bilevel": f"{_CENTRAL}.declared:BILEVEL",
-    "coordinator_minimax": f"{_CENTRAL}.declared:MINIMAX",
+    "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
 # Setting → how its jobs are built and its privacy statement: `simulation.summary.Setting`.
 SETTINGS: Mapping[str, str] = {
@@ -27,7 +27,7 @@ SETTINGS: Mapping[str, str] = {
 }
 # Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
-AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author"}
+AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:of_author"}
 # Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex that interfaces and studies call → its place.
@@ -43,7 +43,7 @@ FUNCTIONS: Mapping[str, str] = {
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
     "conduct": f"{_STUDIES}.study:conduct",
-    "study_command": f"{_STUDIES}.terminal:study_command",
+    "study_command": f"{_STUDIES}.study:study_command",
 }
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-import numpy as np
-
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
@@ -26,6 +24,7 @@ from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
-    from decentral_dp.studies.page import Findings
+    from decentral_dp.studies.report import Findings
     from decentral_dp.studies.schema import Study
 
 # Component → the key of a scenario that names a registered one.
@@ -314,6 +313,46 @@ def run(
     return job.run(out, callbacks=callbacks, baselines=baselines)
 
 
+def resume(
+    folder: str | Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+    trust: bool = False,
+    **objects: Unpack[Objects],
+) -> Run:
+    """Resume an interrupted run, to the bit as without the interruption.
+
+    A run resumes from the last state in its folder. What was released after that state is released again with the same
+    draws: the same values, and no second release.
+
+    Args:
+        folder: of the run.
+        callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
+        trust: whether to run code that the folder holds or names and that this machine has not run before.
+        **objects: those that the run was given in place of what its scenario names, if any.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        InputError: there is nothing to resume, it is complete or under way; the records, the scenario or the versions
+            are others than those of the beginning.
+        Stopped: interrupted again.
+
+    Example:
+        >>> import decentral_dp
+        >>> try:
+        ...     decentral_dp.resume("scenarios")
+        ... except decentral_dp.InputError as error:
+        ...     print(str(error).partition(":")[0])
+        resume
+    """
+    if trust:
+        with trusting():
+            return runner.Run.resume(folder, callbacks=callbacks, **objects)
+    return runner.Run.resume(folder, callbacks=callbacks, **objects)
+
+
 def audit(
     scenario: Source | Job,
     *,
@@ -374,7 +413,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
-            many are tried, from the first on, by default as many as fit in a few seconds; callbacks: called with a
+            many are run, from the first on, by default 24; callbacks: called with a
             `Progress` of pairs; by default notebooks show a bar.
 
     Returns:
@@ -483,35 +522,14 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
         set: "table.key" → value; None takes the key out.
 
     Raises:
-        InputError: no dict, or a value that no scenario can hold.
+        TypeError: a value that TOML cannot hold.
 
     Example:
         >>> changes({"privacy.epsilon": 2.0, "topology": {"kind": "ring", "agents": 4}})
         ['privacy.epsilon=2.0', 'topology={ kind = "ring", agents = 4 }']
     """
-    if set is not None and not isinstance(set, Mapping):
-        raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
-    texts = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
-    return [f"{key}={text}" for key, text in texts.items()]
-
-
-def _plain(key: str, value: Any) -> Any:
-    """A value as TOML can hold it. Raises InputError where it cannot."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    match value:
-        case bool() | int() | float() | str():
-            return value
-        case Path():
-            return str(value)
-        case Mapping():
-            return {str(name): _plain(f"{key}.{name}", inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [_plain(key, one) for one in value]
-    raise InputError(
-        f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are given by "
-        f"keyword: {', '.join(_KEYS)}."
-    )
+    values = loading.python_value(dict(set or {}))
+    return [f"{key}={'null' if value is None else loading.toml_value(value)}" for key, value in values.items()]
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:
@@ -521,13 +539,8 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
     objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
     for what, value in objects.items():
         if isinstance(value, str):
-            graph_file = what == "topology" and Path(value).is_file()
-            kind = "file of a graph" if graph_file else "registered name"
-            entry = f'"topology": {{"file": {quoted(value)}}}' if graph_file else f'"{_KEYS[what]}": {quoted(value)}'
-            raise InputError(
-                f"{what}: got the text {quoted(value)}; wanted an object. A {kind} goes into the scenario: "
-                f"set={{{entry}}}."
-            )
+            fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
+            raise InputError(f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}.")
     return changes(options.get("set")), objects
 
 

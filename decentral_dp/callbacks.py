@@ -1,19 +1,25 @@
-"""Callbacks that write the progress of a run to TensorBoard and MLflow.
+"""Callbacks that write the progress of a run to TensorBoard, MLflow and JSON lines.
 
-A callback is any function of a `Progress`. The loss that these two write reads records, and no budget covers it.
+A callback is any function of a `Progress`. The loss that these write reads records, and no budget covers it.
 Protect such a log as you protect the records.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Callbacks, Progress
+from decentral_dp.simulation.result import plain
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.run import Run
 
 _EXPERIMENT = "decentral_dp"
 
@@ -63,6 +69,37 @@ class MLflow:
             self._client.set_terminated(self._run, "KILLED" if killed else "FAILED" if error else "FINISHED")
         except Exception as failure:  # noqa: BLE001 # as of any callback
             Callbacks([]).warn(self, "at the end", failure)
+
+
+class RunLog:
+    """A callback that writes JSON lines, each flushed at once, so that no reader sees a half of one."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def __call__(self, progress: Progress) -> None:
+        """Write one evaluation."""
+        values = {"round": progress.done, "rounds": progress.total, "loss": progress.loss, "epsilon": progress.epsilon}
+        speed = {"rounds_per_second": progress.per_second, "seconds_left": progress.seconds_left}
+        self._write("progress", values | speed)
+
+    def write_end(self, run: Run) -> None:
+        """Write the end of a run."""
+        result, folder = run.result, None if run.folder is None else str(run.folder)
+        privacy = result.privacy
+        spent = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
+        stated = {"privacy": privacy.summary, "folder": folder}
+        self._write("end", {"status": result.status, "reason": result.reason, **spent, **stated})
+
+    def write_failure(self, error: BaseException) -> None:
+        """Write that a run was interrupted or failed."""
+        stopped = isinstance(error, KeyboardInterrupt | Stopped)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        self._write("end", {"status": "interrupted" if stopped else "failed", "reason": reason})
+
+    def _write(self, event: str, content: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        print(json.dumps(plain({"event": event, "time": now, **content}), allow_nan=False), file=self._file, flush=True)
 
 
 def _scalars(progress: Progress) -> dict[str, float]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from decentral_dp.errors import InputError, missing_package, quoted, quoted_path
+from decentral_dp.errors import InputError, missing_package, quoted_path
 from decentral_dp.files import trust
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
@@ -77,8 +77,6 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     """
     named = in_module(kind)
     if named is None:
-        if kind.lower().endswith(".py") or ".py:" in kind:
-            raise InputError(f'{key}: got {quoted(kind)}, expected "module:Name", such as "heavy_ball:HeavyBall".')
         return None
     place, name = named
     path = module_file(place, folders)
@@ -112,46 +110,44 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
             in a run folder on Python's path; or one of a package and of a file alike.
     """
     first = module.partition(".")[0]
+    problem = ""
     if first in sys.stdlib_module_names or first == __package__:
-        raise InputError(f"{key}: {module} is a module of Python or of this package. Fix: name a module of your own.")
-    try:
-        spec = find_spec(first)
-    except (ImportError, ValueError):
-        return
-    if spec is None:
-        return
-    places = [Path(place) for place in (spec.origin, *(spec.submodule_search_locations or ())) if place is not None]
-    installed = any(part in _PACKAGE_FOLDERS for place in places for part in place.parts)
-    if path is not None and installed:
-        raise InputError(
-            f"{key}: {module} is {quoted_path(path)} and an installed module as well. Fix: rename the file."
-        )
-    if path is None and any(map(trust.is_in_run_folder, places)):
-        # Python would import it from a cache, and without consent.
-        raise InputError(f"{key}: {module} is in a run folder on Python's path. Fix: run this from another folder.")
-    needed = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
-    if installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in needed):
-        raise InputError(
-            f"{key}: {first} is an installed package that does not require decentral_dp. Fix: write the component in a "
-            "file of your own, which may import it."
-        )
+        problem = f"{module} is a module of Python or of this package. Fix: name a module of your own"
+    else:
+        try:
+            spec = find_spec(first)
+        except (ImportError, ValueError):
+            spec = None
+        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        folders = [Path(place) for place in places if place is not None]
+        installed = any(part in _PACKAGE_FOLDERS for folder in folders for part in folder.parts)
+        needed = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
+        if path is not None and installed:
+            problem = f"{module} is {quoted_path(path)} and an installed module as well. Fix: rename the file"
+        elif path is None and any(map(trust.is_in_run_folder, folders)):
+            # Python would import it from a cache, and without consent.
+            problem = f"{module} is in a run folder on Python's path. Fix: run this from another folder"
+        elif installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in needed):
+            problem = (
+                f"{first} is an installed package that does not require decentral_dp. Fix: write the component in a "
+                "file of your own, which may import it"
+            )
+    if problem:
+        raise InputError(f"{key}: {problem}.")
 
 
 def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
-    """The module of an installed package, or of Python's path."""
+    """Import a module of an installed package, or of Python's path. Raises InputError."""
     try:
         imported = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise InputError(f"{key}: {module} does not run: {reason(error)}. Fix: install {error.name}.") from error
-        near = _near(module, (p.stem for folder in folders for p in folder.glob("*.py")))
-        places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
-        raise InputError(
-            f"{key}: no module {module}{near} (looked for {module}.py in {places}, and for an installed module). Fix: "
-            "put the file there, or install the package."
-        ) from None
     except USER_ERRORS as error:
-        raise InputError(f"{key}: {module} does not run: {blame(error)}. Fix: mend it.") from error
+        problem, fix = f"{module} does not run: {blame(error)}", "fix it there"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            near = _near(module, (p.stem for folder in folders for p in folder.glob("*.py")))
+            places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
+            problem = f"no module {module}{near} (looked for {module}.py in {places}, and for an installed module)"
+            fix = "put the file there, or install the package"
+        raise InputError(f"{key}: {problem}. Fix: {fix}.") from error
     trust.remember(kind.encode())
     return imported
 

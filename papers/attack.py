@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.statistics import bound_by_counts, exactly, over_seeds, rate_at_least
 from papers.draws import generator, mu_of, noised

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import DEPTH, Box, Score, units
-from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, uniform_integer
+from decentral_dp.central.integer_samplers import IntArray, Weights, uniform_integer
+from decentral_dp.central.selection import DEPTH, Box, Score, units
 
 _MOST_CELLS = 2**20
 # At each of the 41 depths, cells are left unrefined whose envelopes sum to this part of the mass, or less.

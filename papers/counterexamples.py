@@ -27,11 +27,10 @@ from decentral_dp.central.sensitivities import (
     minimiser_sensitivity,
     score_oscillation,
 )
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import ProblemConstants, box_width
+from decentral_dp.constants import Family, ProblemConstants, box_width
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Placed, Problem, Terms
+from decentral_dp.problems.protocol import Problem, Terms
 from decentral_dp.problems.records import regulariser_matrices, take
 
 _UNCLIPPED = Clip("l2")
@@ -245,7 +244,7 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
 def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
     """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
     records = problem.prepare(features, labels, "l2")
-    if split == "validation" or not isinstance(problem, Placed):
+    if split == "validation" or not hasattr(problem, "place_records"):
         return records
     agents = int(getattr(problem, "agents", 1))
     shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]
@@ -478,7 +477,7 @@ def search(
         InputError: there is no such target.
 
     Example:
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(2), radius=1.0)
         >>> space = SearchSpace(family, n_features=2, radius=1.0, low=-np.ones(2), high=np.ones(2))

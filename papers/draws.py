@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import score_unit
+from decentral_dp.central.selection import score_unit
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
+from decentral_dp.privacy.mechanisms import GAUSSIAN, gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root
 
 EPSILON, DELTA = 1.0, 1e-6

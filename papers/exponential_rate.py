@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import Box, score_unit
+from decentral_dp.central.selection import Box, score_unit
 from decentral_dp.central.sensitivities import score_oscillation
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers import cells

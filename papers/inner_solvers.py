@@ -23,7 +23,7 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central.bilevel.lower_solvers import PublicFacts, steps_of_descent
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, make, point

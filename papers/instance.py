@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.constants import Family, ProblemConstants, family_of
+from decentral_dp.problems.bilevel.linear import Quadratic
 from papers.draws import generator
 
 

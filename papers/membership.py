@@ -26,7 +26,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.data import load_dataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
+from decentral_dp.problems.bilevel.linear import SoftmaxHyperparameter, class_shares
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.statistics import Interval, over_seeds

@@ -20,9 +20,8 @@ import pandas as pd
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.central.minimax.dp_sgda import DpSgda
-from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
-from decentral_dp.central.programs import Coordinated
+from decentral_dp.central.minimax.privatediff import PrivateDiff, PrivateDiffXY
+from decentral_dp.central.vocabulary import Coordinated
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import generator
 from papers.findings import Check, Row, around, slope_check, values

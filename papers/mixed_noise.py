@@ -33,7 +33,7 @@ import scipy.optimize
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
-from decentral_dp.privacy.mechanisms.time_factors import banded_square_root
+from decentral_dp.privacy.time_factors import banded_square_root
 from decentral_dp.simulation.statistics import exactly
 from decentral_dp.topology import build_topology, from_file
 from papers.findings import Check, Row, values

@@ -33,17 +33,17 @@ from rich.table import Table
 from rich.text import Text
 from scipy.special import ndtr, ndtri
 
+from decentral_dp.auditing.network_gossip import pairwise
+from decentral_dp.auditing.network_training import Coupled, neighbour_mu
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.formatting import at_least_text, epsilon_text
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
-from decentral_dp.privacy.accounting.network import pairwise
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.topology import build_topology
@@ -66,7 +66,7 @@ class Attack(NamedTuple):
         shown: μ is at least this.
         claimed: the price of linear gossip, or of picking whom to hear that of the messages that were heard, or of
             agents that are offline that of fresh noise in every round; NaN of shared noise.
-        certified: by `privacy.accounting.neighbour_price`, at most `everything`; by `correlated_noise` of shared noise.
+        certified: by `auditing.network_training`, at most `everything`; by `correlated_noise` of shared noise.
         everything: against somebody who sees every message, and knows all noise that is shared; NaN where the victim's
             own has no noise.
     """

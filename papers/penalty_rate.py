@@ -20,7 +20,7 @@ from decentral_dp.central.sensitivities import (
     penalty_bias,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import ProblemConstants, round_up
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, repeated

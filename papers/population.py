@@ -16,8 +16,8 @@ from scipy.special import expit
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
+from decentral_dp.constants import Family, family_of
+from decentral_dp.problems.bilevel.linear import logistic_regularisation
 from papers.draws import generator
 from papers.findings import Check, Row, around, slope_check
 

@@ -31,8 +31,8 @@ from scipy.stats import norm
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import Releases
+from decentral_dp.privacy.pair_noise import effective_scale
 from decentral_dp.topology import build_topology
 from papers.network_attacks import audit_network
 

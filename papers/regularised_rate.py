@@ -16,13 +16,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
+from decentral_dp.central.selection import Box, RegularisedLaw, quadratic
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants, family_of
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
 from papers.findings import Check, Row, around, slope_check, values

@@ -14,17 +14,17 @@ import pandas as pd
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.statistics import exactly
 from papers.counterexamples import TARGETS, SearchSpace, search

@@ -23,11 +23,10 @@ from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.central.tuner import tune
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.loss_bounds import logistic_loss
+from decentral_dp.constants import family_of, logistic_loss
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
+from decentral_dp.problems.bilevel.linear import logistic_regularisation
 from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
 from papers.findings import Check, Row, values

@@ -17,7 +17,7 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.sensitivities import hypergradient_sensitivity, score_oscillation, smoothness
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.simulation.statistics import over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, pure_rate
 from papers.findings import Check, Row, around, slope_check, values

@@ -1,4 +1,4 @@
-"""The tests of a module: `python -m tests.of decentral_dp/privacy/unit.py`, those first that are named for it.
+"""The tests of a module: `python -m tests.of decentral_dp/privacy/clipping.py`, those first that are named for it.
 
 Others import something that the module defines, by whatever package they get it from; where none does, they import a
 module that imports this one.

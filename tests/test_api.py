@@ -64,26 +64,19 @@ def test_values_are_written_as_a_scenario_has_them() -> None:
     plan = decentral_dp.build("quadratic", set=changed).scenario
     assert (plan.title, plan.seed, plan.algorithm.rounds) == (changed["title"], 3, 2)
     assert (plan.privacy.epsilon, plan.topology.agents, plan.run.measures) == (0.5, 4, ["lower_loss"])
-    assert (
-        decentral_dp.build(
-            "quadratic", set={"run.evaluate_every": None, "algorithm.rounds": 2}
-        ).scenario.run.evaluate_every
-        == 10
-    )
+    unset = decentral_dp.load("quadratic", set={"run.evaluate_every": None, "algorithm.rounds": 2})
+    assert unset.run.evaluate_every == 10
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"set": ["algorithm.rounds=2"]}, "set: got list; wanted a dict"),
-        ({"set": "algorithm.rounds=2"}, "set: got str; wanted a dict"),
-        ({"set": {"topology": nx.path_graph(3)}}, "set: topology is Graph; wanted a number, text, a list or a dict"),
         ({"set": {"algorithm.round": 2}}, "algorithm.round"),
         ({"algorithm": "ldp_dsbo"}, 'set={"algorithm.kind": "ldp_dsbo"}'),
         ({"mechanism": "laplace"}, 'set={"privacy.mechanism": "laplace"}'),
     ],
 )
-@pytest.mark.parametrize("function", [decentral_dp.build, decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
+@pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
 def test_wrong_uses_get_a_sentence(function: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as refused:
         function("quadratic", **options)
@@ -105,36 +98,6 @@ def test_a_check_of_objects_says_how_to_check_them() -> None:
 
 def test_attributes_of_a_job_are_typed_and_others_warn(job: decentral_dp.Job) -> None:
     planned = job.simulation()
-    for name in (
-        "scenario",
-        "setting",
-        "n_agents",
-        "rounds",
-        "topology",
-        "problem",
-        "algorithm",
-        "mechanism",
-        "ledger",
-    ):
+    for name in ("scenario", "n_agents", "rounds", "topology", "algorithm", "ledger"):
         assert getattr(job, name) is getattr(planned, name)
     assert not hasattr(job, "shards")
-
-
-def test_the_command_line_words_its_own_mends() -> None:
-    with pytest.raises(InputError) as refused:
-        load("quadratic", ["a"])
-    assert str(refused.value).startswith("set: got")
-    assert refused.value.command.startswith("--set: got")
-
-
-def test_what_stands_behind_the_first_argument_is_given_by_keyword() -> None:
-    by_position: Any = decentral_dp.network_view
-    with pytest.raises(TypeError, match="positional argument"):
-        by_position("network_view", [[0]], set=FEW)
-
-
-@pytest.mark.parametrize("name", ["overrides", "jobs"])
-def test_names_of_earlier_versions_are_refused(name: str) -> None:
-    for function in (decentral_dp.plan, decentral_dp.audit, decentral_dp.study, decentral_dp.load):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-            function("quadratic", **{name: 1})

@@ -200,15 +200,3 @@ def test_tensorboard_reads_what_is_written(scenario: Make, tmp_path: Path) -> No
     decentral_dp.run(_given(scenario), callbacks=[TensorBoard(tmp_path / "board")])
     (events,) = (tmp_path / "board").glob("events*")
     assert b"epsilon" in events.read_bytes()
-
-
-@pytest.mark.parametrize("key", ["run.log", "run.address"])
-def test_no_scenario_names_a_log_or_a_cluster(key: str) -> None:
-    with pytest.raises(InputError, match=re.escape(key)):
-        decentral_dp.load("quadratic", set={key: "mlflow"})
-
-
-@pytest.mark.parametrize("callbacks", [print, 3])
-def test_callbacks_that_are_no_list_are_refused(scenario: Make, callbacks: object) -> None:
-    with pytest.raises(decentral_dp.InputError, match=r"callbacks: .* Fix: "):
-        decentral_dp.run(_given(scenario), callbacks=callbacks)

@@ -65,9 +65,9 @@ def print_inference(inference: Inference) -> None:
     ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
     table = _table(["attack"], heads[: 2 + len(ceilings)])
-    for name, verdict in inference.verdicts.items():
-        span = "–" if verdict.interval is None else f"[{verdict.interval.low:.4f}, {verdict.interval.high:.4f}]"
-        table.add_row(name, f"{verdict.auc:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
+    for name, auc in inference.aucs.items():
+        span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
+        table.add_row(name, f"{auc.value:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
     _print(table, sentences(inference))
 
 

@@ -32,7 +32,6 @@ from decentral_dp.files.tables import DeclaredKey
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.terminal import console
-from decentral_dp.simulation.metrics import Measure
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, graph_title, names
 from decentral_dp.user_code import component, in_module
 
@@ -97,7 +96,7 @@ class Description(NamedTuple):
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     """Registry → name → one line. titles: whether scenarios and studies are opened for theirs."""
-    lines = {
+    return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: graph_title(n) for n in names()},
@@ -107,9 +106,12 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
         "mechanisms": {k: f"{MECHANISMS[k].description} of certified runs" for k in _MECHANISMS},
         "partitions": dict(PARTITIONS),
-        "measures": {n: _measure_line(m) for group in annex("group_measures")().values() for n, m in group.items()},
+        "measures": {
+            name: measure.description + (f"; also {' '.join(measure.qualifiers)}" if measure.qualifiers else "")
+            for group in annex("group_measures")().values()
+            for name, measure in group.items()
+        },
     }
-    return lines
 
 
 def describe(registry: str, name: str) -> Description:
@@ -318,10 +320,7 @@ def print_entry(name: str) -> None:
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
         raise InputError(f'list: no name and no key is {quoted(name)}{near} "decentral-dp list" lists the names.')
     for what in files:
-        try:
-            texts.append(find(name, what).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"list: {quoted(name)} cannot be read as text ({error}). Give a scenario file.") from None
+        texts.append(find(name, what).read_text(encoding="utf-8", errors="replace"))
     for text in texts[:-1]:
         print(textwrap.indent(printable(text), "# " if files else "", lambda line: True).replace("# \n", "#\n") + "\n")
     print(printable(texts[-1].rstrip("\n")))
@@ -391,8 +390,3 @@ def _entry(key: KeyText, readers: Sequence[str]) -> str:
         "Read by": ", ".join(readers),
     }
     return "\n".join([key.name, f"  {key.meaning}", *(f"  {what}: {text}" for what, text in facts.items() if text)])
-
-
-def _measure_line(measure: Measure) -> str:
-    ends = f"; also {' '.join(measure.qualifiers)}" if measure.qualifiers else ""
-    return f"{measure.description}{ends}"

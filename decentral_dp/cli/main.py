@@ -1,4 +1,4 @@
-"""The command line: its commands, and how it ends."""
+"""The command line: its commands, and how it ends. Heavy imports wait until a command is carried out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,489 @@ import gc
 import io
 import signal
 import sys
-from typing import Annotated
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import Argument, Option
 
-from decentral_dp.cli.commands import app
-from decentral_dp.errors import InputError, Stopped, lacks_memory, printable, readable
+from decentral_dp.annexes import annex
+from decentral_dp.errors import InputError, Stopped, lacks_memory, option_error, printable, readable
+
+if TYPE_CHECKING:
+    from decentral_dp.config.schema import Scenario
+    from decentral_dp.simulation.run import Run
+
+# What may be left out.
+Repeated = list[str] | None
+Text = str | None
+File = Path | None
+Number = int | None
+
+Name = Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
+Set = Annotated[
+    Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key: algorithm.rounds=500; null removes it.")
+]
+
+
+class PictureFormat(StrEnum):
+    """File formats of figures."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
+Log = Annotated[
+    Text,
+    Option(
+        metavar="jsonl|FILE.jsonl|tensorboard|mlflow",
+        help="Progress as JSON lines, on stderr or added to a file; or for TensorBoard or MLflow.",
+    ),
+]
+Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
+Verbose = Annotated[bool, Option("--verbose", help="All notes, settings and scores.")]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
+
+
+def _consent(context: typer.Context, value: bool) -> bool:
+    if value:
+        from decentral_dp.files.trust import trusting
+
+        context.with_resource(trusting())
+    return value
+
+
+Upload = Annotated[
+    Text, Option(metavar="URL", help="Copy the finished folder there, e.g. to s3://…; values without noise stay here.")
+]
+Trust = Annotated[
+    bool,
+    Option("--trust", help="Run code of a run folder that this machine has not run before.", callback=_consent),
+]
+Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
+
+
+# Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command("run")
+def invoke_run(
+    scenario: Name,
+    out: Annotated[
+        File, Option(metavar="DIR", help="Folder for the results; runs/NAME and the changed keys by default.")
+    ] = None,
+    engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
+    override: Set = None,
+    quiet: Quiet = False,
+    baselines: Annotated[
+        bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
+    ] = False,
+    or_resume: Annotated[
+        bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
+    ] = False,
+    upload: Upload = None,
+    log: Log = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Run a scenario and write its run folder.
+
+    The folder has metrics, ledger, result, plots and report. Every release is logged before it is sent.
+    "decentral-dp resume" resumes an interrupted run.
+    """
+    import json
+
+    from decentral_dp import api
+    from decentral_dp.cli.run import run_name, run_with_progress
+    from decentral_dp.config.loading import load_scenario
+    from decentral_dp.simulation.folder import layout
+
+    overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
+    loaded = load_scenario(scenario, overrides)
+    store = _open_store(upload)
+    shown = Shown(quiet or as_json, verbose, as_json)
+    if or_resume and _resume_in(loaded, out, log, shown, store):
+        return
+    name = run_name(Path(scenario).stem, overrides)
+    with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
+        finished = run_with_progress(
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines),
+            log,
+            shown.quiet,
+            folder,
+        )
+    _upload(finished.folder, store)
+    _print_and_exit(finished, shown)
+
+
+def _open_store(url: str | None) -> Any:
+    """What `_upload` takes; what cannot be written to is refused before anything is released."""
+    if url is None:
+        return None
+    from decentral_dp.simulation.folder.layout import open_store
+
+    return open_store(url)
+
+
+def _upload(folder: Path | None, store: Any) -> None:
+    if store is not None and folder is not None:
+        from decentral_dp.simulation.folder.layout import upload
+
+        upload(folder, store)
+
+
+def _require_scenario(folder: Path, asked: Scenario) -> None:
+    """Refuse a folder with a run of another scenario. Raises InputError."""
+    from decentral_dp.config.loading import load_scenario, read_toml
+    from decentral_dp.simulation.jobs.build import build_job, run_digest
+
+    there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+    if run_digest(build_job(there)) != run_digest(build_job(asked)):
+        raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
+
+
+def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Shown, store: Any) -> bool:
+    """Whether there was a run of this scenario in the folder, which is complete now."""
+    from decentral_dp.cli.run import run_with_progress
+    from decentral_dp.reporting import page
+    from decentral_dp.simulation.folder.journal import progress_in
+    from decentral_dp.simulation.run import Run
+
+    if folder is None:
+        raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
+    progress = progress_in(folder)
+    finished = None
+    if progress != "none":
+        _require_scenario(folder, asked)
+    if progress == "under way":
+        typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
+        finished = run_with_progress(
+            lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder
+        )
+    elif progress == "complete":
+        if not (folder / "report.html").is_file():
+            page.draw_run(folder)
+        typer.echo(f"{folder} holds a run that is complete; nothing is left to do.", err=True)
+    if progress != "none":
+        _upload(folder, store)
+    if finished is not None:
+        _print_and_exit(finished, shown)
+    return progress != "none"
+
+
+class Shown(NamedTuple):
+    """The output of a run: none, all of it, as JSON."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+
+def _print_and_exit(finished: Run, shown: Shown) -> None:
+    """Print a run. Exit with 1 if it diverged, which is printed even if nothing else is."""
+    from decentral_dp.cli.run import print_run
+
+    if shown.as_json:
+        typer.echo(finished.result.to_json())
+    elif not shown.quiet:
+        print_run(finished, shown.verbose)
+    elif finished.result.has_diverged:
+        typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
+    _exit_with_1_unless(not finished.result.has_diverged)
+
+
+def _exit_with_1_unless(sound: bool) -> None:
+    if not sound:
+        raise typer.Exit(1)
+
+
+@app.command("resume")
+def invoke_resume(
+    folder: Annotated[
+        Path,
+        Argument(metavar="FOLDER", help="The folder of an interrupted run."),
+    ],
+    quiet: Quiet = False,
+    upload: Upload = None,
+    log: Log = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Resume an interrupted run from its last state on disk.
+
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost.
+    """
+    from decentral_dp.cli.run import run_with_progress
+    from decentral_dp.simulation.run import Run
+
+    store = _open_store(upload)
+    shown = Shown(quiet or as_json, verbose, as_json)
+    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder)
+    _upload(finished.folder, store)
+    _print_and_exit(finished, shown)
+
+
+@app.command("plan")
+def invoke_plan(
+    scenario: Name,
+    override: Set = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Print the privacy cost of a scenario for each agent.
+
+    Nothing is run.
+    """
+    from decentral_dp.simulation import plan as plans
+
+    plan = plans.plan_scenario(scenario, override or [])
+    if as_json:
+        typer.echo(plan.to_json())
+    else:
+        plans.print_privacy_plan(plan, verbose=verbose)
+
+
+@app.command("report")
+def invoke_report(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None
+) -> None:
+    """Redraw the plots and the page of a run folder."""
+    from decentral_dp.reporting.page import write_report
+    from decentral_dp.reporting.plots import write_plots
+    from decentral_dp.simulation.result import refuse_damaged, require_run_folder
+
+    # Without one of those needed a page would say that nothing was measured, or released.
+    needed = ("result.json", "metrics.parquet", "ledger.parquet")
+    require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
+    # What a run writes can be drawn; what somebody has changed since need not be.
+    with refuse_damaged(folder, "report"):
+        # The page shows the PNGs.
+        write_plots(folder, ["png", *(f.value for f in formats or [])])
+        page = write_report(folder)
+    typer.echo(printable(str(page)))
+
+
+@app.command("predict")
+def invoke_predict(
+    run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
+    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; it must not exist.")],
+    agent: Annotated[
+        Text, Option(metavar="K", help="The agent whose weights predict; the mean over all agents by default.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Predict the labels of new records with a run's model.
+
+    The output has predictions and class probabilities. Columns of the file are read by their names, with the rules
+    and ranges of the scenario; other columns are ignored. This is post-processing: no record of the run is read, and
+    no further ε is spent.
+    """
+    from decentral_dp.cli.run import write_predictions
+
+    write_predictions(run, file, out, agent)
+
+
+@app.command("compare")
+def invoke_compare(
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders; at least two.")],
+    out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
+    formats: Formats = None,
+) -> None:
+    """Compare runs.
+
+    One page shows differing settings, budgets, last metrics and curves. An incomplete run is shown up to its last
+    round.
+    """
+    from decentral_dp.cli.run import print_and_write_comparison
+
+    print_and_write_comparison(runs, out, [f.value for f in formats or []])
+
+
+@app.command("network")
+def invoke_network(
+    scenario: Name,
+    out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        Repeated, Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+    ] = None,
+    override: Set = None,
+    trust: Trust = False,
+) -> None:
+    """Print what a curious agent learns of the others' records.
+
+    It has its neighbours' messages alone.
+    """
+    annex("network_command")(scenario, override or [], out, coalition or [])
+
+
+@app.command("audit")
+def invoke_audit(
+    scenario: Annotated[
+        str,
+        Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ],
+    runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
+    vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
+    seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
+    out: Annotated[
+        File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
+    ] = None,
+    override: Set = None,
+    canaries: Annotated[
+        Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
+    ] = None,
+    membership: Annotated[
+        bool, Option("--membership", help="Tell a run's train records from held-out ones, over --runs (10) runs.")
+    ] = False,
+    trust: Trust = False,
+) -> None:
+    """Show a lower bound on what a scenario tells of one record.
+
+    Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
+    the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
+    fail. Exit code 1 where more is shown than is certified, or where the audit itself is broken. With --membership the
+    records of a run folder are scored by what it published: the AUC over repeated runs, and the ceiling that its ε
+    sets.
+    """
+    sound = annex("audit_command")(
+        scenario,
+        runs=runs,
+        vantage=vantage,
+        confidence=confidence,
+        seed=seed,
+        out=out,
+        override=override or [],
+        canaries=canaries,
+        membership=membership,
+    )
+    _exit_with_1_unless(sound)
+
+
+@app.command("check")
+def invoke_check(
+    what: Annotated[
+        str,
+        Argument(
+            metavar="FILE_OR_KIND",
+            help="An algorithm or a problem, module:Name, or a scenario: then all that it names.",
+        ),
+    ],
+    pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
+    seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
+    rounds: Annotated[
+        Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Try what a component must keep, on made-up records.
+
+    A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
+    a check fails.
+    """
+    _exit_with_1_unless(annex("check_command")(what, pairs, seed, rounds))
+
+
+@app.command("study")
+def invoke_study(
+    study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
+    out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
+    address: Address = None,
+    override: Annotated[
+        Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Run a grid of scenarios × seeds in parallel.
+
+    The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
+    resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
+    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
+    "python -m pydoc decentral_dp.studies" describes the file.
+    """
+    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address))
+
+
+@app.command("list")
+def invoke_list(
+    name: Annotated[
+        Text,
+        Argument(
+            metavar="NAME_OR_FILE",
+            help="A registry, such as algorithms; a name in one, a module:Name, a key such as privacy.share. Leave "
+            "out to list everything.",
+        ),
+    ] = None,
+    schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,
+    trust: Trust = False,
+) -> None:
+    """List components, scenarios, studies and measures, or describe one.
+
+    The text of a scenario or a study is printed as it is, so that it can be kept as a file.
+    """
+    if schema:
+        import json
+
+        from decentral_dp.config.schema import Scenario
+
+        return typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+    from decentral_dp.cli.describe import print_entry, print_list, registries
+
+    if name is None or name in registries(titles=False):
+        print_list(name)
+    else:
+        print_entry(name)
+
+
+@app.command("new")
+def invoke_new(
+    out: Annotated[
+        File, Argument(metavar="FILE", help="The scenario to write; named for the records' file by default.")
+    ] = None,
+    data: Annotated[
+        Text,
+        Option(metavar="FILE_OR_NAME", help="Your records, a CSV or Parquet file; or the name of bundled records."),
+    ] = None,
+    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the file.")] = None,
+    classes: Annotated[str, Option(help="All possible labels, e.g. no,yes.")] = "",
+    ranges: Annotated[
+        Repeated, Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable.")
+    ] = None,
+    algorithm: Annotated[str, Option(metavar="KIND", help="Its shipped scenario is the template.")] = "dp_dsgd",
+    agents: Annotated[Number, Option(help="Number of agents.")] = None,
+    epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
+    override: Set = None,
+) -> None:
+    """Write a commented scenario to edit.
+
+    It reads the names of the file's columns, and whether the first record holds numbers below them. Labels, ranges,
+    words and dates are public facts that you declare: inferring them from the records would leak information.
+    Undeclared ones are placeholders.
+    """
+    from decentral_dp.cli.new import write_template
+
+    write_template(
+        out,
+        data=data,
+        label=label,
+        classes=classes,
+        ranges=ranges or (),
+        algorithm=algorithm,
+        agents=agents,
+        epsilon=epsilon,
+        changes=override or (),
+    )
+
 
 # Imports and pictures make hundreds of thousands of objects and hardly a cycle: with the usual 700 new ones between two
 # searches for cycles, searching takes a tenth of a short run.

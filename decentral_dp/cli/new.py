@@ -18,7 +18,6 @@ import typer
 from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import (
     assign,
@@ -30,8 +29,8 @@ from decentral_dp.config.loading import (
     toml_key,
     toml_value,
 )
-from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
-from decentral_dp.data import DATASETS, nearest
+from decentral_dp.config.schema import AlgorithmTable, PrivacyTable, ProblemTable, RunTable, TopologyTable
+from decentral_dp.data import DATASETS
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name
 from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, require_numbers, select_columns
@@ -45,7 +44,7 @@ _BASES = {"dp_dsgd": "classification", "ldp_dsbo": "ring_breast_cancer"}
 # Keys of a problem that describe its records, and those that every problem may have.
 _OF_RECORDS = (
     *("data", "label", "classes", "label_range", "scale"),
-    *("synthetic", "construction", "limit", "partition", "seed"),
+    *("synthetic", "construction", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
 _PLACEHOLDER = {"low": 0, "high": 1, "placeholder": True}
@@ -110,15 +109,9 @@ def write_template(
     """
     is_file = data is not None and data not in DATASETS
     path = out or Path(f"{Path(data).stem if data is not None and is_file else 'scenario'}.toml")
-    if path.exists():
-        raise InputError(f"new: {quoted_path(path)} exists. Fix: give another name.")
-    if algorithm not in ALGORITHMS:
-        raise InputError(f"--algorithm: no algorithm {quoted(algorithm)}; {nearest(algorithm, ALGORITHMS)}.")
     content = {"title": "", **read_toml(find(_BASES.get(algorithm, algorithm)))}
     for key in ("seed", "description"):
         content.pop(key, None)
-    if epsilon is not None and content["privacy"].get("guarantee") == "none":
-        raise InputError(f"--epsilon: {algorithm} adds no noise. Fix: leave it out, or take another algorithm.")
     options = {"topology.agents": agents, "privacy.epsilon": epsilon}
     assigned = [(key.split("."), value) for key, value in options.items() if value is not None]
     assigned += [parse_change(change) for change in changes]
@@ -136,12 +129,9 @@ def write_template(
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = template_text(content, placeholders)
     resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as output:
-            output.write(text)
-    except OSError as error:
-        raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as output:
+        output.write(text)
     typer.echo(printable(f"Written: {path} ({content['title']})"))
     if placeholders:
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))
@@ -231,18 +221,14 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
             low = high = 0.0
         if not column or low >= high:
             raise InputError(f"--range: got {quoted(text)}, expected COLUMN=LOW:HIGH, such as age=18:100.")
-        if column in ranges:
-            raise InputError(f"--range: {quoted(column)} is named twice. Fix: keep one of them.")
         ranges[column] = (low, high)
     return ranges
 
 
 def parse_classes(text: str) -> list[Any]:
-    """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
+    """Labels separated by commas; those that are numbers as numbers."""
     labels: list[Any] = []
     for part in map(str.strip, text.split(",") if text else []):
-        if not part:
-            raise InputError(f"--classes: got {quoted(text)}, in which a label is empty. Fix: write them as in no,yes.")
         try:
             labels.append(_number(part))
         except ValueError:

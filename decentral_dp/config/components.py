@@ -6,7 +6,7 @@ comes from, which file holds it, or who trusts whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -19,17 +19,7 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.component_tables import (
-    AlgorithmTable,
-    Partition,
-    ProblemTable,
-    common_table,
-    csv_of,
-    declared_columns,
-    own_types,
-    table_of,
-)
-from decentral_dp.config.loading import Source, explain, load_scenario, refuse_unread
+from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -40,22 +30,31 @@ from decentral_dp.config.outside import (
     problem_type,
     topology_with,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario
-from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
+from decentral_dp.config.schema import (
+    OBJECTS,
+    AlgorithmTable,
+    Files,
+    Partition,
+    Scenario,
+    common_table,
+    csv_of,
+    declared_columns,
+    own_types,
+    table_of,
+)
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
+from decentral_dp.privacy.custom_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
-from decentral_dp.user_code import component
+from decentral_dp.user_code import component, in_module
 
-_LONGEST_NAME = 60
-# Component → those of the package.
+# Component → the registered ones.
 _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "problem": PROBLEMS,
     "topology": GENERATORS,
@@ -215,9 +214,7 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition = (
-        replace(part, make=_maker(part, s, files)) for part in (named_component(s, what) for what in KEYS)
-    )
+    problem, model, topology, data, partition = (named_component(s, role) for role in KEYS)
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     return Components(
@@ -226,12 +223,12 @@ def resolve(s: Scenario) -> Components:
         algorithm=entry,
         keys=_own_keys(s, entry),
         mechanism=_mechanism(s, entry.trusts_coordinator),
-        problem=problem,
+        problem=replace(problem, make=partial(instance, problem, s.problem.model_extra or {})),
         model=model,
         problem_entry=registered,
-        topology=topology,
-        data=data,
-        partition=partition,
+        topology=replace(topology, make=partial(_graph, topology, s, files)),
+        data=replace(data, make=partial(_records, data, s, files)),
+        partition=replace(partition, make=partial(_partition, partition, s)),
     )
 
 
@@ -259,7 +256,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     if not handed:
         return s
     changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
-    names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
+    names = {what: _name_of_object(handed[what]) for what in sorted(KEYS) if what in handed}
     replaced = set(s._replaced_tables)
     if "algorithm" in handed:
         entry = _entry_of_object(handed["algorithm"])
@@ -269,7 +266,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     if "mechanism" in handed:
         names["mechanism"] = type(handed["mechanism"]).__name__
         made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
-        table = MechanismTable.model_construct(kind=made.name, **mechanism_options(made))
+        table = {"kind": made.name, **mechanism_options(made)}
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
     chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, handed), names, frozenset(replaced)
@@ -339,7 +336,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
 
 def _mechanism(s: Scenario, own: bool) -> Mechanism:
     """The law of noise. Raises InputError where there is none."""
-    table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
+    kind = s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
     if given is not None:
         return given
@@ -349,7 +346,7 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
-    return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
+    return register_outside(mechanism_with(mechanism, s.privacy.mechanism_options))
 
 
 def named_component(s: Scenario, what: str) -> Component:
@@ -366,69 +363,61 @@ def named_component(s: Scenario, what: str) -> Component:
     return Component(what, written, component(written, s.code_paths, f"{table}.{key}"))
 
 
-def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
-    """What makes a component. A problem of the package is made of facts of the data, and not here."""
-    outside = part.is_outside
-    if part.role == "topology":
-        graph = partial(topology_with, part, s.topology, _graph_seed(s), s.algorithm.rounds)
-        return partial(_by_round, s, graph if outside else partial(_topology, s, files))
-    if part.role == "data":
-        return partial(build_dataset, part, s.problem, s.records_seed) if outside else partial(_dataset, s, files)
-    if part.role == "partition":
-        return partial(dealer, part) if outside else partial(_partition, s.problem)
-    return partial(instance, part, s.problem.model_extra or {}) if outside else part.make
+def _graph(part: Component, s: Scenario, files: Files) -> Topology:
+    """Build the graph and its weights, changing by round where the scenario says so. Raises InputError."""
+    table, extra = s.topology, s.topology.model_extra or {}
+    seed = table.seed if table.seed is not None else s.public_seed
+    kind, agents, directed = "isolated" if table.pooled else str(table.kind), table.agents, bool(table.directed)
 
+    def generate(seed: int) -> Topology:
+        return topologies.build_topology(kind, int(agents or 0), extra, table.weights, seed, directed)
 
-def _graph_seed(s: Scenario) -> int:
-    return s.topology.seed if s.topology.seed is not None else s.public_seed
-
-
-def _by_round(s: Scenario, make: Callable[[], Topology]) -> Topology:
-    """The topology, changing by round where the scenario says so."""
-    table, base = s.topology, make()
-    lost = {key: getattr(table, key) for key in ("drop", "offline", "delay")}
-    lossy: dict[str, Any] = {key: value for key, value in lost.items() if value is not None}
-    if table.over_time is not None and base.over_time is not None:
+    if part.is_outside:
+        base = topology_with(part, table, seed, s.algorithm.rounds)
+    elif table.file is not None:
+        for key in extra:
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
+        base = topologies.from_file(
+            files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
+        )
+    elif other := GRAPH_KINDS.get(kind.removesuffix("_graph")):
+        raise InputError(f"topology.kind: no graph {kind!r}; use {other!r}.")
+    else:
+        base = generate(seed)
+    losses: dict[str, Any] = {
+        key: value for key in ("drop", "offline", "delay") if (value := getattr(table, key)) is not None
+    }
+    if base.over_time is not None and table.over_time is not None:
         raise InputError(
             f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
             "over_time out."
         )
-    if base.over_time is None and (table.over_time is not None or any(lossy.values())):
-        draw = partial(_generated, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
-        base = topologies.time_varying(base, table.over_time or "fixed", _graph_seed(s), draw=draw)
-    return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **lossy))
+    if base.over_time is None and (table.over_time is not None or any(losses.values())):
+        draw = generate if kind in GENERATORS and GENERATORS[kind].random else None
+        base = topologies.time_varying(base, table.over_time or "fixed", seed, draw=draw)
+    return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **losses))
 
 
-def _generated(s: Scenario, seed: int) -> Topology:
-    """The graph of a generator. seed: of a random one."""
-    table = s.topology
-    kind, agents = str(table.kind), int(table.agents or 0)
-    if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
-        raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+def _records(part: Component, s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:
+    """Read or generate the records. Raises InputError.
 
-
-def _topology(s: Scenario, files: Files) -> Topology:
-    """The graph of a generator or a file, and its weights."""
-    table, extra = s.topology, s.topology.model_extra or {}
-    if table.file is not None:
-        for key in extra:
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
-        path = files.get(("topology", "file"), Path(table.file))
-        return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
-    return _generated(s, _graph_seed(s))
-
-
-def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:
-    """The records of a file, a collection or a family."""
+    Args:
+        part: the data of the scenario.
+        s: the scenario.
+        files: that it names.
+        agents: m.
+        certified: whether undeclared classes are refused.
+        drawn: whether synthetic records are drawn; else only their number is known.
+    """
     table = s.problem
+    if part.is_outside:
+        return build_dataset(part, table, s.records_seed, agents, certified)
     synthetic = table.synthetic.model_dump(exclude_none=True)
     return load_dataset(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
         root=s.folder,
-        limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
         **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
@@ -436,20 +425,18 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
     )
 
 
-def _partition(table: ProblemTable) -> Any:
-    """How records are dealt, as `make_shards` takes it."""
-    spec = table.partition
+def _partition(part: Component, s: Scenario) -> Any:
+    """Return the partition as `make_shards` takes it. Raises InputError."""
+    spec = s.problem.partition
+    if part.is_outside:
+        return dealer(part)
     return spec.model_dump(exclude_none=True) if isinstance(spec, Partition) else spec
 
 
-def _name_of_object(what: str, value: Any) -> str:
-    # A graph of networkx may have a name of its own; a column of a table has one, too, which says nothing.
-    own = getattr(value, "name", None) if what == "topology" else None
-    if isinstance(own, str) and own.strip():
-        return printable(own.strip())[:_LONGEST_NAME]
-    if what == "topology" and isinstance(value, list | tuple) and hasattr(next(iter(value), None), "nodes"):
-        return f"sequence of {len(value)} graphs"
-    return str(getattr(value, "__name__", type(value).__name__))
+def _name_of_object(value: Any) -> str:
+    # Graphs of networkx and topologies have names.
+    named = getattr(value, "name", None) if hasattr(value, "edges") else None
+    return printable(str(named)) if named else str(getattr(value, "__name__", type(value).__name__))
 
 
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
@@ -483,22 +470,16 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
         InputError: a file cannot be read.
     """
     files, code = trusted_files(scenario), scenario.code_files()
-    names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in code]
-    parts = [named_component(scenario, what) for what in names]
+    roles = [role for role, place in KEYS.items() if role in scenario._object_names or place not in code]
+    parts = [named_component(scenario, role) for role in roles]
+    kind, algorithm = scenario.algorithm.kind, ""
+    if ("algorithm", "kind") not in code and (in_module(kind) is not None or "algorithm" in scenario._object_names):
+        algorithm = algorithm_entry(scenario).source
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
             *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
-            "" if ("algorithm", "kind") in code else _algorithm_source(scenario),
+            algorithm,
         ]
     )
     return blake2b(inputs.encode(), digest_size=8, key=salt if inputs else b"").hexdigest()
-
-
-def _algorithm_source(s: Scenario) -> str:
-    """A digest of a custom algorithm; nothing of another."""
-    try:
-        return algorithm_entry(s).source if s.algorithm.kind not in ALGORITHMS else ""
-    except InputError:
-        # Refused where it is built.
-        return ""

@@ -15,15 +15,14 @@ import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError, create_model
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config import synonyms
-from decentral_dp.config.component_tables import common_table, own_types, table_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Scenario, common_table, own_types, table_of
 from decentral_dp.data import DATASETS
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
@@ -37,20 +36,10 @@ Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
 # Table → the kinds of it that declare keys of their own.
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
-# What each of them is for.
-_COMMANDS = {"scenario": "run", "study": "study"}
 
 
-# What training at one level leaves to be planned. Rounds are the same for every training, and are filled in here; the
-# step and the clip follow from public numbers of the records when a job is built.
-AUTO = "auto"
-# (table, key) that may be "auto".
-PLANNED = (
-    ("algorithm", "kind"),
-    ("algorithm", "rounds"),
-    ("algorithm", "y"),
-    ("privacy", "clip"),
-)
+# Rounds of training at one level that sets none. Its learning rate and clip follow from public numbers of the records
+# when a job is built.
 ROUNDS = 1000
 
 
@@ -66,8 +55,6 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         return path
     if name_or_file in shipped:
         return shipped_folder(_FOLDERS[what]) / f"{name_or_file}.toml"
-    if name_or_file in shipped_names(_other_kind(what)):
-        raise InputError(_mistaken(name_or_file, what, _other_kind(what)))
     known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
     near = [known[stem] for stem in difflib.get_close_matches(path.stem, known, n=3, cutoff=0.5)]
     meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
@@ -156,8 +143,7 @@ def refuse_unread(
             takers = ", ".join(name for name, entry in registered if key in own_types(entry))
             if not takers:
                 raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
-            refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
-            raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")
+            raise InputError(f"{table}.{key}: {kind} takes none, only {takers}. Leave it out.")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -177,16 +163,10 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
 
 
 def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
+    """Fill in the settings of one-level training that are equal for all records; other problems stay as they are.
 
     Args:
-        content: of a scenario, as it is written.
-
-    Returns:
-        The same where the problem is none of one level.
-
-    Raises:
-        InputError: "auto" where nothing is planned.
+        content: of a scenario.
 
     Example:
         >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
@@ -194,25 +174,15 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
         >>> fill_planned_settings({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
         {'kind': 'bsa'}
     """
-    tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}
-    if not all(value is None or isinstance(value, Mapping) for value in tables.values()):
-        return content
-    kind = (tables["problem"] or {}).get("kind")
+    problem, algorithm = content.get("problem"), content.get("algorithm") or {}
+    kind = problem.get("kind") if isinstance(problem, Mapping) else None
     entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
-    auto = [(table, key) for table, key in PLANNED if (tables[table] or {}).get(key) == AUTO]
-    if entry is None or not entry.one_level:
-        if auto:
-            raise InputError(
-                f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
-            )
+    if entry is None or not entry.one_level or not isinstance(algorithm, Mapping) or problem is None:
         return content
-    filled = {name: dict(value or {}) for name, value in tables.items()}
-    for table, key in auto:
-        del filled[table][key]
-    filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
-    if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
-        filled["problem"].setdefault("classes", [])
-    return {**content, **filled}
+    filled = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
+    if entry.labels == "numbers" and problem.get("data") not in DATASETS:
+        filled["problem"] = {"classes": [], **problem}
+    return filled
 
 
 def python_value(value: Any) -> Any:
@@ -228,37 +198,20 @@ def python_value(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: python_value(inner) for key, inner in value.items()}
+    if isinstance(value, Path):
+        return str(value)
     return [python_value(inner) for inner in value] if type(value) in (list, tuple) else value
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
-    """The content of a TOML file. Raises InputError for none, or a study in place of a scenario, or the reverse."""
-    content = _toml(path, what)
-    study = "scenario" in content
-    scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
-    if study if what == "scenario" else scenario:
-        raise InputError(_mistaken(str(path), what, _other_kind(what)))
-    return content
-
-
-def _other_kind(what: str) -> str:
-    return "study" if what == "scenario" else "scenario"
-
-
-def _mistaken(name: str, what: str, other: str) -> str:
-    return f'{what}: {quoted(name)} is a {other}; give a {what}, or use "decentral-dp {_COMMANDS[other]} {name}".'
-
-
-def _toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file. Raises InputError for no such file, no text or no TOML."""
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        mend = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Mend the file"
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read ({error.strerror}). Give a TOML file.") from None
+        fix = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Fix the file"
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). {fix}.") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{what}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
 
 # What stands for a key that is taken out.
@@ -279,9 +232,8 @@ def parse_change(override: str) -> tuple[list[str], Any]:
         return keys, text.strip()
 
 
-def _set_error(why: str) -> InputError:
-    """The refusal of a key that cannot be set."""
-    return InputError(f"set: {why}", command=f"--set: {why}")
+def _set_error(problem: str) -> InputError:
+    return InputError(f"set: {problem}", command=f"--set: {problem}")
 
 
 def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
@@ -297,26 +249,19 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     """
     out = dict(content)
     table = out
-    for k, name in enumerate(keys[:-1]):
-        if value is ABSENT and name not in table:
-            raise _no_key(keys, keys[:k], table)
-        inner = table.get(name, {})
-        if not isinstance(inner, Mapping):
-            raise _set_error(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
-        table[name] = dict(inner)
-        table = table[name]
-    if value is not ABSENT:
-        table[keys[-1]] = value
-    elif keys[-1] not in table:
-        raise _no_key(keys, keys[:-1], table)
-    else:
+    for k, name in enumerate(keys):
+        last = k == len(keys) - 1
+        if (value is ABSENT and name not in table) or not (last or isinstance(table.get(name, {}), Mapping)):
+            near = nearest_of(_path(keys), [_path([*keys[:k], other]) for other in table])
+            raise _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
+        if not last:
+            table[name] = dict(table.get(name, {}))
+            table = table[name]
+    if value is ABSENT:
         del table[keys[-1]]
+    else:
+        table[keys[-1]] = value
     return out
-
-
-def _no_key(keys: Sequence[str], above: Sequence[str], table: Mapping[str, Any]) -> InputError:
-    near = nearest_of(_path(keys), [_path([*above, name]) for name in table])
-    return _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
 
 
 def toml_value(value: Any) -> str:
@@ -391,7 +336,7 @@ _EXPECTED_TEXTS = {
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}",
-    "outside_name": '"module:function"',
+    "string_pattern_mismatch": '"module:function"',
 }
 
 
@@ -418,13 +363,70 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
     return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
+_STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
+_AGENTS, _ROUNDS, _BATCH = "topology.agents", "algorithm.rounds", "problem.stream.batch"
+_CLIP, _NOISE = "privacy.clip", "privacy.y.scale"
+
+# Names that other libraries and papers use. Unknown key → our key.
+OTHER_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("lr", "learning_rate", "step", "step_size", "eta", "alpha"), _STEP),
+        **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
+        **dict.fromkeys(("noise_multiplier", "sigma", "noise_scale", "noise_std"), _NOISE),
+        **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
+        "target_delta": "privacy.delta",
+        **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),
+        **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents", "nodes", "n_nodes"), _AGENTS),
+        "graph": "topology",
+        **dict.fromkeys(("batch_size", "minibatch"), _BATCH),
+        **dict.fromkeys(("sample_rate", "sampling_rate"), "problem.stream.rate"),
+        "dataset": "problem.data",
+        "momentum": "algorithm.heavy_ball",
+        "n_jobs": "the option --jobs of decentral-dp study",
+    }
+)
+# Unknown key → why no key does this.
+KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
+    {
+        "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
+        "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
+        "lr_scheduler": "a step size is a number or { scale, decay, points }",
+    }
+)
+# Unknown algorithm → our kind.
+ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fedavg", "fedsgd", "dp_fedavg"), "federated"),
+        **dict.fromkeys(("dpsgd", "dp_sgd", "sgd", "centralized", "centralised"), "central"),
+        **dict.fromkeys(("dgd", "ldp_dgd"), "ldp_single_level"),
+        **dict.fromkeys(("dsgd", "d_sgd", "decor"), "dp_dsgd"),
+        **dict.fromkeys(("local", "local_only"), "alone"),
+        **dict.fromkeys(("gt", "tracking", "diging"), "gradient_tracking"),
+        **dict.fromkeys(("choco_sgd", "chocosgd"), "choco"),
+        **dict.fromkeys(("d2", "ed"), "exact_diffusion"),
+    }
+)
+# Graph of networkx or a textbook, without "_graph" → our kind.
+GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fully_connected", "clique"), "complete"),
+        **dict.fromkeys(("gnp_random", "fast_gnp_random", "binomial"), "erdos_renyi"),
+        **dict.fromkeys(("lattice", "grid_2d"), "grid"),
+        **dict.fromkeys(("empty", "null"), "isolated"),
+        **dict.fromkeys(("line", "chain"), "path"),
+        "barabasi_albert": "preferential_attachment",
+        **dict.fromkeys(("cycle", "circle"), "ring"),
+        **dict.fromkeys(("watts_strogatz", "connected_watts_strogatz"), "small_world"),
+    }
+)
+
+
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
     key = names[-1]
-    if absent := synonyms.ABSENT.get(key):
+    if absent := KEYS_NOT_OFFERED.get(key):
         return f"; {absent}"
-    nested = (synonyms.NESTED.get((table, key)) for table in names)
-    if meant := next(filter(None, nested), synonyms.KEYS.get(key)):
+    if meant := OTHER_KEYS.get(key):
         return f"; use {meant}"
     paths = _key_paths(root)
     if same := [path for path in paths if path.rpartition(".")[2] == key]:

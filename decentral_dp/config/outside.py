@@ -1,6 +1,6 @@
 """Custom components: how a scenario's keys are checked against them, and how they are made.
 
-    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.losses`; its
+    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
                                                dataclass fields are keys of [problem]. Or a function that makes a
                                                problem of public facts, such as (n_features, n_classes); its other
                                                parameters are keys
@@ -17,24 +17,23 @@ A Python object given to `run` is used the same way.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from decentral_dp.config.component_tables import ProblemTable, csv_of, declared_columns
 from decentral_dp.config.loading import explain, python_value
-from decentral_dp.config.schema import TopologyTable
+from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
-from decentral_dp.data.partition import NamedPartition
+from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Finite, Table
+from decentral_dp.files.tables import Table
 from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.user_code import USER_ERRORS, blame, call, reason
@@ -80,72 +79,62 @@ class Component:
 # Problems.
 
 
-def problem_type(problem: Any, name: str) -> ProblemType | None:
-    """Whether a class or an object is a bilevel or a minimax problem; None of a function, which makes one later.
+# A problem has one of these methods.
+_METHODS: Mapping[ProblemType, tuple[str, ...]] = {
+    "minimax": ("slopes", "sums", "statistics"),
+    "bilevel": ("lower_grad_y", "terms"),
+}
 
-    Raises InputError where it is neither.
-    """
+
+def problem_type(problem: Any, name: str) -> ProblemType | None:
+    """Return the type of a custom problem by its methods; None of a function. Raises InputError if it has none."""
     if isinstance(problem, FunctionType):
         return None
-    if (hasattr(problem, "sums") and hasattr(problem, "project_y")) or hasattr(problem, "slopes"):
-        return "minimax"
-    if (hasattr(problem, "terms") and hasattr(problem, "prepare")) or hasattr(problem, "lower_grad_y"):
-        return "bilevel"
+    for solves, methods in _METHODS.items():
+        if any(hasattr(problem, method) for method in methods):
+            return solves
     raise InputError(
-        f"problem.kind: {name} is neither a bilevel problem, which has lower_grad_y, nor a minimax objective, which "
-        f"has slopes. Define its methods."
+        f"problem.kind: {name} has neither lower_grad_y of a bilevel problem nor slopes of a minimax objective. Fix: "
+        "define it."
     )
 
 
-def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
-    """Make the object of a class with the scenario's options, or the partial function that still lacks public facts.
+def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
+    """Make a custom problem with the options of a scenario.
 
-    table_keys: what the [problem] table says beyond what every problem shares. Raises InputError.
+    Args:
+        problem: its class, function or object.
+        keys: of the [problem] table, except those that every problem has.
+
+    Returns:
+        The object; of a function a partial that still needs public facts of the data.
+
+    Raises:
+        InputError: options that do not fit, or the class fails.
     """
-    made, name = problem.value, problem.name
-    if isinstance(made, FunctionType):
-        return partial(made, **checked_options(option_fields(made, name), table_keys, "problem", name))
-    if not isinstance(made, type):
-        _refuse_options({} if problem.is_object else table_keys, "problem", name)
-        return made
-    return _made(made, option_fields(made, name), table_keys, "problem", name)
+    make, name = problem.value, problem.name
+    if not isinstance(make, type | FunctionType):
+        _refuse_options({} if problem.is_object else keys, "problem", name)
+        return make
+    options = parameters(make, "problem.kind", name)
+    if isinstance(make, type):
+        return _call(make, checked_options(options, keys, "problem", name), "problem.kind", name)
+    options = {key: option for key, option in options.items() if key not in PUBLIC_FACTS}
+    defaults = {key: option.default for key, option in options.items() if option.default is not option.empty}
+    return partial(make, **defaults | checked_options(options, keys, "problem", name))
 
 
-def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Key → (type, default or ... where it is required), of the options of a problem.
-
-    Those of a class are its dataclass fields, those of a function its parameters, except public facts.
-
-    Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
-    is no dataclass.
-    """
-    if isinstance(cls, FunctionType):
-        options = {k: v for k, v in parameters(cls, "problem.kind", name).items() if k not in PUBLIC_FACTS}
-    else:
-        options = _typed_fields(cls, name, "problem")
-    has_options = "__init__" in vars(cls) or vars(cls).get("__annotations__")
-    if isinstance(cls, type) and not is_dataclass(cls) and has_options:
-        raise _no_dataclass(cls, name, "problem")
-    for key in options:
-        if key in ProblemTable.model_fields:
-            raise InputError(
-                f"problem.kind: {name} has a field {key}, which is a key of every problem. Give it another name."
-            )
-    return options
-
-
-def mechanism_with(component: Any, options: Mapping[str, Any]) -> Any:
-    """The object of a mechanism's class, its options set by the scenario; an object as it is. Raises InputError."""
-    table = "privacy.mechanism"
-    if not isinstance(component, type):
-        if not isinstance(component, FunctionType):
-            _refuse_options(options, table, type(component).__name__)
-        return component
-    known = _typed_fields(component, component.__name__, table)
-    if options and not is_dataclass(component):
-        raise _no_dataclass(component, component.__name__, table)
-    finite = {key: (Finite if kind is float else kind, default) for key, (kind, default) in known.items()}
-    return _made(component, finite, options, table, component.__name__)
+def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
+    """Make a custom mechanism with the options of a scenario. Raises InputError for options that do not fit."""
+    if isinstance(mechanism, type):
+        name, key = mechanism.__name__, "privacy.mechanism"
+        if options and not is_dataclass(mechanism):
+            # Options of others are in no digest, and a resumed run could have other ones.
+            raise InputError(f"{key}.kind: {name} is no dataclass, and has no options. Fix: decorate it.")
+        return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
+    if not isinstance(mechanism, FunctionType):
+        _refuse_options(options, "privacy.mechanism", type(mechanism).__name__)
+    return mechanism
 
 
 def _refuse_options(options: Mapping[str, Any], table: str, name: str) -> None:
@@ -153,74 +142,53 @@ def _refuse_options(options: Mapping[str, Any], table: str, name: str) -> None:
         raise InputError(f"{table}.{next(iter(options))}: {name} is an object, which takes no keys. Fix: leave it out.")
 
 
-def _typed_fields(cls: type, name: str, table: str) -> dict[str, tuple[Any, Any]]:
-    """Key → (type, default or ...), of the dataclass fields of a class; none of a class of another kind.
-
-    Raises InputError.
-    """
-    if not is_dataclass(cls):
-        return {}
-    scope = next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
-    try:
-        types = get_type_hints(cls, globalns=scope)
-    except USER_ERRORS as error:
-        raise InputError(f"{table}.kind: a field of {name} has no usable type: {reason(error)}. Mend it.") from error
-    out = {}
-    for f in fields(cls):
-        if f.init:
-            default = f.default if f.default_factory is MISSING else f.default_factory()
-            out[f.name] = (types[f.name], ... if default is MISSING else default)
-    return out
-
-
-def _no_dataclass(cls: type, name: str, table: str) -> InputError:
-    return InputError(
-        f"{table}.kind: {name} is no dataclass, so its options are not known. Decorate it with @dataclass(frozen=True)."
-    )
-
-
-def _made(cls: type, options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str) -> Any:
-    chosen = checked_options(options, values, table, name)
-    refused = f"{table}.kind: {name} refuses these options"
-    return call(cls, chosen, lambda e: f"{refused}: {blame(e)}. Set others.")
-
-
 def checked_options(
-    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str
+    options: Mapping[str, inspect.Parameter], values: Mapping[str, Any], table: str, name: str
 ) -> dict[str, Any]:
-    """Check options by name: of their types, none unknown, none missing.
+    """Check values of a scenario against the parameters of a custom class or function.
 
     Args:
-        options: key → (type, default, or ... where it is required).
-        values: key → value, as the scenario has it.
-        table: name of the scenario's table, for messages.
-        name: of the component, for messages.
+        options: key → parameter; numbers must be finite.
+        values: key → value in the scenario.
+        table: name of the scenario's table, for refusals.
+        name: of the component, for refusals.
 
     Returns:
-        Key → value for every option, its default where none is given.
+        Key → value of the keys in the scenario.
 
     Raises:
-        InputError: an option that is unknown, missing or of another type.
+        InputError: a key that is unknown, missing, of every problem too, or whose value has another type.
     """
-    # Of TOML, in which a tuple is a list.
-    known: dict[str, Any] = {
-        key: (Annotated[kind, Field(strict=False)] if get_origin(kind) is tuple else kind, default)
-        for key, (kind, default) in options.items()
+    for key in options if table == "problem" else ():
+        if key in ProblemTable.model_fields:
+            raise InputError(
+                f"problem.kind: {name} has an option {key}, which is a key of every problem. Fix: rename it."
+            )
+    fields: dict[str, Any] = {
+        key: (_checked_type(option.annotation), ... if option.default is option.empty else None)
+        for key, option in options.items()
     }
-    # The message speaks of the scenario that an option is missing in.
-    model = create_model("scenario", __base__=_Options, **known)
+    # The name of the model is that of the place in which pydantic misses a key.
+    model = create_model("scenario", __base__=_Options, **fields)
     try:
         valid = model.model_validate(dict(values))
     except ValidationError as error:
         text = explain(error, model).rstrip(".")
         raise InputError(f"{table}.{text}; {name} says what it takes.") from None
-    return {key: getattr(valid, key) for key in options}
+    return {key: getattr(valid, key) for key in values}
+
+
+def _checked_type(annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return Any
+    # TOML writes a tuple as a list.
+    return Annotated[annotation, Field(strict=False)] if get_origin(annotation) is tuple else annotation
 
 
 class _Options(Table):
-    """Options of a component from outside."""
+    """Options of a custom component."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 # What a mapping of a data set may hold.
@@ -247,8 +215,8 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
     sized = "agents" in known
     if sized and table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
-    own = {k: v for k, v in known.items() if k not in ("agents", "seed", ROUND)}
-    chosen = checked_options(own, options, "topology", name)
+    others = {k: v for k, v in known.items() if k not in ("agents", "seed", ROUND)}
+    chosen = checked_options(others, options, "topology", name)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
     call_with = partial(_call, value, key="topology.kind", name=name)
     if ROUND not in known:
@@ -298,60 +266,53 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
         return graph
     agents, weights, directed = table.agents, table.weights, bool(table.directed)
 
-    def require_agents(gives: str, number: int) -> None:
-        if agents is not None and number != agents:
-            raise InputError(
-                f"topology.kind: {name} gives {gives}{number} agents, and {agents} were asked for. Mend the function, "
-                "or set topology.agents."
-            )
-
     if _is_graph(graph):
-        require_agents("", graph.number_of_nodes())
-        return from_networkx(graph, weights, name, connected, directed)
-    rows = graph.todense() if hasattr(graph, "todense") else graph
-    try:
-        numbers = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.float64)
-    except USER_ERRORS:
-        numbers = np.array([np.nan])
-    if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
-        require_agents("a matrix of ", len(numbers))
-        return from_matrix(numbers, weights, name, "topology.kind", connected, directed)
-    if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
-        raise InputError(
-            f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or a "
-            "symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
-        )
-    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
+        made = from_networkx(graph, weights, name, connected, directed)
+    else:
+        rows = graph.todense() if hasattr(graph, "todense") else graph
+        try:
+            numbers = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.float64)
+        except USER_ERRORS:
+            numbers = np.array([np.nan])
+        if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
+            made = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
+        elif numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
+            raise InputError(
+                f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or "
+                "a symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
+            )
+        else:
+            made = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
+    if agents is not None and made.n_agents != agents:
+        raise InputError(f"topology.agents: {name} gives {made.n_agents} agents (expected {agents}). Fix: change one.")
+    return made
 
 
 # Data sets.
 
 
-def build_dataset(
-    data: Component, table: ProblemTable, seed: int, agents: int, certified: bool, drawn: bool = True
-) -> Dataset:
+def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, certified: bool) -> Dataset:
     """Take the records of a function, or those that were handed over.
 
     Args:
         data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
             the column problem.label.
-        table: of the scenario; its classes and limit are read.
+        table: of the scenario; its classes are read.
         seed: the public one, passed to a function that takes it.
         agents: how many there are, passed to a function that takes it.
         certified: whether classes that nobody declared are refused instead of discovered.
-        drawn: no matter; these records are not made up.
 
     Returns:
-        The data set, cut to problem.limit records where that is given.
+        The data set.
 
     Raises:
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
     """
     records, name = data.value, data.name
     if callable(records) and not isinstance(records, Dataset):
-        known = {"agents": agents, "seed": seed}
-        arguments = parameters(records, "problem.data", name, known)
-        records = _call(records, {k: known[k] for k in arguments if k in known}, "problem.data", name)
+        arguments = parameters(records, "problem.data", name)
+        values = {k: v for k, v in (("agents", agents), ("seed", seed)) if k in arguments}
+        records = _call(records, values, "problem.data", name)
     return _dataset(records, table, name, certified)
 
 
@@ -366,8 +327,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
     read = _of_frame(records, table, name, certified) if is_frame else None
-    dataset = read or _as_dataset(records, name, table.classes, certified)
-    return dataset if table.limit is None else dataset.head(table.limit)
+    return read or _as_dataset(records, name, table.classes, certified)
 
 
 def _is_frame(value: Any) -> bool:
@@ -454,13 +414,10 @@ def dealer(partition: Component) -> Callable[..., Any]:
     Raises InputError: it is no function, or asks for something else.
     """
     deal, name = partition.value, partition.name
-    if not callable(deal):
-        raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
-    known = ("labels", "classes", "agents", "seed")
-    arguments = parameters(deal, "problem.partition", name, known)
+    arguments = parameters(deal, "problem.partition", name)
 
     def call_deal(**values: Any) -> Any:
-        return _call(deal, {k: values[k] for k in arguments if k in known}, "problem.partition", name)
+        return _call(deal, {k: v for k, v in values.items() if k in arguments}, "problem.partition", name)
 
     return NamedPartition(call_deal, partition.name)
 
@@ -468,26 +425,22 @@ def dealer(partition: Component) -> Callable[..., Any]:
 # How functions of the user's own are called, and refused.
 
 
-def parameters(
-    function: Callable[..., Any], key: str, name: str, known: Collection[str] | None = None
-) -> dict[str, tuple[Any, Any]]:
-    """Parameter → (type, default or ...), of a function whose parameters all have names.
+def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a custom class or function by name, with their types.
 
-    known: names that it may ask for; any if left out. Raises InputError.
+    Args:
+        make: the class or function.
+        key: of the scenario, for refusals.
+        name: of the component, for refusals.
+
+    Raises:
+        InputError: it is no function, or a type cannot be read.
     """
     try:
-        signature = inspect.signature(function, eval_str=True)
+        return dict(inspect.signature(make, eval_str=True).parameters)
     except USER_ERRORS as error:
-        raise InputError(f"{key}: what {name} takes cannot be told: {reason(error)}. Mend it.") from error
-    out = {}
-    for p in signature.parameters.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-            raise InputError(f"{key}: {name} takes {p}; wanted parameters by name. Write them out.")
-        if known is not None and p.name not in known and p.default is p.empty:
-            raise InputError(f"{key}: {name} takes {p.name}; it can take {', '.join(known)}, by these names.")
-        out[p.name] = (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
-    return out
+        raise InputError(f"{key}: the parameters of {name} cannot be read: {reason(error)}. Fix it there.") from error
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(function, values, lambda e: f"{key}: {name} does not run: {blame(e)}. Mend it.")
+    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix it there.")

@@ -16,15 +16,17 @@ from decentral_dp.algorithms import Options
 from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
-from decentral_dp.config.component_tables import (
-    DomainTable,
-    ProblemTable,
-    Schedule,
-    csv_of,
-)
 from decentral_dp.config.components import Components
 from decentral_dp.config.loading import refuse_unread
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.outside import problem_type
+from decentral_dp.config.schema import (
+    DomainTable,
+    ProblemTable,
+    Scenario,
+    Schedule,
+    by_channel,
+    csv_of,
+)
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
@@ -40,8 +42,6 @@ from decentral_dp.user_code import blame, call
 
 # Streams of records of which an agent has all from the start, in no public order.
 CENTRED_STREAMS = ("all", "minibatch", "poisson")
-# More agents than this, and their records are dealt before their graph is built.
-_MANY_AGENTS = 100_000
 _ABSENT = (
     "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
     "has agents send such scores, which nothing protects."
@@ -50,24 +50,8 @@ _SCORED_NOTE = (
     "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
     "the simulator's view and no part of what the budget covers."
 )
-# Keys of the [problem] table that say how the records of all are dealt, or read what the manifest tells.
-NOT_BESIDE = {
-    "partition": "every agent's file says who holds what",
-    "test": "the files say which records are for testing",
-    "construction": "nobody has all records",
-    "limit": "nobody counts the records of all",
-    "classes": "the manifest lists them",
-}
-
-
-def _key_beside_manifest(c: Components) -> tuple[str, str] | None:
-    """The first key that a manifest leaves without use, and why."""
-    table = c.scenario.problem
-    if table.manifest is None:
-        return None
-    if isinstance(table.validation, float):
-        return "validation", "every agent's file says which records are for validation"
-    return next(((key, why) for key, why in NOT_BESIDE.items() if getattr(table, key) is not None), None)
+# Keys of [problem] that the files of agents or their manifest answer.
+NOT_BESIDE = ("partition", "test", "construction", "limit", "classes")
 
 
 _RECORDS: tuple[Refusal[Components], ...] = (
@@ -90,9 +74,18 @@ _RECORDS: tuple[Refusal[Components], ...] = (
         f'give for example "shards/agent-{{{AGENT}}}.npz"',
     ),
     Refusal(
-        _key_beside_manifest,
-        "problem.{it[0]}",
-        "it has no use with problem.manifest, for {it[1]}",
+        lambda c: (
+            c.scenario.problem.manifest is not None
+            and next((key for key in NOT_BESIDE if getattr(c.scenario.problem, key) is not None), None)
+        ),
+        "problem.{it}",
+        "it has no use with problem.manifest",
+        "leave it out",
+    ),
+    Refusal(
+        lambda c: c.scenario.problem.manifest is not None and isinstance(c.scenario.problem.validation, float),
+        "problem.validation",
+        "it has no use with problem.manifest",
         "leave it out",
     ),
 )
@@ -124,20 +117,11 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
 
 
 def check_sizes(c: Components) -> None:
-    """Refuse what many agents cannot share, or made-up records that do not fit here, before their graph is built.
-
-    Raises InputError.
-    """
-    s = c.scenario
-    agents, table = s.topology.agents, s.problem.synthetic
-    if agents is None:
-        return
-    if s.problem.data in SYNTHETIC:
+    """Refuse synthetic records that need more memory than there is, before a graph is built. Raises InputError."""
+    agents, table = c.scenario.topology.agents, c.scenario.problem.synthetic
+    if c.scenario.problem.data in SYNTHETIC and c.draws_records and agents is not None:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
-        if c.draws_records:
-            require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
-    elif agents > _MANY_AGENTS and s.topology.kind is not None:
-        deal(c, agents)
+        require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
 
 
 # Records.
@@ -264,24 +248,12 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         )
 
 
-# What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
-# plan alone: what only evaluations ask for is not asked of it.
+# Members of a custom problem that clips by itself; the first one identifies it.
 _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
-    "minimax": (
-        "sums",
-        "p",
-        "q",
-        "start",
-        "terms",
-        "width",
-        "prepare",
-        "public",
-        "public_ball",
-        "project_x",
-        "project_y",
-    ),
+    "minimax": ("sums", *"pq", "start", "terms", "width", "prepare", "public", "public_ball", "project_x", "project_y"),
 }
+# Those that only evaluations need. An object may be for a plan only.
 _EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy"), "minimax": ("scores",)}
 
 
@@ -316,8 +288,7 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(made)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
-        refused = f"problem.validation: {which} takes none. Leave it out"
-        raise InputError(f"{refused}.", command=f"{refused} (--set problem.validation=null).")
+        raise InputError(f"problem.validation: {which} takes none. Leave it out.")
     return _declared_options(table, entry)
 
 
@@ -336,15 +307,10 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
     return given
 
 
-def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
-    """The registered problem that the scenario names, from its keys and public facts of the data."""
-    s, options = c.scenario, problem_options(c)
-    if entry.every_class and s.privacy.guarantee != "certified":
-        _check_present(entry.kind, shards)
-    if isinstance(options.get("positive_share"), str):
-        # A stand-in for what is released before it is used.
-        options["positive_share"] = 0.5
-    return entry.build(options, _facts(c, shards))
+def _build_registered(entry: ProblemEntry, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
+    # A share that is released takes the place of 0.5 before it is used. Predictions do not depend on it.
+    released = {"positive_share": 0.5} if isinstance(options.get("positive_share"), str) else {}
+    return entry.build({**options, **released}, facts)
 
 
 def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
@@ -357,11 +323,7 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     entry = PROBLEMS.get(s.problem.kind)
     if entry is None:
         return None
-    options = _declared_options(s.problem, entry)
-    if isinstance(options.get("positive_share"), str):
-        # What is predicted does not depend on it.
-        options["positive_share"] = 0.5
-    made = entry.build(options, facts)
+    made = _build_registered(entry, _declared_options(s.problem, entry), facts)
     made = with_clip(made, s, clip_of(s, "l1" if s.privacy.mechanism == "laplace" else "l2"))
     return made if isinstance(made, Predictor) else None
 
@@ -411,7 +373,7 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
 def make_problem(c: Components, shards: Shards) -> Any:
     """The problem: a registered one, or that of an author's class or object, whole or by formulas of single records."""
     if c.problem_entry is not None:
-        return _make_registered(c.problem_entry, c, shards)
+        return _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
     facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
     author = _for_data(c.problem.make(), facts, name, solves)
     if hasattr(author, _PROBLEM_MEMBERS[solves][0]):
@@ -427,23 +389,6 @@ def make_problem(c: Components, shards: Shards) -> Any:
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
     return recordwise(author, facts.n_features, facts.n_classes, name)
-
-
-def _check_present(kind: str, shards: Shards) -> None:
-    """Refuse a declared class without a train record, where the problem says nothing of the others without it.
-
-    Which classes have records is private, so that a certified run goes on: its normalisers are public, the number of
-    records and the declared shares, and an empty class adds 0 to every sum. Raises InputError.
-    """
-    if not shards.classes or shards.is_elsewhere or not shards.has_records:
-        return
-    counts = np.bincount(shards.labels[np.concatenate(shards.train)], minlength=len(shards.classes))
-    if (counts == 0).any():
-        label = shards.classes[int(np.argmin(counts))]
-        raise InputError(
-            f"problem.data: no train record of {shards.source!r} has the class {label!r}, and {kind} needs "
-            "records of every class. Give other records, or other classes."
-        )
 
 
 def check_run_device(c: Components) -> None:
@@ -482,15 +427,11 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     else:
         return problem
     made = call(make, given, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
-    if not any(hasattr(made, method) for method in _METHODS[solves]):
+    if problem_type(made, name) != solves:
         raise InputError(
             f"problem.kind: {name} makes {type(made).__name__}, expected a {solves} problem. Fix it there."
         )
     return made
-
-
-# By one of these an object is known as a problem.
-_METHODS = {"bilevel": ("lower_grad_y", "terms"), "minimax": ("slopes", "sums", "statistics")}
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:

@@ -18,7 +18,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
     agent_names,
@@ -377,27 +377,76 @@ def method_lines(result: RunResult) -> list[tuple[str, str]]:
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 
 
-def score_notes(result: RunResult) -> list[tuple[str, str]]:
-    """Return head and sentence of baselines, clipped values, failed callbacks and advice."""
-    texts = []
-    for baseline, names in (("Majority-class", ("test_accuracy",)), ("Mean-label", ("test_rmse", "test_r2"))):
-        # + 0.0 removes the sign of −0.
+def headline(result: RunResult) -> str:
+    """Return the algorithm, the graph and the number of rounds: "LDP-DSBO (bilevel) · ring, 10 agents · 150 rounds"."""
+    return headline_text(result.method, result.topology, result.privacy, result.rounds)
+
+
+def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, rounds: int) -> str:
+    """Return the first line of a run or a plan.
+
+    Args:
+        method: name of the algorithm.
+        topology: as in `result.json`.
+        privacy: the statement of privacy.
+        rounds: number of rounds.
+    """
+    n = len(privacy.agents)
+    agents = "1 agent" if n == 1 else f"{n} agents"
+    central = privacy.network_text or topology["central"]
+    network = f"{agents} and a {'trusted' if privacy.network_text else 'untrusted'} server" if central else ""
+    count = "1 round" if rounds == 1 else f"{rounds} rounds"
+    return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
+
+
+def data_text(result: RunResult) -> str:
+    """Return the data set, the records of an agent by split, and the sampling."""
+    return data_line(result.problem)
+
+
+def data_line(problem: Mapping[str, Any]) -> str:
+    """Return the data set, the records of an agent by split, and the sampling, from a summary of a problem."""
+    records = problem["records"]
+    counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
+    sampling = f", {text}" if (text := problem.get("sampling")) else ""
+    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
+
+
+def _count_range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
+    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
+
+    Args:
+        result: of the run.
+        brief: whether baselines are left out and features outside their range are only counted.
+    """
+    notes = []
+    guesses = (("Majority-class baseline", ("test_accuracy",)), ("Mean-label baseline", ("test_rmse", "test_r2")))
+    for guess, names in () if brief else guesses:
+        # R² of the mean train label is 0 except for chance; + 0.0 removes its sign.
         scores = [f"{n} {score_text(round(result.baselines[n], 4) + 0.0)}" for n in names if n in result.baselines]
-        texts += [f"{baseline} baseline: {', '.join(scores)}."] if scores else []
-    if result.labels_cut:
-        texts.append(f"Labels clipped to problem.label_range, also in scores: {result.labels_cut:.1%}.")
+        notes += [("", f"{guess}: {', '.join(scores)}.")] if scores else []
+    clipped = []
     if result.clipped:
-        shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
-        texts.append(f"Clipped fraction of per-example gradients at these values: {shares}.")
-    if features := result.features_cut:
-        listed = ", ".join(
-            f"{name} {f'{share:.0%}' if share >= 0.1 else f'{100.0 * share:.2g}%'}"
-            for name, share in list(features.items())[:5]
+        shares = ", ".join(
+            f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
         )
-        more = f" and less of {len(features) - 5} other features" if len(features) > 5 else ""
-        texts.append(f"Values clipped to problem.scale: {listed}{more}.")
-    texts += [result.unmeasured, *result.failed_callbacks]
-    return [("", text) for text in texts if text] + [("Advice", advice) for advice in result.learning]
+        clipped.append(f"gradients {shares}")
+    if features := result.features_cut:
+        most = max(features.values())
+        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
+        listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
+        more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
+        clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")
+    if result.labels_cut:
+        clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
+    notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
+    notes += [("Warning", text) for text in (result.unmeasured, *result.failed_callbacks, *result.learning) if text]
+    return notes
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.

@@ -54,7 +54,8 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
 def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     """Print labelled sentences with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    # Tables below each other have one indent.
+    grid.add_column(no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for label, text in items:
         grid.add_row(Text(label), Text(text))

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
@@ -44,7 +44,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         # The steps of an agent are clipped together, not its records.
         return {}
     values = outcome.last_snapshot.published
@@ -134,14 +134,11 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     first, late, end = float(values[0]), (rounds > 0.6 * rounds[-1]), rounds > 0.8 * rounds[-1]
     last = float(values[end].mean())
     if learned_little and last > first + _RISEN_SHARE * abs(first):
-        return f"The {loss} increased from {first:.2g} to {last:.2g}. Use a smaller {steps}."
+        return f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
     # Means over rounds, since noise moves single values.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
-        return (
-            f"The {loss} was still decreasing: by {fell:.2g} of {first - last:.2g} in the last fifth of the rounds. "
-            f"Use a larger {steps} or more algorithm.rounds."
-        )
+        return f"The {loss} was still decreasing. Fix: increase algorithm.rounds."
     return ""
 
 

@@ -64,7 +64,7 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
         # Without neighbours there is no correlated noise and no collusion.
         over_rounds = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
-    graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pools_records)
+    graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
         handed: dict[str, Any] = {

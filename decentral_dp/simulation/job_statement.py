@@ -22,21 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array
 from decentral_dp.formatting import delta_text, schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
@@ -211,21 +210,30 @@ def signals(
 
 def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
     first = np.unique(c.group, return_index=True)[1]
-    drift = np.zeros_like(c.scale)
+    drift, contribution = np.zeros_like(c.scale), np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if trusted else counts[split][first]
         sampled = sampled_unit(c.sampling)
         if sampled is not None or unit == RECORD:
-            drift = drift + c.rate[split] * sensitivity * n / (2 if sampled is None else sampled.steps)
+            one = sensitivity / (2 if sampled is None else sampled.steps)
+            drift = drift + c.rate[split] * one * n
         else:
             n = n if batch is None else np.minimum(n, batch)
-            drift = drift + sensitivity * n / unit.clips(n)
+            one = sensitivity / unit.clips(n)
+            drift = drift + one * n
+        contribution = np.maximum(contribution, one)
     # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
     total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
+    multiplier = (noise / math.sqrt(c.dimension) / contribution).min(axis=1)
+    multiplier = multiplier[np.isfinite(multiplier)]
     return Signal(
-        one_release=float(np.median((drift / noise).min(axis=1))), all_releases=float((drift @ members).sum() / total)
+        one_release=float(np.median((drift / noise).min(axis=1))),
+        all_releases=float((drift @ members).sum() / total),
+        noise_multiplier=float(np.median(multiplier[np.isfinite(multiplier)]))
+        if np.isfinite(multiplier).any()
+        else None,
     )
 
 

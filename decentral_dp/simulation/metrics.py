@@ -46,10 +46,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
-from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax
 
@@ -294,7 +294,7 @@ class Evaluator:
         if np.isfinite(gradient).all():
             rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
             # Held-out records have no index that a problem could count them by.
-            if self.gap and self.test is not None and not isinstance(self.problem, Placed):
+            if self.gap and self.test is not None and not hasattr(self.problem, "place_records"):
                 population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
                 if np.isfinite(population_gradient).all():
                     rows.append(
@@ -324,10 +324,10 @@ class Evaluator:
                     scores["test_accuracy"] = accuracy
                 measured = measure_classes(self.problem, x, y, self.test, self.of_classes)
                 scores |= {f"test_{name}": value for name, value in measured.items()}
-                if self.label_unit is not None and isinstance(self.problem, Predicting):
+                if self.label_unit is not None and hasattr(self.problem, "regression_scores"):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
-            if isinstance(self.problem, Scored):
+            if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
             # One value for all has no consensus error.
             for channel, value in solved.items() if self.names is None else ():
@@ -529,7 +529,7 @@ class AgentScorer:
                 scores: dict[str, Any] = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
                 if (accuracy := self.problem.accuracy(x, y, test)) is not None:
                     scores["test_accuracy"] = n * accuracy
-                if self.regression and isinstance(self.problem, Predicting):
+                if self.regression and hasattr(self.problem, "regression_scores"):
                     scores["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
                 for name, value in scores.items():
                     sums[name] = sums.get(name, 0.0) + value
@@ -567,7 +567,7 @@ class AgentEvaluator:
         with np.errstate(all="ignore"):
             if {"x", "y"} <= chosen.keys():
                 scores |= self._record_scores(seen, {c: chosen[c] for c in ("x", "y")})
-                if isinstance(self.problem, Scored):
+                if hasattr(self.problem, "scores"):
                     scores |= self.problem.scores(chosen["x"], chosen["y"])
             for channel, value in chosen.items():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - values[channel].mean(axis=0), axis=1)

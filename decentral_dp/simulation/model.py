@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition, csv_of
 from decentral_dp.config.components import named_component, trusted_files
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import predictor_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Partition, Scenario, csv_of
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
@@ -31,7 +30,7 @@ from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.result import (
     RunResult,
     published_values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
@@ -26,14 +26,21 @@ from decentral_dp.formatting import (
     sentence,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.reporting.report import tabulate_budgets
+from decentral_dp.reporting.report import data_line, headline_text, tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.result import Communication
+from decentral_dp.simulation.result import Communication, text_of
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
-from decentral_dp.simulation.summary import method_name, settled_parameters, statement_of, title_of, topology_summary
+from decentral_dp.simulation.summary import (
+    method_name,
+    problem_summary,
+    settled_parameters,
+    statement_of,
+    title_of,
+    topology_summary,
+)
 from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
@@ -60,6 +67,7 @@ class Plan:
         method: the algorithm's name, with every part that is on.
         settings_text: default hyper-parameters of training; "" for other problems.
         stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        problem: the problem, the data and the record counts, as in `result.json`.
         unmeasured: the metrics that would take too long to compute, or "".
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
@@ -86,6 +94,7 @@ class Plan:
     method: str = ""
     settings_text: str = ""
     stability_text: str = ""
+    problem: Mapping[str, Any] = field(default_factory=dict)
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -105,6 +114,7 @@ class Plan:
             method=method_name(job),
             settings_text=job.settings_text,
             stability_text=job.stability_text,
+            problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
@@ -124,6 +134,13 @@ class Plan:
     def ledger(self) -> pd.DataFrame:
         """One row for each planned release of an agent, as in `ledger.parquet`."""
         return self.records.to_frame(agent_names(self.topology["labels"]))
+
+    def to_json(self) -> str:
+        """Return the plan as JSON; infinities are "inf", NaN is null."""
+        names = ("title", "method", "rounds", "status", "reason", "topology", "problem", "settings")
+        content = {name: getattr(self, name) for name in names}
+        sent = None if self.communication is None else asdict(self.communication)
+        return text_of({**content, "communication": sent, "privacy": self.privacy.to_dict()})
 
     def __repr__(self) -> str:
         return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
@@ -163,39 +180,45 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     return Plan.from_job(plan_job(c.without_records()))
 
 
-def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
-    """Print a plan: the guarantee, ε of each agent and channel, and the public facts that they follow from.
+def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:
+    """Print a plan: algorithm, data, graph, privacy, mechanism, and ε of each agent.
 
     Args:
         plan: the plan.
         out: a console; by default the terminal.
+        verbose: whether to print all settings, notes, channels without cost and the limit for T → ∞.
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    count = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
-    out.print(Text(plan.title or "Plan", style="bold"), f"({rounds_text(plan.rounds)}, {count})")
+    out.print(Text(headline_text(plan.method, graph, privacy, plan.rounds), style="bold"))
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
-    items = []
+    items = [("Title", plan.title)] if verbose and plan.title else []
+    items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-        items += [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
+    items += [line for line in privacy.lines if line[0] not in ("Note", *(() if verbose else ("Correlated", "Seen")))]
+    items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
+    items += (
+        [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
+    )
+    items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
     # The notes of a guarantee contain those on the data.
-    items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
-    items += [("Algorithm", f"{plan.method}.")] if plan.method else []
-    items += [("Settings", plan.settings_text)] if plan.settings_text else []
-    items += [("Step", plan.stability_text)] if plan.stability_text else []
-    print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
+    notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
+    warnings = [plan.stability_text, *(notes if not verbose else privacy.cautions), plan.unmeasured]
+    items += [("Warning", text) for text in warnings if text]
+    print_items(out, items)
     if (budgets := tabulate_budgets(privacy, graph)) is not None:
         out.print()
-        out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
         agents, rows = zip(*budgets.rows, strict=True)
         # Pure ε of Gaussian noise is ∞ for every agent.
         cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True) if not c.is_endless]
-        for part in split_columns(cells, out.width - longest(["agents", *agents])):
-            out.print(terminal([("agents", *agents), *part]), soft_wrap=True)
-        out.print()
+        head = f"agents, δ = {delta_text(privacy.delta)}"
+        for part in split_columns(cells, out.width - longest([head, *agents])):
+            out.print(terminal([(head, *agents), *part]), soft_wrap=True)
+    if not verbose:
+        return
     values = {} if plan.settings is None else plan.settings["settled"]
     defaults = [] if plan.settings is None else plan.settings["left_out"]
     texts = []
@@ -204,8 +227,8 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
         if isinstance(value, Mapping):
             value = f"{value['scale']:.4g}{schedule_text(value)}"
         texts.append(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")
+    out.print()
     last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
-    last += [("Scores", plan.unmeasured)] if plan.unmeasured else []
     print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
 
 

@@ -27,10 +27,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
-from decentral_dp.files.durable import OWNERS, write_whole
-from decentral_dp.files.locks import require_locks
+from decentral_dp.files.durable import OWNERS, require_locks, write_whole
+from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
-from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger

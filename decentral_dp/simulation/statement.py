@@ -213,10 +213,12 @@ class Signal:
     Args:
         one_release: of one agent and release.
         all_releases: of all releases, averaged over the agents.
+        noise_multiplier: standard deviation of an agent's noise over the largest contribution of one record.
     """
 
     one_release: Number = None
     all_releases: Number = None
+    noise_multiplier: Number = None
 
 
 @dataclass(frozen=True)
@@ -379,10 +381,11 @@ class PrivacyStatement:
         if not self.is_noisy:
             return "none: noise is off, ε = ∞."
         most = "at most " if len({epsilon_text(budget.epsilon) for budget in self.agents.different}) > 1 else ""
-        pure = f"(pure ε = {epsilon_text(self.epsilon_pure_max)})"
+        # Gaussian noise has no pure ε.
+        pure = f" (pure ε = {epsilon_text(self.epsilon_pure_max)})" if math.isfinite(self.epsilon_pure_max) else ""
         parts = [
             f"{self.certainty}: {most}ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)} for every "
-            f"agent {pure}",
+            f"agent{pure}",
             f"Adjacency: {self.adjacency}",
             f"Adversary: {self.adversary}",
             "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
@@ -395,10 +398,27 @@ class PrivacyStatement:
         out = [("Privacy", self.summary)]
         if not self.is_noisy:
             return out
-        out += [] if self.shared is None else [("Shared", self.shared.text)]
+        out += [] if self.shared is None else [("Correlated", self.shared.text)]
         out += [] if self.claimed is None else [("Claimed", self.claimed.text)]
         out += [("Note", note) for note in self.cautions]
         return [*out, ("Seen", self.seen_briefly)] if self.seen_briefly else out
+
+    @property
+    def mechanism_text(self) -> str:
+        """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
+
+        The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
+        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C.
+        """
+        if not self.is_noisy or not self.mechanisms:
+            return ""
+        parts = [self.mechanism.capitalize()]
+        norms = {} if self.clip is None else {c: b for c, b in self.clip.items() if c in self.signal}
+        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
+        one = len(self.signal) == 1
+        parts += [f"clipping norm {_by_channel(norms, one)}"] if norms else []
+        parts += [f"noise multiplier {_by_channel(levels, one)}"] if levels else []
+        return ", ".join(parts)
 
     @property
     def network_text(self) -> str:
@@ -445,6 +465,12 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _by_channel(values: Mapping[str, Any], one: bool) -> str:
+    """Return numbers with three digits, each after its channel if there are several."""
+    texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
+    return next(iter(texts.values())) if one and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
 
 
 @cache

@@ -100,6 +100,14 @@ def title_of(s: Scenario) -> str:
 
 # A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
 _METHODS = {
+    "ldp_dsbo": "LDP-DSBO (bilevel)",
+    "ma_dsbo": "MA-DSBO (bilevel)",
+    "dsbo_jhip": "DSBO-JHIP (bilevel)",
+    "gbdsbo": "GBDSBO (bilevel)",
+    "vrdsbo": "VRDSBO (bilevel)",
+    "spdb": "SPDB (bilevel)",
+    "bsa": "BSA (bilevel)",
+    "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
     "ldp_single_level": "D-SGD, combine then adapt",
     "federated": "DP-FedAvg with noise of each agent",
@@ -126,8 +134,6 @@ def method_name(job: PlannedJob) -> str:
     parts = []
     if momentum := getattr(algorithm, "heavy_ball", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if decay := getattr(algorithm, "adaptive", 0.0):
-        parts.append(f"second moments {decay:g}")
     if getattr(algorithm, "centring_rounds", 0):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
@@ -193,4 +199,20 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
+        "sampling": _sampling_text(job),
     }
+
+
+def _sampling_text(job: PlannedJob) -> str:
+    """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
+    rate, stream = getattr(job.algorithm, "rate", None), job.stream
+    if job.central and isinstance(rate, float):
+        return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
+    texts = {
+        "all": "full batch",
+        "minibatch": f"batches of {stream.batch} records",
+        "turns": f"cyclic batches of {stream.batch} records",
+        "poisson": f"Poisson samples of rate {stream.share:g}" if stream.share else "",
+        "accumulate": f"stream of {stream.batch} new records per round",
+    }
+    return texts[stream.kind]

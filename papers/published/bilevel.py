@@ -15,12 +15,10 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import (
     dp_bilevel,
     exponential_mechanism,
-    regularised_exponential_mechanism,
     second_order_dp_bilevel,
-    warm_start,
 )
-from decentral_dp.central.programs import Calibration
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.central.vocabulary import Calibration
+from decentral_dp.constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
 
@@ -43,7 +41,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
         return resolved
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
+        bounds, (low, high) = context.pooled_bounds, context.domain.corners(context.problem.p)
         k = published_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
@@ -83,7 +81,7 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
             if any(context.reads(term) for term in factors)
         }
         if self.reads:
-            factors = dict.fromkeys(self._step_terms(context), 1.0)
+            factors = dict.fromkeys(self.step_terms(context), 1.0)
             out["gx"] = published_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
 
@@ -108,7 +106,7 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
 
 def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
     """Constants for the whole domain."""
-    bounds = second_order_dp_bilevel.bounds_of(context)
+    bounds = context.pooled_bounds
     return bounds.family.constants(*context.domain.corners(context.problem.p))
 
 
@@ -119,7 +117,7 @@ def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
 
 
 @final
-class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
+class PublishedRegularisedExponentialMechanism(exponential_mechanism.RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
@@ -179,7 +177,7 @@ class PublishedGridWalk(grid_walk.GridWalk):
 
 
 @final
-class PublishedWarmStart(warm_start.WarmStart):
+class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
     """The fields and steps of `WarmStart`, with the published noise.
 
     (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.programs import Calibration
+from decentral_dp.central.vocabulary import Calibration
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]

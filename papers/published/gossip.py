@@ -14,9 +14,9 @@ from decentral_dp.algorithms.gossip import (
     bsa,
     dsbo_jhip,
     gbdsbo,
+    inner_loops,
     ldp_dsbo,
     ma_dsbo,
-    neumann,
     single_level,
     spdb,
     vrdsbo,
@@ -244,7 +244,7 @@ class PublishedLdpDsbo(dp.Algorithm):
 
 
 # Whatever private states meet sooner or later.
-_TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
+_TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 
 
 @final
@@ -435,11 +435,10 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     heavy_ball: float = 0.0
     local_steps: int | None = None
-    adaptive: float = 0.0
     centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("heavy_ball", "local_steps", "adaptive", "centring"):
+        for key in ("heavy_ball", "local_steps", "centring"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
@@ -473,7 +472,7 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
 
     releases_per_round, _series = 2, _series
 
-    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+    def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

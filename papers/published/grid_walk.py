@@ -34,9 +34,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import Function, SelectionBounds, best_point, per_axis
+from decentral_dp.central.selection import Box, Score, SelectionBounds, best_point, per_axis
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 
@@ -50,7 +48,7 @@ class GridWalkSelection(SelectionMechanism):
 
     facts: SelectionBounds
     box: Box
-    score: Function
+    score: Score
     cells: int
     steps: int
 
@@ -161,7 +159,7 @@ class GridWalk(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> GridWalkSelection:
         box = self.box(context)
-        facts = SelectionBounds.of_value(bounds_of(context), box.low, box.high)
+        facts = SelectionBounds.of_value(context.pooled_bounds, box.low, box.high)
         score: Any = getattr(pool, "scores", None)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 

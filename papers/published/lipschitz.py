@@ -14,11 +14,9 @@ import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.participants.agents import Directions
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.participants import Directions
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Penalty, Pull, SoftmaxHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import Penalty, Pull
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 

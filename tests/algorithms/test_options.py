@@ -15,8 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.component_tables import table_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Scenario, table_of
 from decentral_dp.files.package import shipped_folder
 
 KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]

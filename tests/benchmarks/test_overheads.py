@@ -108,7 +108,7 @@ def _seconds(arguments: list[str], folder: Path) -> float:
 def test_a_command_against_its_imports(
     command: list[str], libraries: str, limit: float, benchmark: Any, tmp_path: Path
 ) -> None:
-    ours = _seconds(["-m", "decentral_dp.cli", *command], tmp_path)
+    ours = _seconds(["-m", "decentral_dp.cli.main", *command], tmp_path)
     floor = _seconds(["-c", libraries], tmp_path)
     print(f"\n{command[0]}: {ours:.2f} s of processor time")
     report(benchmark, f"{command[0]}, of its libraries", ours / floor, limit)

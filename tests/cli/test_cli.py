@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import os
 import signal
 import subprocess
@@ -24,13 +23,10 @@ from decentral_dp.cli.describe import registries
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.summary import statement_of
-from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
-from tests.support.published import scenario_file
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -99,13 +95,6 @@ def test_every_name_that_is_listed_is_described(command: Command, what: str) -> 
         assert len(shown.out.splitlines()) >= 3, f"list {name} prints next to nothing"
 
 
-def test_every_measure_of_studies_is_listed() -> None:
-    plain = registries(titles=False)["measures"]
-    for kind in ("run", "plan"):
-        every = names_of(kind, over_rounds=False)
-        assert all(any(name.startswith(one) for one in plain) for name in every)
-
-
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
@@ -126,17 +115,14 @@ def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Pat
     assert done.state["x"].shape == again.state["x"].shape
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-4])
-@pytest.mark.parametrize("name", ["pp_ift", "warm_start", "exponential_mechanism"])
-def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, name: str, epsilon: float) -> None:
-    said = [command(what, name, "--set", f"privacy.epsilon={epsilon}") for what in ("plan", "run")]
-    if name == "exponential_mechanism":
-        # Drawn by integers: as small as one likes.
-        assert [s.code for s in said] == [0, 0]
-        return
-    for one in said:
-        assert one.code == 2
-        assert "smallest that any noise reaches" in one.err
+def test_a_target_below_what_float64_costs_is_refused_by_plan_and_run(command: Command) -> None:
+    for name in ("pp_ift", "warm_start"):
+        for verb in ("plan", "run"):
+            said = command(verb, name, "--set", "privacy.epsilon=1e-6")
+            assert said.code == 2
+            assert "smallest that any noise reaches" in said.err
+    # Its integer draws have no smallest ε.
+    assert command("run", "exponential_mechanism", "--set", "privacy.epsilon=1e-6").code == 0
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusts_coordinator))
@@ -170,17 +156,6 @@ def test_what_list_prints_of_a_scenario_is_one(command: Command, tmp_path: Path,
     assert load(tmp_path / "mine.toml").title == load(name).title
 
 
-def test_a_key_of_a_weight_rule_outside_its_table_is_refused(command: Command) -> None:
-    for setting, told in (
-        ("topology.value=0.3", 'topology (kind "ring"): got "value"'),
-        ("topology={ file = 'abilene', value = 0.3 }", "topology.value: "),
-        ("topology.weights=constant", 'topology.weights (kind "constant"): value is missing'),
-    ):
-        said = command("plan", MAIN, "--set", setting)
-        assert_one_sentence(said)
-        assert told in said.err
-
-
 def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
     for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
         said = command(*arguments)
@@ -210,10 +185,7 @@ def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set
     assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("privacy.shares", "privacy.share"), ("momentm", "momentum"), ("ldp_dsbow", "ldp_dsbo"), ("rign", "ring")],
-)
+@pytest.mark.parametrize(("name", "near"), [("privacy.shares", "privacy.share"), ("ldp_dsbow", "ldp_dsbo")])
 def test_list_suggests_the_nearest_few(command: Command, name: str, near: str) -> None:
     said = command("list", name)
     assert_one_sentence(said)
@@ -289,13 +261,6 @@ def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.Monkey
     assert "…" not in told
 
 
-def test_epsilons_are_rounded_up() -> None:
-    assert [epsilon_text(v) for v in (3.99001, 4.0, 0.8, 1234.51, 0.0123, 1e-9, math.inf, 0.0, None)] == [
-        "4.00", "4.00", "0.800", "1234.6", "0.0123", "1.00·10⁻⁹", "∞", "0", "–",
-    ]  # fmt: skip
-    assert [delta_text(v) for v in (1e-5, 0.0, 1e-12)] == ["1e-5", "0", "1e-12"]
-
-
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
@@ -355,31 +320,6 @@ def test_the_run_folder_is_as_documented(finished: Path) -> None:
     assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
 
 
-def test_the_result_is_as_documented(finished: Path) -> None:
-    def refuse(constant: str) -> None:
-        pytest.fail(f"result.json holds {constant}")
-
-    result = json.loads((finished / "result.json").read_text(), parse_constant=refuse)
-    assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
-        result
-    )
-    assert {"privacy", "topology", "problem", "versions"} <= set(result)
-    assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
-    privacy = result["privacy"]
-    assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(
-        privacy
-    )
-    assert privacy["guarantee"] == "certified"
-    assert privacy["epsilon_pure_max"] == "inf", "Gaussian noise gives no pure budget"
-    assert privacy["at_infinity"]["finite_data"] == "inf"
-    assert 3.99 <= privacy["epsilon_max"] <= 4.0
-    assert [a["agent"] for a in privacy["agents"]] == list(range(10))
-    assert set(privacy["agents"][0]["channels"]) == {"y", "z"}
-    assert set(privacy["agents"][0]["records"]) == {"train", "validation"}
-    assert set(result["problem"]["records"]) == {"train", "validation", "test"}
-    assert len(result["topology"]["edges"]) == 10
-
-
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
     planned = build(load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
     recorded = pd.read_parquet(finished / "ledger.parquet")
@@ -415,7 +355,7 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "result.json"])
-@pytest.mark.parametrize("left", [None, 0.0, 0.5])
+@pytest.mark.parametrize("left", [None, 0.5])
 def test_report_refuses_a_folder_that_lost_a_part(
     command: Command, finished: Path, tmp_path: Path, name: str, left: float | None
 ) -> None:
@@ -444,8 +384,6 @@ def test_report_refuses_a_folder_that_lost_a_part(
     "arguments",
     [
         ["no_such_scenario"],
-        ["no_such_file.toml"],
-        ["."],
         ["x" * 5000],
         ["noise.toml"],
         [MAIN, "--set", "algorithm.rounds"],
@@ -473,20 +411,8 @@ def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.csv", "kept"}
 
 
-@pytest.mark.parametrize("variable", ["x", "y", "z"])
-@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_published"])
-def test_what_a_run_would_refuse_a_plan_refuses(command: Command, name: str, variable: str) -> None:
-    if "figure_3" in name:
-        pytest.importorskip("torch")
-    said = command("plan", scenario_file(name), "--set", f"algorithm.{variable}.scale=0.0")
-    assert said.code == 2
-    assert said.err.startswith(f"Error: algorithm.{variable}.scale: got 0")
-
-
-@pytest.mark.parametrize(
-    ("key", "variable"), [("algorithm.init={x=700.0,y=1.0,z=1.0}", "y"), ("algorithm.init.x=800.0", "x")]
-)
-def test_divergence_is_a_result(command: Command, tmp_path: Path, key: str, variable: str) -> None:
+def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
+    key, variable = "algorithm.init={x=700.0,y=1.0,z=1.0}", "y"
     said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
     assert said.code == 1
     assert "Traceback" not in said.err
@@ -525,28 +451,6 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
     assert "is complete" in again.err
 
 
-@pytest.mark.parametrize("where", ["loop", "nowhere"])
-def test_a_link_to_nothing_is_no_folder_to_write(command: Command, tmp_path: Path, where: str) -> None:
-    (tmp_path / "link").symlink_to(where if where == "nowhere" else "link")
-    said = command("run", MAIN, "--out", "link")
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert "--out: link exists already" in said.err
-    assert not (tmp_path / "nowhere").exists()
-
-
-@pytest.mark.parametrize("kind", ["folder", "loop", "no folder"])
-def test_a_log_that_cannot_be_written_is_refused(command: Command, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "a.jsonl" if kind != "no folder" else tmp_path / "none" / "a.jsonl"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "loop":
-        path.symlink_to(path)
-    said = command("run", MAIN, "--log", str(path), "--out", "a", *SMALL)
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert 'a.jsonl" cannot be written (' in said.err
-    assert not (tmp_path / "a").exists()
-
-
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])
 def test_an_audit_writes_into_no_pipe_and_no_device(command: Command, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "out.json"
@@ -574,9 +478,9 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.reporting import terminal as progress
+    from decentral_dp.reporting import terminal
 
-    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(terminal, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)
     lines = [line for line in said.err.splitlines() if line.startswith("round ")]
     assert lines
@@ -595,14 +499,8 @@ def test_two_runs_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_interrupt_ends_with_130_and_says_what_was_released(tmp_path: Path) -> None:
-    long = [
-        "--set",
-        "algorithm.rounds=100000",
-        "--set",
-        "algorithm.x.scale=1e-6",
-        "--set",
-        "run.evaluate_every=10000",
-    ]
+    changes = ("algorithm.rounds=100000", "algorithm.x.scale=1e-6", "run.evaluate_every=10000")
+    long = [word for change in changes for word in ("--set", change)]
     # A shell may start it with SIGINT ignored, as it does with background jobs.
     process = subprocess.Popen(
         [sys.executable, "-m", "decentral_dp.cli.main", "run", MAIN, "--out", "a/b", *long],
@@ -636,37 +534,6 @@ def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
     assert b"= 4.00 at" in said.stdout
 
 
-def test_public_names() -> None:
-    assert decentral_dp.__all__ == sorted(decentral_dp.__all__)
-    for name in decentral_dp.__all__:
-        assert getattr(decentral_dp, name) is not None
-    with pytest.raises(AttributeError):
-        decentral_dp.no_such_name  # noqa: B018 - reading it is the test
-    # `run` is found lazily: importing a module of a similar name must not put that in its place.
-    for _ in range(2):
-        assert callable(decentral_dp.run)
-        assert decentral_dp.run(load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"
-
-
-def test_declared_scales_without_a_target_draw_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No target, no cap, no claim: nothing to draw a level at."""
-    monkeypatch.chdir(tmp_path)
-    privacy = 'privacy={mechanism="gaussian",clip={y=1.0,z=1.0},y={scale=0.2},z={scale=0.1}}'
-    decentral_dp.run(load("ring_breast_cancer", [privacy, "algorithm.rounds=4"]), out="r")
-    assert (tmp_path / "r" / "plots" / "epsilon.png").is_file()
-    assert (tmp_path / "r" / "report.html").is_file()
-
-
-def test_what_cannot_be_drawn_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(folder: Path, drawing: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", broken)
-    with pytest.raises(ZeroDivisionError):
-        decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=2"]), out=tmp_path / "r")
-    assert {"state.npz", "result.json", "ledger.parquet"} <= {p.name for p in (tmp_path / "r").iterdir()}
-
-
 def test_progress_never_says_less_than_what_is_spent() -> None:
     from decentral_dp.privacy.accounting.accountants import price
 
@@ -677,20 +544,3 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
     )
     for t, shown in seen[1::7]:
         assert shown >= price(run.simulation().ledger.truncate(t), 1e-5).epsilon.max() * (1 - 1e-9)
-
-
-def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.simulation.jobs.build import build_job as build
-
-    assert statement_of(build(load(scenario_file("paper_synthetic")))).to_dict()["numerical_slack"] is None
-    slack = statement_of(build(load("ring_breast_cancer"))).to_dict()["numerical_slack"]
-    assert 0 < slack["delta"] < 1e-8
-    assert 0 < slack["epsilon"] < 1e-4
-
-
-def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
-    from decentral_dp.errors import InputError
-    from decentral_dp.simulation.jobs.build import build_job as build
-
-    with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
-        build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

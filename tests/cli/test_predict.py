@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.cli.commands import app
+from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
 
 BREAST = {"algorithm.rounds": 5}

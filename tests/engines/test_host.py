@@ -44,8 +44,8 @@ NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def same(ones: Sequence[Snapshot], others: Sequence[Snapshot]) -> None:
-    for one, other in zip(ones, others, strict=True):
+def same(snapshots: Sequence[Snapshot], expected: Sequence[Snapshot]) -> None:
+    for one, other in zip(snapshots, expected, strict=True):
         for part in ("released", "published", "state"):
             for channel, value in getattr(other, part).items():
                 np.testing.assert_array_equal(getattr(one, part)[channel], value)
@@ -59,10 +59,10 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
     alone: list[Snapshot] = []
     job.start(LocalEngine(), RunControl(range(ROUNDS + 1), alone.append))
     for seed, sizes in ((0, [4, 4, 4]), (1, [1, 8, 3]), (2, [6, 6]), (3, [1] * 12)):
-        dealt = np.random.default_rng(seed).permutation(12)
+        order = np.random.default_rng(seed).permutation(12)
         # Messages of large networks are not laid side by side.
         monkeypatch.setattr(host, "_MOST_STACKED", 0 if seed < 2 else 2**18)
-        same(released_by_actors(job, [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]), alone)
+        same(released_by_actors(job, [np.sort(of) for of in np.split(order, np.cumsum(sizes)[:-1])]), alone)
 
 
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
@@ -100,16 +100,16 @@ def _values() -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 30, 100])
-@pytest.mark.parametrize("every", [1, 4, 11])
-def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, every: int) -> None:
+@pytest.mark.parametrize("step", [1, 4, 11])
+def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, step: int) -> None:
     values, recent = _values(), RecentValues(length)
     for newest, value in enumerate(values):
         recent.append(value)
-        if newest % every:
+        if newest % step:
             continue
-        kept = values[max(1, newest + 1 - length) : newest + 1] or values[:1]
+        counted = values[max(1, newest + 1 - length) : newest + 1] or values[:1]
         for channel, mean in recent.mean(newest).items():
-            np.testing.assert_allclose(mean, np.mean([v[channel] for v in kept], axis=0), rtol=0, atol=1e-15)
+            np.testing.assert_allclose(mean, np.mean([v[channel] for v in counted], axis=0), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("cut", [5, 29, 41])

@@ -27,7 +27,7 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.tasks.outcomes import read_outcome, write
+from decentral_dp.tasks import read_outcome, write
 from tests.support.ray_processes import descendants, ray_processes
 
 
@@ -139,9 +139,9 @@ def test_no_file_makes_this_process_show_its_token(command: str, listener: Liste
         (tmp_path / "s.toml").write_text(f'{text}engine = "ray"\naddress = "{address}"\n', encoding="utf-8")
     else:
         _begin_study(tmp_path / "study")
-        asked = read_outcome(tmp_path / "study", "begun")
-        write(tmp_path / "study", "begun", asked | {"address": address})
-    done = subprocess.run(
+        outcome = read_outcome(tmp_path / "study", "begun")
+        write(tmp_path / "study", "begun", outcome | {"address": address})
+    process = subprocess.run(
         [sys.executable, "-m", "decentral_dp.cli.main", command, {"run": "s.toml", "resume": "study"}[command]],
         cwd=tmp_path,
         env=_with_token(tmp_path, "c0ffee" * 10),
@@ -151,8 +151,8 @@ def test_no_file_makes_this_process_show_its_token(command: str, listener: Liste
         timeout=120,
     )
     assert not listener.received
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, "run.address" in done.stderr) == ((2, True) if command == "run" else (0, False))
+    assert "Traceback" not in process.stderr
+    assert (process.returncode, "run.address" in process.stderr) == ((2, True) if command == "run" else (0, False))
 
 
 def _begin_study(folder: Path) -> None:
@@ -224,12 +224,12 @@ def test_no_key_of_secret_noise_is_in_the_memory_of_the_head(name: str, ray_clus
 
     marker = os.urandom(32)
     # The power of the test: what an actor is made with stays there.
-    made = ray.remote(num_cpus=0)(_Holder).remote(marker)
-    assert ray.get(made.length.remote()) == 32
-    ray.kill(made)
-    given = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
-    done = decentral_dp.run(given)
-    job = done.simulation()
+    holder = ray.remote(num_cpus=0)(_Holder).remote(marker)
+    assert ray.get(holder.length.remote()) == 32
+    ray.kill(holder)
+    loaded = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
+    process = decentral_dp.run(loaded)
+    job = process.simulation()
     keys = [
         key
         for purpose in ("noise", "coins", "batch", "pair")

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.describe import Description, KeyText, describe, keys_of
-from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
-from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
+from decentral_dp.config.schema import AlgorithmTable, PrivacyTable, ProblemTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
 from decentral_dp.problems import BILEVEL, MINIMAX
 from decentral_dp.simulation.metrics import ENDINGS

@@ -1,4 +1,4 @@
-"""Attacks on prices of curious neighbours: numbers of two other readers, and what is printed of them."""
+"""Attacks on the privacy cost of honest-but-curious neighbours, compared with independent computations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KNOWN = {
 
 
 def test_a_relay_shows_hundreds_of_times_what_is_claimed() -> None:
-    """With 99.9 %, of 200 000 runs; 8 is what everybody sees."""
+    """With 99.9 % confidence, from 200 000 runs; 8 is the cost of all messages."""
     shown = counted_mu(*relay(200_000, 0), 1e-3)
     assert 2.5 < shown < 8.0
 
@@ -113,14 +113,14 @@ def test_offline_agents_show_no_more_than_is_certified(case: str) -> None:
 
 
 def test_a_sign_says_again_what_came_weakened() -> None:
-    """δ(0) and δ(1) of either form, beside those of the linear price and of everything."""
+    """δ(0) and δ(1) of either form, compared with those of the linear formula and of all messages."""
     linear, everything = 2.0 / math.sqrt(10.0), 2.0
 
     def profile(mu: float, e: float) -> float:
         return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
 
-    for variance, wanted in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
-        for e, delta in zip((0.0, 1.0), wanted, strict=True):
+    for variance, expected in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
+        for e, delta in zip((0.0, 1.0), expected, strict=True):
             assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
             assert profile(linear, e) < delta < profile(everything, e)
     assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)
@@ -128,7 +128,7 @@ def test_a_sign_says_again_what_came_weakened() -> None:
 
 
 def test_integrals_agree_with_runs() -> None:
-    """The same two games played: the best test that an observer has cannot be told apart from its integral."""
+    """Simulations of both games: the power of the best test agrees with its integral."""
     rng, n = np.random.default_rng(5), 200_000
     u = 1.0 + rng.standard_normal(n)
     k = rng.standard_normal(n) / 3.0

@@ -132,7 +132,7 @@ def logistic_run(
     weight: float,
     box: float,
 ) -> np.ndarray:
-    """l = log(1 + e^{−aω}), h alike, regulariser e^λ ω²/2, with ω, z boxed and λ capped at 0 inside the gradients."""
+    """l = log(1 + e^{−aω}), h likewise, regulariser e^λ ω²/2, with ω, z boxed and λ at most 0 in the gradients."""
     x = y = z = 0.0
     out = [(x, y, z)]
     for t, received in enumerate(messages):

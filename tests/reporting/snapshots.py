@@ -17,7 +17,7 @@ from rich.console import Console
 import decentral_dp
 from decentral_dp.cli import run as command
 from decentral_dp.simulation.result import RunResult, read_result
-from decentral_dp.studies.terminal import print_findings
+from decentral_dp.studies.report import print_findings
 from tests.support.run_folders import page_of, privacy_of, write_run
 
 TEXTS = Path(__file__).with_name("texts")
@@ -66,7 +66,7 @@ def _terminal(print_something: Any) -> str:
     def console(*_: Any) -> Console:
         return Console(file=printed, width=100, markup=False, highlight=False, emoji=False)
 
-    with patch.object(command, "console", console), patch("decentral_dp.studies.terminal.console", console):
+    with patch.object(command, "console", console), patch("decentral_dp.studies.report.console", console):
         print_something()
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
 

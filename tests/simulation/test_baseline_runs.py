@@ -125,14 +125,14 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("dp_bilevel_breast_cancer", {}, r"topology\.pooled: the agents of dp_bilevel trust its coordinator already"),
+        ("dp_bilevel_breast_cancer", {}, r"topology.kind: the agents of dp_bilevel trust its coordinator already"),
         ("classification", {"topology.drop": 0.1}, r"topology: no message of dp_dsgd is lost or late"),
-        ("classification", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
+        ("classification", {"privacy.unit": "agent"}, "the unit would be all records"),
     ],
 )
 def test_where_no_server_can_have_all_records(name: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        decentral_dp.plan(name, set={"topology.pooled": True, **changes})
+        decentral_dp.plan(name, set={"topology.kind": "pooled", **changes})
 
 
 def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:

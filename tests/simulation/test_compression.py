@@ -216,7 +216,7 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
         ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
         ("dp_bilevel_breast_cancer", {}, "answer a server"),
-        ("push_sum", {}, "no shares of a mass"),
+        ("push_sum", {}, "do not conserve mass"),
         ("figure_1_as_published", {}, r"topology\.compression: guarantee = \"as_published\" runs"),
     ],
 )

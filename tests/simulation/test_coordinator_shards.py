@@ -16,7 +16,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards
@@ -109,11 +109,11 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
         (
             "second_order_dp_bilevel",
             "",
-            "problem.manifest: as it is set, second_order_dp_bilevel computes on the records",
+            "problem.manifest: with these options",
         ),
-        ("warm_start", "", "problem.manifest: as it is set, warm_start computes on the records"),
-        ("exponential_mechanism", "", "problem.manifest: as it is set, exponential_mechanism computes on the records"),
-        ("regularisation_tuner", "", "problem.manifest: as it is set, regularisation_tuner computes on the records"),
+        ("warm_start", "", "problem.manifest: with these options"),
+        ("exponential_mechanism", "", "problem.manifest: with these options"),
+        ("regularisation_tuner", "", "problem.manifest: with these options"),
         ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
     ],
 )

@@ -76,7 +76,7 @@ def test_no_neighbour_shows_more_than_is_certified_in_a_domain() -> None:
         ("bsa", "y=1.0", r"privacy\.box\.y: the agents of bsa answer a server"),
         ("spdb", "z=1.0", r"privacy\.box\.z: spdb makes no such release"),
         ("ring_breast_cancer", "y=-1.0", r"privacy\.box\.y: the domain of the release is empty"),
-        ("dp_bilevel", "x=1.0", r"privacy\.box: dp_bilevel plans its whole budget beforehand"),
+        ("dp_bilevel", "x=1.0", r"privacy\.box: dp_bilevel plans its whole budget"),
     ],
 )
 def test_a_domain_that_cannot_be_kept_is_refused(name: str, box: str, told: str) -> None:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.shards import make_shards
 from decentral_dp.errors import InputError
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import ridge_hyperparameter, ridge_regularisation
+from decentral_dp.problems.bilevel.linear import Quadratic, ridge_hyperparameter, ridge_regularisation
 from decentral_dp.simulation.jobs.build import build_job
 
 RANGE = (-50.0, 150.0)

@@ -20,9 +20,10 @@ from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import observe, replay
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import Stopped
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import (
+from decentral_dp.participants import LocalDataset
+from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.time_factors import (
     TimeFactor,
     banded_square_root,
     carried_noise,
@@ -31,7 +32,6 @@ from decentral_dp.privacy.mechanisms.time_factors import (
     factor_of,
     next_past,
 )
-from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.folder import journal
 
 BANDED = 3
@@ -324,7 +324,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "steps": ("changes with the rounds", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes with the rounds", {"privacy.y": {"decay": 0.5}}),
     "away": ("one release of one batch", {"topology.offline": 0.2}),
-    "local steps": ("one release of one batch", {"algorithm.local_steps": 2}),
     "links": ("with the links", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
     "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
     "nothing": ("give across", {"privacy.correlation": {}}),

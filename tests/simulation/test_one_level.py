@@ -59,7 +59,7 @@ def test_no_lower_level_is_solved_for_a_method_that_moves_no_x(
 def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
 ) -> None:
-    monkeypatch.setattr(solve, "in_closed_form", lambda _: None)
+    monkeypatch.setattr(solve, "as_stacked", lambda _: None)
     plain = decentral_dp.plan(base)
     assert not plain.unmeasured
     assert "Scores" not in str(plain)

@@ -14,7 +14,7 @@ import pytest
 from decentral_dp.config import components, scenario_components
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
-from decentral_dp.data.partition import deals_by_label
+from decentral_dp.data.shards import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob

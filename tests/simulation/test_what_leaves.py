@@ -241,6 +241,6 @@ def test_a_job_shows_nothing_and_is_not_passed_on() -> None:
     with pytest.raises(TypeError):
         vars(job)
     for way in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(decentral_dp.InputError, match="Pass its scenario on"):
+        with pytest.raises(decentral_dp.InputError, match="send its scenario"):
             way(job)
     assert private.found_in(job.scenario) == []

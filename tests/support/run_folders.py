@@ -18,7 +18,7 @@ import pandas as pd
 
 from decentral_dp.files.durable import digest
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.releasers import FREE
+from decentral_dp.privacy.releasers import FREE
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
 from decentral_dp.reporting.report import read_report

@@ -23,8 +23,8 @@ MAIN = "ring_breast_cancer"
 SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
 
 
-def digest(scenario: Any, *changes: str, **given: Any) -> str:
-    return run_digest(build_job(load(scenario, changes), **given))
+def digest(scenario: Any, *changes: str, **objects: Any) -> str:
+    return run_digest(build_job(load(scenario, changes), **objects))
 
 
 @pytest.mark.parametrize("name", [MAIN, "own_csv", "own_losses", "dp_sgda", "regularisation_tuner", "auc_digits"])
@@ -44,9 +44,9 @@ def test_the_last_bits_of_scaled_records_do_not_matter(monkeypatch: pytest.Monke
     """Another processor rounds otherwise; the records as loaded are the same."""
     before, plain = digest(MAIN), scaling.normalise
 
-    def elsewhere(*arguments: Any, **named: Any) -> Any:
-        done = plain(*arguments, **named)
-        return done._replace(features=np.nextafter(done.features, 2.0))
+    def elsewhere(*arguments: Any, **options: Any) -> Any:
+        scaled = plain(*arguments, **options)
+        return scaled._replace(features=np.nextafter(scaled.features, 2.0))
 
     monkeypatch.setattr(scaling, "normalise", elsewhere)
     assert build_job(load(MAIN)).shards.features.max() > 0.0

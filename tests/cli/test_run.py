@@ -1,0 +1,309 @@
+"""Runs on the command line: names of folders, printed scores, `--log`, `--or-resume`, and a lack of memory."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.cli import main as cli
+from decentral_dp.cli import run as printed
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.releasers import ScheduledReleaser
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress, Reporter
+
+Make = Callable[..., dict[str, Any]]
+
+
+# Names of folders.
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["privacy.epsilon=2.0", "privacy.epsilon=3.0"], "a b-epsilon=3.0"),
+        (["topology={kind='random', agents=6}"], "a b-topology=kind=random,agents=6"),
+        (["problem.classes=['no', 'yes']", "run.average=null"], "a b-classes=no,yes-average=null"),
+        # Nothing leaves the folder of runs.
+        (["problem.data=../../etc/passwd"], "a b-data=.._.._etc_passwd"),
+    ],
+)
+def test_a_run_is_named_by_its_changes(overrides: list[str], name: str) -> None:
+    assert printed.run_name("a b", overrides) == name
+    assert len(printed.run_name("ring", [f"title='{'ε' * 300}'"]).encode()) <= 160
+
+
+# Scores.
+
+
+def test_large_errors_have_no_decimals_and_shares_have_four() -> None:
+    draw = np.random.default_rng(4)
+    features = draw.uniform(-1.0, 1.0, (60, 2))
+    labels = 5e5 + features @ np.array([2e5, 1e5])
+    run = decentral_dp.run(
+        {
+            "seed": 1,
+            "problem": {"kind": "ridge_hyperparameter", "data": "breast_cancer", "label_range": [0, 1e6]},
+            "topology": {"kind": "complete", "agents": 2},
+            "algorithm": {"kind": "ldp_dsbo", "rounds": 2, **{c: {"scale": 0.1} for c in "xyz"}},
+            "privacy": {"guarantee": "none"},
+        },
+        data={
+            "features": features,
+            "labels": labels,
+            "classes": [],
+            "split": np.resize(["train", "validation", "test"], 60),
+        },
+    )
+    out = io.StringIO()
+    printed.print_scores(Console(file=out, width=100), run.result)
+    lines = {line.split()[0]: line.split()[1:] for line in out.getvalue().splitlines() if line}
+    assert float(lines["test_rmse"][0]) == round(run.result.metrics["test_rmse"])
+    assert all(re.fullmatch(r"\d{5,7}", text) for text in lines["test_rmse"])
+    assert all(re.fullmatch(r"\d\.\d{4}", text) for text in lines["test_loss"])
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgda"])
+def test_scores_are_labelled_as_not_covered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of agents and of a coordinator: the note follows every line that reads records."""
+    out = io.StringIO()
+    monkeypatch.setattr(printed, "console", lambda: Console(file=out, width=200))
+    printed.print_run(decentral_dp.run(name, set={"algorithm.rounds": 2}))
+    lines = out.getvalue().splitlines()
+    note = next(k for k, line in enumerate(lines) if "no ε covers them" in line)
+    private = [k for k, line in enumerate(lines) if line.startswith(("test_a", "Always", "Records that a clip"))]
+    assert private
+    assert max(private) < note
+
+
+# Logs.
+
+
+@pytest.fixture
+def scenario_file(scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
+    path = tmp_path / "given.toml"
+    path.write_text(tomli_w.dumps(scenario(algorithm={"rounds": 12}, run={"evaluate_every": 3})))
+    return path
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def test_a_log_has_every_evaluation_and_the_end(scenario_file: Path, tmp_path: Path) -> None:
+    log, folder = tmp_path / "run.jsonl", tmp_path / "run"
+    done = invoke("run", scenario_file, "--out", folder, "--log", log)
+    assert done.exit_code == 0, done.output
+    *events, end = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(event["event"], event["round"], event["rounds"]) for event in events] == [
+        ("progress", t, 12) for t in (0, 3, 6, 9, 12)
+    ]
+    assert [e["epsilon"] for e in events] == sorted(e["epsilon"] for e in events)
+    assert events[0]["rounds_per_second"] is events[0]["seconds_left"] is None
+    assert all(event["rounds_per_second"] > 0.0 and event["seconds_left"] >= 0.0 for event in events[1:])
+    result = json.loads((folder / "result.json").read_text())
+    assert (end["event"], end["status"], end["round"], end["folder"]) == ("end", "ok", 12, str(folder))
+    assert end["epsilon"] == result["privacy"]["epsilon_max"]
+    # On stderr there is nothing else.
+    done = invoke("run", scenario_file, "--out", tmp_path / "other", "--log", "jsonl")
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["progress"] * 5 + ["end"]
+
+
+def test_an_interrupt_ends_a_log_and_a_resumed_run_continues_it(
+    scenario_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, folder = tmp_path / "run.jsonl", tmp_path / "run"
+    call = Reporter.__call__
+
+    def interrupt(self: Reporter, done: int, total: int, **more: Any) -> None:
+        call(self, done, total, **more)
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as here:
+        here.setattr(Reporter, "__call__", interrupt)
+        assert invoke("run", scenario_file, "--out", folder, "--log", log).exit_code != 0
+    first = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (first[-1]["event"], first[-1]["status"]) == ("end", "interrupted")
+    assert "may have been released" in first[-1]["reason"]
+    assert invoke("resume", folder, "--log", log).exit_code == 0
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert events[: len(first)] == first
+    assert (events[-1]["status"], events[-1]["round"]) == ("ok", 12)
+
+
+@pytest.mark.parametrize("log", ["json", "", "folder.jsonl", "none/a.jsonl"])
+def test_logs_that_cannot_be_written_are_refused_before_the_run(
+    scenario_file: Path, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.jsonl").mkdir()
+    done = invoke("run", scenario_file, "--out", tmp_path / "run", "--log", log)
+    assert isinstance(done.exception, InputError | OSError)
+    assert not (tmp_path / "run").exists()
+
+
+def test_speed_and_time_left_are_of_this_start_only() -> None:
+    seconds, seen = iter([5.0, 5.0, 9.0, 13.0]), list[Progress]()
+    report = Reporter(seen.append, "rounds", clock=lambda: next(seconds))
+    for done, epsilon in ((40, 1.0), (40, float("nan")), (48, 1.5), (80, float("nan"))):
+        report(done, 100, loss=0.5, epsilon=epsilon)
+    assert [event.per_second for event in seen] == [None, None, 2.0, 5.0]
+    assert [event.seconds_left for event in seen] == [None, None, 26.0, 4.0]
+    assert [event.epsilon for event in seen] == [1.0, 1.0, 1.5, 1.5]
+
+
+# `--or-resume`.
+
+RUN = ["run", "ring_breast_cancer", "--set", "algorithm.rounds=12", "--set", "run.evaluate_every=4", "--quiet"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(page, "draw_run", lambda folder, *_: (folder / "report.html").touch())
+    return tmp_path / "run"
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr("sys.argv", ["decentral-dp", *map(str, words)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def interrupt_run(monkeypatch: pytest.MonkeyPatch, folder: Path, index: int) -> None:
+    """Interrupt the run of `RUN` before a release."""
+    whole = ScheduledReleaser.release
+
+    def release(self: ScheduledReleaser, at: int, *arguments: Any) -> Any:
+        if at == index:
+            raise KeyboardInterrupt
+        return whole(self, at, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScheduledReleaser, "release", release)
+        assert exit_code(patched, *RUN, "--out", folder, "--or-resume") != 0
+
+
+def released(folder: Path) -> np.ndarray:
+    with np.load(folder / "state.npz") as arrays:
+        return np.asarray(arrays["released_x"])
+
+
+def test_one_command_begins_resumes_and_confirms_a_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, *RUN, "--or-resume") == 2
+    assert exit_code(monkeypatch, *RUN, "--out", tmp_path / "whole") == 0
+    interrupt_run(monkeypatch, folder, 7)
+    (lock,) = (folder / "in_progress").glob("*lock*")
+    with lock.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 2
+    assert "this run is under way" in " ".join(capsys.readouterr().err.split())
+    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+    np.testing.assert_array_equal(released(folder), released(tmp_path / "whole"))
+    # Complete: nothing is computed again, and a missing page is drawn.
+    (folder / "report.html").unlink()
+    written = (folder / "result.json").stat().st_mtime_ns
+    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+    assert (folder / "result.json").stat().st_mtime_ns == written
+    assert (folder / "report.html").is_file()
+
+
+def test_a_run_that_released_nothing_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As SIGKILL leaves it before the scenario is written.
+    (folder / "in_progress").mkdir(parents=True)
+    (folder / "in_progress" / "root.json").write_text("{")
+    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+    assert json.loads((folder / "result.json").read_text())["status"] == "ok"
+
+
+def test_a_folder_with_a_run_of_another_scenario_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ε and its records are others than those that were asked for."""
+    few = ["--set", "algorithm.rounds=2", "--out", str(tmp_path / "run"), "--quiet", "--or-resume"]
+    assert exit_code(monkeypatch, "run", "quadratic", *few) == 0
+    assert exit_code(monkeypatch, "run", "quadratic", "--set", "algorithm.x.scale=0.01", *few) == 2
+    assert "another scenario" in capsys.readouterr().err
+    other = tmp_path / "own"
+    (other / "in_progress").mkdir(parents=True)
+    (other / "code").mkdir()
+    (other / "code" / "mine.py").write_text("x = 1")
+    assert exit_code(monkeypatch, "run", "quadratic", "--or-resume", "--out", str(other)) == 2
+    assert (other / "code" / "mine.py").is_file()
+
+
+def test_the_job_of_kuberay_gives_this_command() -> None:
+    yaml = pytest.importorskip("yaml")
+    job, volume = yaml.safe_load_all(Path("deploy/rayjob.yaml").read_text())
+    name, command, *words = shlex.split(job["spec"]["entrypoint"])
+    options = typer.main.get_command(cli.app).commands[command].make_context(command, words).params  # type: ignore[attr-defined]
+    assert (name, options["or_resume"], options["engine"]) == ("decentral-dp", True, "ray")
+    assert load(options["scenario"], options["override"] or ()).topology.agents == 10
+    # No node starts without a token, and none has an image that a push may replace.
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name": "RAY_AUTH_MODE", "value": "token"} in container["env"]
+        assert re.fullmatch(r"[\w-]+:\d+\.\d+\.\d+", container["image"])
+        assert group["template"]["spec"]["securityContext"]["runAsNonRoot"]
+    # A retry finds the folder of the previous attempt.
+    head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    (mount,) = head["containers"][0]["volumeMounts"]
+    assert Path(options["out"]).is_relative_to(mount["mountPath"])
+    assert head["volumes"][0]["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
+    assert job["spec"]["backoffLimit"] > 0
+
+
+# Memory.
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (MemoryError("no room"), SystemExit),
+        (SystemError("error return without exception set"), SystemExit),
+        (ImportError("failed to map segment"), SystemExit),
+        (ModuleNotFoundError("No module named 'nothing'"), ModuleNotFoundError),
+    ],
+)
+def test_a_lack_of_memory_is_one_sentence(
+    error: BaseException,
+    ends: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def app(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    with pytest.raises(ends) as ended:
+        cli.main()
+    if ends is SystemExit:
+        assert ended.value.code == 1  # type: ignore[attr-defined]
+        written = capsys.readouterr().err
+        assert written.count("\n") == 1
+        assert "not enough memory" in written
+        assert str(error) in written

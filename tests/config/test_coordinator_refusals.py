@@ -1,0 +1,288 @@
+"""Scenarios of a trusted coordinator that are refused, before a record is read where no record is needed to know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.api import plan as coordinator_plan
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.summary import statement_of
+from papers.published import FORMS
+from tests.support.coordinator_scenarios import content as bilevel
+
+BILEVEL = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
+
+
+def minimax(**changes: Any) -> dict[str, Any]:
+    """A small minimax scenario; changes by "table.key", None leaves the key out."""
+    made: dict[str, Any] = {
+        "seed": 3,
+        "problem": {
+            "kind": "auc_maximisation",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "normalise": "l2",
+            "positive_share": 0.6,
+        },
+        "topology": {"kind": "star", "agents": 5},
+        "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.2, "x": {"scale": 1.0}, "y": {"scale": 0.5}},
+        "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
+        "run": {"evaluate_every": 1},
+    }
+    for place, value in changes.items():
+        table, _, key = place.partition(".")
+        made[table].pop(key, None)
+        if value is not None:
+            made[table][key] = value
+    return made
+
+
+def refusal(made: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as refused:
+        build.build_job(load(made))
+    text = str(refused.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record may be read."""
+    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+
+
+# Before a record is read.
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("problem.stream", {"batch": 5}, "reads all records in every round"),
+        ("run.average", 3, "not averages"),
+        ("privacy.x", {"scale": 1.0}, "follows from privacy.epsilon and delta"),
+        ("privacy.box", {"x": 1.0}, "plans its whole budget beforehand"),
+        ("privacy.share", {"x": 1.0}, "plans its whole budget beforehand"),
+        ("privacy.epsilon", None, "missing"),
+        ("algorithm.rounds", 10**12, "more releases than can be priced"),
+        ("algorithm.rate", 0.0, "above 0|takes none"),
+        ("algorithm.domain", {"low": 1.0, "high": 1.0}, "no interior"),
+        ("algorithm.init", {"x": 9.0}, "outside the domain"),
+        ("algorithm.y", {"scale": 1.0}, "takes none, only"),
+    ],
+)
+@pytest.mark.parametrize("kind", BILEVEL)
+def test_keys_of_no_bilevel_coordinator_are_refused(kind: str, key: str, value: Any, problem: str) -> None:
+    made = {**bilevel(kind), **({"run": {}} if key.startswith("run.") else {})}
+    table, name = key.split(".")
+    made[table].pop(name, None)
+    if value is not None:
+        made[table][name] = value
+    with pytest.raises(InputError, match=problem) as refused:
+        build.build_job(load(made))
+    assert str(refused.value).startswith(key)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("problem.validation", 0.5),
+        ("problem.intercept", True),
+        ("problem.stream", {"batch": 5}),
+        ("problem.corrupt", 0.1),
+        ("problem.positive_share", None),
+        ("algorithm.sampler", "stratified"),
+        ("run.average", 2),
+        ("privacy.x", {"scale": 1.0}),
+        ("privacy.box", {"x": 1.0}),
+        ("privacy.epsilon", None),
+    ],
+)
+def test_keys_of_no_minimax_problem_are_refused(key: str, value: Any) -> None:
+    assert refusal(minimax(**{key: value})).startswith(f"{key}: ")
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("kind", "changes", "problem"),
+    [
+        ("pp_ift", {"algorithm.solver": "newton"}, "^algorithm.solver"),
+        ("pp_ift", {"privacy.delta": 0.0}, "no pure guarantee"),
+        ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "takes none, only dp_bilevel"),
+        ("second_order_dp_bilevel", {"privacy.clip": {"y": 1.0}}, "clips nothing"),
+        ("second_order_dp_bilevel", {"problem.normalise": None, "problem.scale": None}, "^problem.normalise"),
+    ],
+)
+def test_keys_of_single_algorithms_are_refused(kind: str, changes: dict[str, Any], problem: str) -> None:
+    assert re.search(problem, refusal(bilevel(kind, **changes)))
+
+
+def test_the_fixture_sees_a_read(unread: None) -> None:
+    for made in (bilevel("pp_ift"), minimax()):
+        with pytest.raises(pytest.fail.Exception, match="records were read"):
+            build.build_job(load(made))
+
+
+@pytest.mark.usefixtures("unread")
+def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None:
+    assert refusal(scenario(run={"device": "cuda"})).startswith("run.device: logistic_hyperparameter")
+    with pytest.raises(InputError, match=r"run\.device: got"):
+        load(minimax(**{"run.device": "mps"}))
+
+
+# With public facts of the data.
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "problem"),
+    [
+        ("second_order_dp_bilevel", {"privacy.mechanism": "laplace"}, "privacy.mechanism"),
+        ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
+        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
+        ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
+        ("pp_ift", {"privacy.guarantee": "as_published"}, "privacy.guarantee: pp_ift"),
+        ("papers.published:PublishedSecondOrder", {}, "privacy.guarantee: papers.published"),
+    ],
+)
+def test_scenarios_without_a_guarantee_are_refused(
+    tmp_path: Path, kind: str, changes: dict[str, Any], problem: str
+) -> None:
+    if changes.get("problem.data") == "NUMBERS":
+        table = tmp_path / "numbers.csv"
+        rng = np.random.default_rng([4, 2])
+        table.write_text("a,b,target\n" + "\n".join(",".join(f"{v:.3f}" for v in row) for row in rng.random((60, 3))))
+        more = {"problem.data": str(table), "problem.scale": None, "problem.label": "target", "problem.classes": []}
+        changes = {**changes, **more}
+    assert re.search(problem, refusal(bilevel(kind, **changes)))
+
+
+@pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
+def test_labels_of_classes_lie_within_the_certified_bound(data: str) -> None:
+    """Classes are numbered from 0 on, and a regression reads their numbers."""
+    made = bilevel("second_order_dp_bilevel", **{"problem.kind": "ridge_regularisation", "problem.data": data})
+    built = build.build_job(load(made))
+    assert built.context is not None
+    largest = max(float(np.abs(records[1]).max()) for kind in built.records.values() for records in kind)
+    assert built.context.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
+
+
+def test_every_claim_belongs_to_a_program_with_a_calibration() -> None:
+    once = ("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism")
+    for kind in (name for name, e in ALGORITHMS.items() if e.trusts_coordinator and e.solves == "bilevel"):
+        changes: dict[str, Any] = {"privacy.guarantee": "as_published"}
+        if kind in (*once, "regularisation_tuner"):
+            changes["algorithm.rounds"] = 1
+        if kind == "regularised_exponential_mechanism":
+            # Its published strength is below the one that keeps the upper level convex.
+            assert refusal(bilevel(kind, **changes)).startswith("algorithm.strength")
+        elif kind in FORMS:
+            assert build.build_job(load(bilevel(kind, **changes))).budget.epsilon.shape == (5,)
+        else:
+            assert refusal(bilevel(kind, **changes)).startswith("privacy.guarantee")
+
+
+def test_a_rate_whose_sample_is_mostly_empty_is_refused_with_the_least_one() -> None:
+    text = refusal(minimax(**{"algorithm.rate": 1e-4}))
+    assert text.startswith("algorithm.rate: got 0.0001")
+    least = float(text.split("at least ")[1].rstrip("."))
+    assert build.build_job(load(minimax(**{"algorithm.rate": least}))).budget.epsilon.shape
+
+
+# Classes.
+
+
+def write_records(folder: Path, labels: np.ndarray, **arrays: Any) -> str:
+    path = folder / "own.npz"
+    np.savez(path, X=np.random.default_rng(1).normal(size=(labels.size, 4)), y=labels, **arrays)
+    return str(path)
+
+
+def with_records(data: str, **changes: Any) -> dict[str, Any]:
+    return minimax(**{"problem.data": data, "problem.classes": [0, 1], "problem.scale": None, **changes})
+
+
+def without_guarantee(made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "privacy": {"guarantee": "none"}}
+
+
+@pytest.mark.parametrize(("label", "absent"), [(0, 1), (1, 0)])
+def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: Path, label: int, absent: int) -> None:
+    made = with_records(write_records(tmp_path, np.full(60, label)))
+    assert "every record has one label" in refusal(without_guarantee(made))
+    # Which classes have records is private, and a refusal would reveal it.
+    assert build.build_job(load(made)).status == "ok"
+    labels = np.full(60, label)
+    labels[::2] = absent
+    write_records(tmp_path, labels)
+    assert build.build_job(load(without_guarantee(made))).status == "ok"
+
+
+def test_undeclared_classes_are_refused(tmp_path: Path) -> None:
+    data = write_records(tmp_path, np.arange(60) % 3)
+    assert "not one of the declared classes [0, 1]" in refusal(with_records(data))
+    assert "must not discover" in refusal(with_records(data, **{"problem.classes": None}))
+    three = with_records(data, **{"problem.classes": [0, 1, 2]})
+    assert "needs exactly 2 classes" in refusal(three)
+    three["problem"]["construction"] = {"positive": [3]}
+    assert "got [3], expected some classes of" in refusal(three)
+    three["problem"]["construction"] = {"positive": [2]}
+    assert build.build_job(load(three)).shards.classes == (0, 1)
+
+
+def test_the_refusal_of_a_construction_reveals_no_count_of_records(tmp_path: Path) -> None:
+    data = write_records(tmp_path, np.arange(60) % 2)
+    for table in ({"share": 0.9}, {"keep": {"1": 31}}):
+        text = refusal(with_records(data, **{"problem.construction": table}))
+        assert "too few train records" in text
+        assert not set(re.findall(r"[0-9.]*[0-9]", text.replace(data, ""))) - {"0.9", "31", "1"}
+
+
+def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given() -> None:
+    thinned = {"problem.data": "digits", "problem.scale": "none"}
+    thinned["problem.construction"] = {"positive": [5, 6, 7, 8, 9], "share": 0.2}
+    for share in (None, 0.3):
+        job = build.build_job(load(minimax(**thinned, **{"problem.positive_share": share})))
+        assert job.problem.objective.share == (share or 0.2)
+
+
+# How runs end.
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_statement_says_whether_the_noise_can_be_drawn_again(seed: int | None) -> None:
+    made = minimax()
+    if seed is None:
+        del made["seed"]
+    noise = statement_of(build.build_job(load(made))).to_dict()["noise"]
+    assert noise == ("secret" if seed is None else "reproducible")
+
+
+def test_an_infinite_objective_ends_only_runs_without_a_guarantee(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AucObjective, "scores", lambda *_: {"primal": np.inf})
+    made = minimax(**{"algorithm.rounds": 1})
+    done = decentral_dp.run(load(without_guarantee(made)))
+    assert (done.result["status"], "not finite" in done.result["reason"]) == ("diverged", True)
+    # It reads records, so that no certified run ends by it.
+    done = decentral_dp.run(load(made))
+    assert (done.result["status"], done.result["reason"], done.result["metrics"]["primal"]) == ("ok", None, np.inf)
+
+
+def test_the_accuracy_of_an_auc_objective_cuts_at_the_number_of_positive_records() -> None:
+    objective = AucObjective(0.5)
+    outputs, labels = np.array([[-9.0], [-8.0], [-7.0], [-6.0]]), np.array([0.0, 1.0, 0.0, 1.0])
+    scores = objective.test_scores(outputs, labels)
+    assert (scores["accuracy"], scores["f1"], scores["auc"]) == (0.5, 0.5, 0.75)
+    ordered = objective.test_scores(outputs, np.array([0.0, 0.0, 1.0, 1.0]))
+    assert (ordered["accuracy"], ordered["f1"]) == (1.0, 1.0)
