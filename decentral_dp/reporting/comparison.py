@@ -312,7 +312,7 @@ def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """Return a comparison as texts: budgets, last metrics, communication, settings that differ."""
+    """Return a comparison as texts: settings that differ, budgets, last metrics, communication."""
     runs, results = comparison.runs, [run.result for run in comparison.runs]
     statements = [result.privacy for result in results]
     rounds = [f"{r.rounds}{'' if r.rounds == r.rounds_planned else f' of {r.rounds_planned}'} rounds" for r in results]
@@ -363,7 +363,8 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     note = "" if shown else "Nothing: the settings are the same."
     if len(shown) < len(rows):
         note = "Ranges of features differ; Comparison.settings lists them."
-    return [*tables, ComparisonTable("Settings that differ", shown, False, note)]
+    # A reader of several runs asks first in what they differ.
+    return [ComparisonTable("Settings that differ", shown, False, note), *tables]
 
 
 def _render(comparison: Comparison, template: str, figure: Figure | None) -> str:

@@ -62,7 +62,8 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
             if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
             is_train_loss = metric == "lower_loss" and r.result.is_one_level
-            label = "train loss" if is_train_loss else metric_label(metric)
+            # The axis names the records.
+            label = "train loss" if is_train_loss else metric_label(metric).replace(" on held-out records", "")
             c = r.curve(metric) or curve(r.metrics, metric)
             if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
                 curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
@@ -75,6 +76,8 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
         style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
         values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
         style.scale_axis(ax, scale, values)
+        if name == "accuracy":
+            draw_baselines(ax, r, ["test_accuracy"])
         if scale == "share":
             # Early values of R² may be far below 0; the last one stays visible.
             low, high = ax.get_ylim()
@@ -110,6 +113,45 @@ def epsilon(figure: Figure, r: Report) -> bool:
     planned = " by the end of the plan" if r.result.has_diverged else ""
     style.title(ax, f"{word} ε per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}")
     return True
+
+
+def utility(figure: Figure, r: Report) -> bool:
+    """Draw the main score against the ε spent so far; False without noise, a score or several rounds."""
+    spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
+    score = None if r.judge is None else r.curve(r.judge["name"])
+    if r.judge is None or score is None or spent is None or not privacy.is_noisy:
+        return False
+    _, at_score, at_spent = np.intersect1d(score.rounds, spent.rounds, return_indices=True)
+    epsilon_spent = spent.mean[at_spent]
+    shown = np.isfinite(epsilon_spent) & (epsilon_spent > 0)
+    if np.count_nonzero(shown) < 2:
+        return False
+    ax = figure.subplots()
+    mean, low, high = (part[at_score][shown] for part in (score.mean, score.low, score.high))
+    ax.fill_between(epsilon_spent[shown], low, high, color=style.BLUE, alpha=0.16, linewidth=0)
+    ax.plot(
+        epsilon_spent[shown], mean, "-", color=style.BLUE, marker="o" if mean.size <= 25 else None, label="this run"
+    )
+    draw_baselines(ax, r, [r.judge["name"]])
+    ax.set_xlabel(
+        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
+    )
+    ax.set_ylabel(f"held-out {r.judge['word']}")
+    style.title(
+        ax, f"Held-out {r.judge['word']} {r.judge['text']} at ε = {epsilon_text(float(epsilon_spent[shown][-1]))}"
+    )
+    return True
+
+
+def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
+    """Draw reference lines of the majority class, and of the run without noise if there is one."""
+    lines = {"majority class": r.result.baselines, "non-private": r.non_private}
+    for (label, scores), dash in zip(lines.items(), (":", "--"), strict=True):
+        known = [value for name in names if (value := scores.get(name)) is not None]
+        if known and math.isfinite(known[0]):
+            ax.axhline(known[0], color=style.GREY, linestyle=dash, linewidth=1.2, label=f"{label}: {known[0]:.2f}")
+    if len(ax.get_legend_handles_labels()[1]) > 1:
+        ax.legend(loc="best", fontsize=8)
 
 
 _DRAWN_COORDINATES = 100
@@ -289,6 +331,7 @@ Draw = Callable[["Figure", Report], bool]
 
 FIGURES: Mapping[str, Draw] = {
     **{name: metrics_figure(name) for name in METRICS},
+    "utility": utility,
     "upper_variable": upper_variable,
     "epsilon": epsilon,
     "noise": noise,

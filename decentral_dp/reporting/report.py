@@ -9,7 +9,7 @@ import math
 import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,11 +111,6 @@ class BudgetColumn(NamedTuple):
             return f"{kind} of {self.group.removeprefix('Channel ')}"
         return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
 
-    @property
-    def is_endless(self) -> bool:
-        """Whether it holds pure ε, which is ∞ in every row."""
-        return self.name.startswith("pure") and not self.is_claimed and all(v == math.inf for v in self.values)
-
 
 class BudgetTable(NamedTuple):
     """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
@@ -157,6 +152,7 @@ class Report:
         budgets: ε of every agent; None without noise.
         scores: the metrics of the last evaluation.
         baselines: the run next to its baselines; None if it has none.
+        non_private: last metrics of the same network without noise; empty if it was not run.
     """
 
     result: RunResult
@@ -172,6 +168,7 @@ class Report:
     budgets: BudgetTable | None
     scores: ScoreTable
     baselines: BaselineComparison | None
+    non_private: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> Curve | None:
         """Return a score over rounds: of the published values, else of the exact lower solution for them."""
@@ -247,6 +244,7 @@ def make_report(
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
         baselines=compare_with_baselines(result, baselines),
+        non_private=baselines["none"].metrics if "none" in baselines else {},
     )
 
 
@@ -497,8 +495,10 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
     members = [[k] for k in range(len(budgets))] if claims else budgets.members()
     columns = [
         BudgetColumn("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]),
-        BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]),
     ]
+    # Gaussian noise has no pure ε.
+    if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
+        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
     if claim is not None and claims:
         # A claim without a δ is of pure ε.
         name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"

@@ -212,8 +212,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     if (budgets := tabulate_budgets(privacy, graph)) is not None:
         out.print()
         agents, rows = zip(*budgets.rows, strict=True)
-        # Pure ε of Gaussian noise is ∞ for every agent.
-        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True) if not c.is_endless]
+        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True)]
         head = f"agents, δ = {delta_text(privacy.delta)}"
         for part in split_columns(cells, out.width - longest([head, *agents])):
             out.print(terminal([(head, *agents), *part]), soft_wrap=True)
