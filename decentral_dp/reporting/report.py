@@ -564,7 +564,8 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
-    cells = [["constant prediction", *guess, ""]] if any(cell != "–" for cell in guess) else []
+    constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
+    cells = [[constant, *guess, ""]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
         cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
     heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
