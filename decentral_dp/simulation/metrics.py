@@ -75,12 +75,12 @@ class Reach(NamedTuple):
     over_rounds: tuple[str, ...]
 
 
-SCORE = Reach("Of runs, over rounds and at the end", ("run",), ("run",))
-PRICE = Reach("Of plans, over rounds and at the end; of runs, at the end", ("run", "plan"), ("plan",))
-OF_RUNS = Reach("Of runs, at the end", ("run",), ())
-FACT = Reach("Of runs and plans, at the end", ("run", "plan"), ())
-SENT = Reach("Of runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
-OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
+SCORE = Reach("Runs, over rounds and at the end", ("run",), ("run",))
+PRICE = Reach("Plans, over rounds and at the end; runs, at the end", ("run", "plan"), ("plan",))
+OF_RUNS = Reach("Runs, at the end", ("run",), ())
+FACT = Reach("Runs and plans, at the end", ("run", "plan"), ())
+SENT = Reach("Runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
+OF_PLANS = Reach("Plans, at the end", ("plan",), ())
 
 
 class Measure(NamedTuple):
