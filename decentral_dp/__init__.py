@@ -1,7 +1,7 @@
-"""Simulate, price and audit private decentralised optimisation.
+"""Simulate, account and audit private decentralised optimisation.
 
 import decentral_dp
-plan = decentral_dp.plan("ring_breast_cancer")      # what it would cost each agent
+plan = decentral_dp.plan("ring_breast_cancer")      # ε of each agent
 run = decentral_dp.run("ring_breast_cancer")
 run.result.privacy.epsilon_max, run.metrics, run.ledger, run.released
 """
@@ -13,23 +13,23 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-# Public name → the module that defines it: the stub beside this file is their one table.
+# Public name → the module that defines it. The stub next to this file is their only table.
 _HOMES = {
     alias.name: str(line.module).removeprefix(f"{__name__}.")
     for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(line, ast.ImportFrom)
     for alias in line.names
 }
-__all__ = sorted(_HOMES)  # the names are those of the stub
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    # Names are imported when they are first used, so that `import decentral_dp` and `--help` stay fast.
+    # Import on first use keeps `import decentral_dp` and `--help` fast.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    # So that a shell completes names that are not imported yet, and none of this file's own.
+    # A shell completes names before their import.
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

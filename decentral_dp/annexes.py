@@ -1,4 +1,4 @@
-"""What an annex adds to the core, by name: the core imports no annex, and loads from here when it is asked for."""
+"""Table of the annexes: names of their parts → modules. The core imports no annex, and loads from here on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALGORITHMS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.bilevel",
     "coordinator_minimax": f"{_CENTRAL}.minimax",
 }
-# Setting → what differs before there is a job: `algorithms.entry.Rules`.
+# Setting → its rules before a job is built: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
@@ -25,12 +25,12 @@ SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
 }
-# Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
+# Kind of problem → folder of such problems, and builder of a custom one.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
 AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:of_author"}
 # Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
-# Function or class of an annex that interfaces and studies call → its place.
+# Function or class of an annex → its place.
 FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.audit:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
@@ -70,7 +70,7 @@ def annex(name: str) -> Any:
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name, whose modules are imported when the first name is asked for.
+    """Entries by name. Their modules are imported with the first access.
 
     Args:
         make: imports them.
@@ -81,7 +81,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
-        """The entries, imported."""
+        """All entries."""
         return dict(self._make())
 
     def __getitem__(self, name: str) -> Entry:

@@ -1,10 +1,10 @@
-"""The Python interface: `build` plans a scenario, and the `Job` that it returns is run, audited, checked and drawn.
+"""The Python interface: `build` plans a scenario and returns a `Job`, which can be run, audited and checked.
 
     job = decentral_dp.build("ring_breast_cancer", set={"privacy.epsilon": 2.0})
     job.plan(), job.run(out="runs/two"), job.audit(runs=60), job.check(), job.network()
 
-`run`, `plan`, `audit`, `check` and `network_view` take a scenario or a Job. What stands behind the first argument is
-given by keyword. Keys of a scenario are changed by a dict: `set={"table.key": value}`.
+`run`, `plan`, `audit`, `check` and `network_view` take a scenario or a job, and keyword arguments. The dict
+`set={"table.key": value}` changes keys of the scenario.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     from decentral_dp.studies.report import Findings
     from decentral_dp.studies.schema import Study
 
-# Component → the key of a scenario that names a registered one.
+# Component → its key in a scenario.
 _KEYS = {what: ".".join(place) for what, place in KEYS.items()}
 _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
 
 
 class Changes(Objects, total=False):
-    """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
+    """Keyword arguments of `build`: changed keys, and Python objects in place of components."""
 
     set: Mapping[str, Any] | None
 
 
 class AuditOptions(TypedDict, total=False):
-    """Keyword arguments of `audit` but for changes of a scenario."""
+    """Keyword arguments of `audit` without those of `build`."""
 
     runs: int
     vantage: str
@@ -75,10 +75,10 @@ class AuditOptions(TypedDict, total=False):
 
 
 class Job:
-    """A scenario with its releases planned and priced, before anything is run.
+    """A planned scenario: its releases and their ε are known, and nothing has been run.
 
-    It holds records and the root of its noise, and is therefore neither pickled nor copied, and has no `vars`;
-    `job.simulation()` is the simulator's view, with all of that.
+    It holds records and its noise key, so that it cannot be pickled or copied and has no `vars`. `job.simulation()` is
+    the planned job with both.
 
     Example:
         >>> import decentral_dp
@@ -95,52 +95,52 @@ class Job:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario, with every default."""
+        """Scenario with all defaults."""
         return self.simulation().scenario
 
     @property
     def setting(self) -> Setting:
-        """Who trusts whom, and what is solved."""
+        """Threat model and kind of problem."""
         return self.simulation().setting
 
     @property
     def n_agents(self) -> int:
-        """How many agents there are."""
+        """Number of agents."""
         return self.simulation().n_agents
 
     @property
     def rounds(self) -> int:
-        """How many rounds are run; fewer than asked where a cap leaves no more."""
+        """Number of rounds."""
         return self.simulation().rounds
 
     @property
     def topology(self) -> Topology:
-        """The graph and its weights."""
+        """Graph and mixing weights."""
         return self.simulation().topology
 
     @property
     def problem(self) -> Any:
-        """The problem, without records."""
+        """Problem, without records."""
         return self.simulation().problem
 
     @property
     def algorithm(self) -> Any:
-        """The algorithm, with its options."""
+        """Algorithm with its options."""
         return self.simulation().algorithm
 
     @property
     def mechanism(self) -> Mechanism:
-        """The law of noise."""
+        """Noise mechanism."""
         return self.simulation().mechanism
 
     @property
     def ledger(self) -> Ledger:
-        """Every release that is planned."""
+        """Planned releases."""
         return self.simulation().ledger
 
     @property
     def budget(self) -> Budget:
-        """What a run costs each agent."""
+        """Privacy cost of each agent."""
         return self.simulation().budget
 
     def __repr__(self) -> str:
@@ -150,11 +150,11 @@ class Job:
         return self.simulation().__reduce__()
 
     def plan(self) -> Plan:
-        """What it would cost each agent, and what the guarantee says."""
+        """Return the ε of each agent and the privacy statement."""
         return plans.Plan.from_job(self.simulation())
 
     def messages(self, by: By = "link") -> pd.DataFrame:
-        """Messages, numbers and bits by "agent", "link", "round" or "message", as `Run.messages`."""
+        """Return messages, floats and bits by "agent", "link", "round" or "message", as `Run.messages`."""
         return tabulate_sent(self.simulation(), by)
 
     def run(
@@ -164,19 +164,19 @@ class Job:
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
     ) -> Run:
-        """Run it; as `run`."""
-        # What cannot be compared is refused before anything is released.
+        """Run the job, as `run`."""
+        # Baselines that cannot be built are refused before the first release.
         planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
             job = self.simulation()
-            # Two runs of one job share no secret draw.
+            # Two runs of one job have different secret noise.
             job = job.with_root(secret_root()) if job.scenario.seed is None else job
             done = runner.run_job(job, out, callback)
             places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in planned.items()}
         done = replace(done, baselines=ran)
         if done.folder is not None:
-            # matplotlib is slow to import and only a folder has pictures.
+            # matplotlib is slow to import, and only a folder has figures.
             from decentral_dp.reporting import page
 
             for one in (*ran.values(), done):
@@ -184,7 +184,7 @@ class Job:
         return done
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
-        """Show how much it really tells of one record; as `audit`, with its arguments."""
+        """Audit the job, as `audit`."""
         return audit(self, **options)
 
     def check(
@@ -195,11 +195,11 @@ class Job:
         callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
     ) -> CheckResult:
-        """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
+        """Check the components, as `check`. Raises InputError for components that were given as Python objects."""
         if objects := self.simulation().components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
-                "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
+                "Python objects. Fix: check each of them, decentral_dp.check(object)."
             )
         with _progress_shown(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
@@ -208,35 +208,33 @@ class Job:
     def network(
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
-        """Price what curious agents learn from their neighbours' messages; as `network_view`."""
+        """Compute ε against honest-but-curious neighbours, as `network_view`."""
         with _progress_shown(callbacks, "observers") as callback:
             view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
         return view
 
 
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
-    """Build everything that a scenario names, and plan and price its releases.
+    """Build the components of a scenario, and plan its releases and their ε.
 
-    Keys are changed by `set`, a dict "table.key" → value in which None removes a key or a table. An object takes the
-    place of what the scenario names:
+    The dict `set` has "table.key" → value; None removes a key or a table. A Python object replaces a component:
 
-    - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
-    - algorithm: a dataclass with its fields filled in;
-    - mechanism: an object of your own (see `docs/add_a_mechanism.md`);
+    - problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md);
+    - algorithm: an instance of its dataclass;
+    - mechanism: an instance of a class (docs/add_a_mechanism.md);
     - topology: a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs, or a function of the round t;
-    - data: (features, labels), a table of columns, a pandas `DataFrame` whose label column is problem.label, or a
-      `Dataset`;
-    - partition: a function, as in a file.
+    - data: (features, labels), a dict of columns, a pandas `DataFrame` with the column problem.label, or a `Dataset`;
+    - partition: a function of labels and agents.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **options: these, by keyword.
+        **options: `set` and objects.
 
     Returns:
-        The job; its `budget` is what a run would cost.
+        The job. Its `budget` has the ε of each agent.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: an unusable scenario or object.
 
     Example:
         >>> import decentral_dp
@@ -250,17 +248,17 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
 
 
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
-    """Price every release of a scenario, without running anything.
+    """Compute ε of a scenario without running it.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         **options: as in `build`; a job takes none.
 
     Returns:
-        The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
+        The plan, with ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: an unusable scenario or object.
 
     Example:
         >>> import decentral_dp
@@ -283,25 +281,24 @@ def run(
     baselines: bool = False,
     **options: Unpack[Changes],
 ) -> Run:
-    """Run a scenario, and write a run folder where one is asked for.
+    """Run a scenario, and write a run folder if `out` is set.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
-        out: the folder to write, new or empty; by default nothing is written.
-        callbacks: functions that are called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by
-            default notebooks show a bar. One that raises is a warning, which the result repeats; the run continues.
-        baselines: whether three more runs are made to judge it by, which read the records again: each agent alone and
-            a trusted server, both at the same ε, and the network without noise. They are in `run.baselines`, and in
-            OUT/baselines; by default no.
+        out: a new or empty folder; by default nothing is written.
+        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
+            bar. If one raises, the result has a warning and the run continues.
+        baselines: whether three more runs read the records: isolated agents and a trusted server, both at the same ε,
+            and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
         **options: as in `build`; a job takes none.
 
     Returns:
-        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
-        under "certified" is told from released values alone; metrics may be infinite or missing whatever the status.
+        The run: result, metrics, ledger, and released values. A run that diverges has the status "diverged". If it is
+        certified, only released values decide this, and its metrics may be infinite or missing.
 
     Raises:
-        InputError: one sentence about whatever is wrong.
-        Stopped: interrupted; what was released is on record in the folder.
+        InputError: an unusable scenario.
+        Stopped: interrupted. The folder has all releases.
 
     Example:
         >>> import decentral_dp
@@ -320,23 +317,22 @@ def resume(
     trust: bool = False,
     **objects: Unpack[Objects],
 ) -> Run:
-    """Resume an interrupted run, to the bit as without the interruption.
+    """Resume an interrupted run, with the result of an uninterrupted one to the bit.
 
-    A run resumes from the last state in its folder. What was released after that state is released again with the same
-    draws: the same values, and no second release.
+    A run resumes from the last state in its folder. Later releases are drawn again from the same noise key: the values
+    are equal, at no further ε.
 
     Args:
         folder: of the run.
-        callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
-        trust: whether to run code that the folder holds or names and that this machine has not run before.
-        **objects: those that the run was given in place of what its scenario names, if any.
+        callbacks: functions of a `Progress`; by default notebooks show a bar.
+        trust: whether to run code of the folder that this machine has not run before.
+        **objects: the Python objects of the run, if any.
 
     Returns:
         The finished run.
 
     Raises:
-        InputError: there is nothing to resume, it is complete or under way; the records, the scenario or the versions
-            are others than those of the beginning.
+        InputError: the run is complete or under way, or its records, scenario or versions have changed.
         Stopped: interrupted again.
 
     Example:
@@ -365,24 +361,24 @@ def audit(
     canaries: int | None = None,
     **options: Unpack[Changes],
 ) -> AuditResult:
-    """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
+    """Estimate an empirical lower bound on ε, next to the certified and the claimed ε.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
         runs: of each of the two neighbouring data sets, at least 20.
-        vantage: who looks: "everybody" (every message), "published", or "agent:K" (what agent K receives).
+        vantage: view of the adversary: "everybody" (all messages), "published", or "agent:K" (messages to agent K).
         confidence: of the lower bound.
         seed: public seed of the audit.
         out: a new JSON file.
-        callbacks: functions that are called with a `Progress` of runs; by default notebooks show a bar.
-        canaries: records that are put in or left out by coins in one single run, in place of many runs.
+        callbacks: functions of a `Progress` of runs; by default notebooks show a bar.
+        canaries: number of canary records, included by Bernoulli draws, in a single run instead of many runs.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
-        What was shown, by which method, and what the same game shows where nothing differs.
+        The lower bound, its method, and the lower bound for two equal data sets.
 
     Raises:
-        InputError: a job that cannot be audited, with the reason.
+        InputError: a job that cannot be audited.
 
     Example:
         >>> import decentral_dp
@@ -407,7 +403,7 @@ def audit(
 
 
 def check(what: Any, **options: Any) -> CheckResult:
-    """Try what a component must keep, on made-up records: nothing real is read by what is checked.
+    """Test the privacy contract of a component on synthetic data.
 
     Args:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
@@ -417,10 +413,10 @@ def check(what: Any, **options: Any) -> CheckResult:
             `Progress` of pairs; by default notebooks show a bar.
 
     Returns:
-        One row for each check. That nothing was found is no proof: it is labelled "checked".
+        One row per check. A passed check is no proof: it is labelled "checked".
 
     Raises:
-        InputError: where nothing is called so, or its scenario cannot be read.
+        InputError: an unknown name, or an unusable scenario.
 
     Example:
         >>> import decentral_dp
@@ -442,20 +438,19 @@ def network_view(
     callbacks: Sequence[Callback] = (),
     **options: Unpack[Changes],
 ) -> NetworkView:
-    """Price what curious agents learn of the others' records from their neighbours' messages.
+    """Compute ε against honest-but-curious neighbours (network DP).
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
-        coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
-            observes alone.
-        callbacks: functions that are called with a `Progress` of observers; by default notebooks show a bar.
+        coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
+        callbacks: functions of a `Progress` of observers; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
 
     Returns:
-        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
+        Distance, certified and exact ε, each (observers, victims), and ε of an adversary that observes all messages.
 
     Raises:
-        InputError: the scenario cannot be priced exactly, with the reason.
+        InputError: a scenario without an exact network ε.
 
     Example:
         >>> import decentral_dp
@@ -476,23 +471,22 @@ def study(
     address: str | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Findings:
-    """Run a grid of scenarios × seeds, and judge the claims about it.
+    """Run a grid of scenarios × seeds, with verdicts on its claims.
 
     Args:
         study: a shipped name, a path, a dict of the same shape, or a loaded study.
-        out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
-        set: key → value of the study, or else of the scenario in every cell. A loaded study takes none.
+        out: folder of tables and figures; an interrupted study resumes from it. By default nothing is kept.
+        set: key → value of the study, or of the scenario in all cells. Not for a loaded study.
         workers: processes on this machine, by default one per core.
-        address: of a Ray cluster ("auto", "host:port") to use instead.
-        callbacks: functions that are called with a `Progress` of cells, with those that failed; by default notebooks
-            show a bar.
+        address: of a Ray cluster ("auto", "host:port") instead.
+        callbacks: functions of a `Progress` of cells, with those that failed; by default notebooks show a bar.
 
     Returns:
-        Tables, claims with their verdicts, and pictures.
+        Tables, verdicts on claims, and figures.
 
     Raises:
-        InputError: one sentence about whatever is wrong with it.
-        Stopped: interrupted; what is finished is in `out`.
+        InputError: an unusable study.
+        Stopped: interrupted. Finished cells are in `out`.
 
     Example:
         >>> import decentral_dp
@@ -504,7 +498,7 @@ def study(
     text, conduct = changes(set), annex("conduct")
     is_read = isinstance(study, annex("Study"))
     if is_read and text:
-        raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
+        raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
     loaded = study if is_read else annex("load_study")(study, text)
     with _progress_shown(callbacks, "cells") as callback:
         if out is not None:
@@ -516,10 +510,10 @@ def study(
 
 
 def changes(set: Mapping[str, Any] | None) -> list[str]:
-    """Write changed keys as the command line has them.
+    """Write changed keys as overrides of the command line.
 
     Args:
-        set: "table.key" → value; None takes the key out.
+        set: "table.key" → value; None removes the key.
 
     Raises:
         TypeError: a value that TOML cannot hold.
@@ -533,7 +527,7 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:
-    """Changed keys as text, and objects. Raises InputError for a name in the place of an object."""
+    """Return changed keys as text, and Python objects. Raises InputError for text in place of an object."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
     objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
@@ -545,7 +539,7 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
 
 
 def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
-    """A job as it is, or that of a scenario. Raises InputError."""
+    """Return a job unchanged, or build that of a scenario. Raises InputError."""
     if isinstance(scenario, Job):
         _require_nothing(function, options)
         return scenario
@@ -553,10 +547,10 @@ def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
 
 
 def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
-    """Refuse changes of a job that is planned already. Raises InputError."""
+    """Refuse changes of a planned job. Raises InputError."""
     if options:
         raise InputError(
-            f"{function}: got {', '.join(options)} beside a job, which is planned already. Give them to "
+            f"{function}: got {', '.join(options)} with a planned job. Fix: give them to "
             "decentral_dp.build(scenario, …)."
         )
 
@@ -578,14 +572,14 @@ def load(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        set: "table.key" → value of keys that are changed; None takes a key out.
-        folder: where the relative paths in a dict start, by default here.
+        set: "table.key" → value; None removes a key.
+        folder: start of relative paths in a dict; default the working directory.
 
     Returns:
-        The scenario, with all defaults.
+        The scenario with all defaults.
 
     Raises:
-        InputError: one sentence about whatever is wrong.
+        InputError: an unusable scenario.
 
     Example:
         >>> import decentral_dp

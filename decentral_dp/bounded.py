@@ -1,9 +1,8 @@
 """Bounded values: arithmetic that carries the sensitivity to one replaced record.
 
-Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
-A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant
-may release. Sums and multiples of `Bounded` values carry their sensitivities by the triangle inequality, so no
-algorithm states one by hand.
+Adjacency: one record of one agent is replaced. Its agent, its split (train or validation) and its index stay.
+Queries on records return only `Bounded` values, and a participant releases no other data-dependent value. Sums and
+multiples carry their sensitivity by the triangle inequality, so that no algorithm states one.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ SPLITS: tuple[Split, ...] = ("train", "validation")
 CHANNELS = ("x", "y", "z")
 
 
-# Batches of several rounds live on in one value: nothing is amplified.
+# A value with batches of several rounds has no amplification.
 MIXED = -1
 
 
 class Sensitivity(NamedTuple):
-    """What one replaced record of one kind can do to a value.
+    """Sensitivity of a value to one replaced record of a split.
 
     Args:
-        sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
-        rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
-        batch: the round whose fresh batch fed the value; None without sampling; MIXED where several batches did.
-        sampling: how that batch was drawn: as in a ledger, such as "fixed" or "poisson".
+        sensitivity: (b,) norm of the largest change; +inf if no bound is proved.
+        rate: (b,) sampling rate of the batch; 1 if all records take part.
+        batch: round of the fresh batch; None without sampling; MIXED for several batches.
+        sampling: how the batch was drawn, as in a ledger, such as "fixed" or "poisson".
     """
 
     sensitivity: Array
@@ -45,10 +44,9 @@ class Sensitivity(NamedTuple):
     sampling: str = "fixed"
 
 
-# What a value that one record moves a known distance keeps its bound under.
 _LINEAR = (
-    "a Bounded value can be added, subtracted and multiplied by public numbers, and nothing else, for its sensitivity "
-    "would be lost; normalise, select or compare what was released"
+    "a Bounded value can be added, subtracted and multiplied by public numbers only; other operations lose its "
+    "sensitivity. Fix: normalise, select or compare released values"
 )
 
 
@@ -59,15 +57,14 @@ class Bounded:
     Args:
         public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
         private: (b, d) part that depends on records.
-        sensitivities: record kind → what one replaced record of that kind can do to `private`, in `norm`.
+        sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
         norm: "l1" or "l2".
 
-    Sensitivity:
-        Of a sum at most the sum, of a multiple exactly the multiple (triangle inequality), kind by kind. A sum of
-        values that different batches fed has rate 1. What is public adds nothing.
+    Sensitivity: At most the sum for a sum, and the multiple for a multiple (triangle inequality), for each split. A sum
+        of values of different batches has rate 1. The public part has sensitivity 0.
 
     Limits:
-        A factor of 0 gives sensitivity 0, also where +inf stood.
+        A factor of 0 gives sensitivity 0, also for +inf.
 
     Example:
         >>> moved = {"train": Sensitivity(np.array([2.0]), np.array([1.0]), None)}
@@ -84,13 +81,13 @@ class Bounded:
     norm: Norm
 
     def __init__(self, public: Array, private: Array, sensitivities: Mapping[Split, Sensitivity], norm: Norm) -> None:
-        # Half as long as what a frozen dataclass does by itself, and every sum and multiple is made here.
+        # Twice as fast as the method of a frozen dataclass; every sum and multiple calls it.
         _put_public(self, public)
         _put_private(self, private)
         _put_sensitivities(self, sensitivities)
         _put_norm(self, norm)
 
-    # numpy must not broadcast over this object: `array - bounded` has to reach `__rsub__`.
+    # `array - bounded` must call `__rsub__`, not broadcast over this object.
     __array_ufunc__ = None
 
     @property
@@ -100,7 +97,7 @@ class Bounded:
 
     @property
     def value(self) -> Array:
-        """(b, d) public + private. Data-dependent: nothing of it may leave the agent except through a release."""
+        """(b, d) public + private. It is data-dependent, and leaves the agent only through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:
@@ -108,18 +105,18 @@ class Bounded:
             return Bounded(
                 self.public + other.public, self.private + other.private, self._sum_sensitivities(other), self.norm
             )
-        # Of a large model even an array that is added to zeros takes long.
+        # For large models even a sum with zeros is slow.
         public = other if self.public.shape == np.shape(other) and _is_zero(self.public) else self.public + other
         return Bounded(public, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
 
     def _sum_sensitivities(self, other: Bounded) -> dict[Split, Sensitivity]:
-        """The sensitivities of the sum, and of the difference."""
+        """Return the sensitivities of the sum, which are those of the difference."""
         if other.norm != self.norm:
             raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
         if other.private.shape != self.private.shape:
-            # What numpy spreads over more columns moves further than its sensitivity says.
+            # Broadcasting over more columns would increase the change beyond the sensitivity.
             raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
         return _merge(self.sensitivities, other.sensitivities)
 
@@ -131,7 +128,7 @@ class Bounded:
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
         public = self.public
         if isinstance(factor, float) and public.size and not any(public.strides):
-            # A single number in all places stays one.
+            # A broadcast scalar stays one.
             public = np.broadcast_to(public[:1, :1] * factor, public.shape)
         else:
             public = np.asarray(public * factor)
@@ -152,7 +149,7 @@ class Bounded:
         return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
 
     def with_public(self, public: Array, factor: float) -> Bounded:
-        """Compute public + factor · private: a multiple of what depends on records, beside another public part.
+        """Compute public + factor · private, with another public part.
 
         Args:
             public: (b, d).
@@ -180,7 +177,7 @@ class Bounded:
         """
         if self.norm == "l1":
             return self
-        # The second factor is more than the rounding of the root and of the products.
+        # The second factor covers the rounding of the root and of the products.
         factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
         wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
         return Bounded(self.public, self.private, wider, "l1")
@@ -191,22 +188,22 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 @lru_cache(maxsize=64)
 def shared_zeros(shape: tuple[int, ...]) -> Array:
-    """Return zeros of this shape, the public part of what has none; always the same array, not to be written to."""
+    """Return zeros (shape) for an absent public part: always the same read-only array."""
     return np.broadcast_to(0.0, shape)
 
 
 def _is_zero(public: Array) -> bool:
-    """Whether it is a single 0 in all places."""
+    """Whether an array is a broadcast 0."""
     return public is shared_zeros(public.shape) or bool(
         public.size and not any(public.strides) and public.flat[0] == 0.0
     )
 
 
 class ScaledSensitivities(Mapping[Split, Sensitivity]):
-    """Sensitivities times a public factor, multiplied once somebody asks: who writes them down multiplies many at once.
+    """Sensitivities times a public factor, computed on access, since ledgers multiply many at once.
 
     Args:
-        sensitivities: split → what is multiplied, as `base`.
+        sensitivities: split → sensitivity, as `base`.
         factor: not 0.
 
     Example:
@@ -234,24 +231,24 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
 
 
 def _scale_sensitivities(base: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
-    # `isinstance` of a mapping takes as long as all else here.
+    # `isinstance` with a mapping is slow.
     if isinstance(factor, float) and factor != 0.0 and type(base) is not ScaledSensitivities:
         return ScaledSensitivities(base, factor)
     return {k: _scale_sensitivity(s, factor) for k, s in base.items()}
 
 
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
-    """The sensitivity of a multiple: by a public number, or by one per agent, (b, 1)."""
+    """Multiply a sensitivity by a public number, or by one per agent, (b, 1)."""
     if isinstance(factor, float) and factor != 0.0:
         return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)
     size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
     with np.errstate(invalid="ignore"):
-        # Nothing moves what is multiplied by zero, however far it might have moved.
+        # A factor of 0 gives 0, also for an infinite sensitivity.
         return s._replace(sensitivity=np.where(size == 0.0, 0.0, s.sensitivity * size))
 
 
 def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:
-    """Add sensitivities kind by kind. Values fed by different batches keep no amplification: their rate becomes 1."""
+    """Add sensitivities for each split. With different batches there is no amplification: the rate becomes 1."""
     merged = dict(a)
     for split, s in b.items():
         if split not in merged:
@@ -267,9 +264,9 @@ def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> di
 
 
 def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
-    """Bound what float64 summation and clipping can add to 2C/N, for any order and any FMA.
+    """Bound the rounding error of float64 summation and clipping relative to 2C/N, for any order and any FMA.
 
-    One replaced record changes every rounding of the sum, so the exact bound 2C/N is false in floating point.
+    One replaced record changes the roundings of a sum, so that the exact bound 2C/N is false in floating point.
 
     Args:
         records: N, any shape.
@@ -287,17 +284,17 @@ def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) ->
 
 
 def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: int, rate: float = 1.0) -> float:
-    """Bound how far one replaced record moves a mean over a share `rate` of all records.
+    """Bound the sensitivity of a mean over a share `rate` of all records.
 
     Args:
-        diameter: D, the largest distance between two contributions; 2C where each is clipped to C.
+        diameter: D, the largest distance between two contributions; 2C with clipping norm C.
         records: N, of all agents.
-        agents: how many of them add up their own records first.
+        agents: number of agents, each of which sums its records first.
         width: coordinates of the mean.
-        rate: q, the share of records that is drawn; default 1.
+        rate: q, sampling rate; default 1.
 
     Returns:
-        D/(qN), times the slack of its sum.
+        D/(qN), times the slack of the sum.
 
     Sensitivity:
         In the norm of the diameter; one record of one agent is replaced.
@@ -310,13 +307,13 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
     """
     slack = float(summation_slack(records + agents + 2, width))
     if rate < 1.0:
-        # Half of it is the distance to a sample without the record, where both data sets round.
+        # Half of the slack is for the distance to a sample without the record.
         slack = 2.0 * slack - 1.0
     return diameter / (rate * records) * slack
 
 
 def memory_slack(records: Array | NDArray[np.int64]) -> Array:
-    """Bound what float64 can add each round to a state that is remembered, v ← a v − λ G.
+    """Bound the float64 error per round of a remembered state v ← a v − λ G.
 
     Args:
         records: N_t, any shape, never falling from round to round.
@@ -325,23 +322,23 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
         γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`; see docs/proofs/01.
 
     Limits:
-        G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records. So |v| is
-        at most N_t times what one record may move it. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in
-        each of two data sets, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
+        G is at most two clipped means (one per split, with the channel's clipping norm) over N_t records. So |v| is at
+        most N_t times its sensitivity. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in each of two data
+        sets, and `summation_slack` covers |λ G|. The 4 covers the rounding of the bound.
     """
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
 
 def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
-    """Transpose matrices that are laid out flat: (b, rows·columns) → (b, columns·rows).
+    """Transpose flat matrices: (b, rows·columns) → (b, columns·rows).
 
     Args:
         value: (b, rows·columns), an array or bounded.
-        rows: of the matrices as given.
-        columns: of the matrices as given.
+        rows: of the given matrices.
+        columns: of the given matrices.
 
     Sensitivity:
-        The same: entries only change places, so no entrywise norm changes.
+        Unchanged, since entrywise norms are.
 
     Example:
         >>> transpose(np.arange(6.0)[None], rows=2, columns=3).tolist()
@@ -354,17 +351,17 @@ def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounde
 
 
 def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array | Bounded:
-    """Apply a function of which nothing is proven, row by row; for private states.
+    """Apply a function without a proved sensitivity, row by row; for private states.
 
     Args:
-        function: of arrays, each row by itself.
-        values: arrays or bounded values, each (b, …): a row for each agent.
+        function: of arrays, independently for each row.
+        values: arrays or bounded values, each (b, …) with one row per agent.
 
     Returns:
         An array if all values are arrays, else a bounded value.
 
     Sensitivity:
-        Infinite for every kind of record that can move any of the values, and zero for one that can move none.
+        Infinite for every split on which a value depends, and zero for the others.
     """
     bounded = [v for v in values if isinstance(v, Bounded)]
     result = function(*(v.value if isinstance(v, Bounded) else v for v in values))

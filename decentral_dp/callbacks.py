@@ -1,7 +1,7 @@
-"""Callbacks that write the progress of a run to TensorBoard, MLflow and JSON lines.
+"""Callbacks that write the progress of a run to TensorBoard, MLflow or JSON lines.
 
-A callback is any function of a `Progress`. The loss that these write reads records, and no budget covers it.
-Protect such a log as you protect the records.
+A callback is a function of a `Progress`. The logged loss reads records and is not covered by ε: protect logs as you
+protect the records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXPERIMENT = "decentral_dp"
 
 
 class TensorBoard:
-    """Writes scalars for TensorBoard. folder: of its files, made at the first event."""
+    """TensorBoard scalars. folder: of its files, created at the first event."""
 
     def __init__(self, folder: str | Path) -> None:
         self._open = _imported("tensorboardX", "tensorboard").SummaryWriter
@@ -39,9 +39,9 @@ class TensorBoard:
 
 
 class MLflow:
-    """Logs metrics to a run of the experiment `decentral_dp`, wherever MLFLOW_TRACKING_URI says.
+    """MLflow metrics, in a run of the experiment `decentral_dp` at MLFLOW_TRACKING_URI.
 
-    `with` ends that run: as finished, killed or failed.
+    The end of `with` ends that run: as finished, killed or failed.
 
     Args:
         name: of the run.
@@ -67,12 +67,12 @@ class MLflow:
         killed = isinstance(error, KeyboardInterrupt | Stopped)
         try:
             self._client.set_terminated(self._run, "KILLED" if killed else "FAILED" if error else "FINISHED")
-        except Exception as failure:  # noqa: BLE001 # as of any callback
+        except Exception as failure:  # noqa: BLE001 # one warning, as for any callback
             Callbacks([]).warn(self, "at the end", failure)
 
 
 class RunLog:
-    """A callback that writes JSON lines, each flushed at once, so that no reader sees a half of one."""
+    """JSON lines, flushed one by one, so that readers see whole lines."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -103,7 +103,7 @@ class RunLog:
 
 
 def _scalars(progress: Progress) -> dict[str, float]:
-    """What is finite of a progress."""
+    """Return the finite values of a progress."""
     named = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
     return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}
 

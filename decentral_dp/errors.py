@@ -1,4 +1,4 @@
-"""Errors that a user can cause."""
+"""Errors of user input, and how values appear in their texts."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-# Letters of a refusal, and of a word in it that is no path and of one that is, at most.
+# Largest numbers of letters: of a refusal, of a word in it, and of a path in it.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
-# Letters of a path that is quoted.
+# Letters of a quoted path.
 _TAIL = 300
-# Packages that are installed on request, each by an extra of its own name.
+# Optional packages. Each extra has the name of its package.
 _EXTRAS = ("ray", "torch")
-# Characters that turn the direction of writing.
+# Characters that change the direction of writing.
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def printable(text: str, lines: bool = True) -> str:
-    r"""The text with control characters written out: none of them reaches a terminal, which would obey it.
+    r"""Escape control characters, which a terminal would execute.
 
     Args:
         text: from a scenario, a file, or a file's name.
-        lines: whether ends of lines and tabulators stay.
+        lines: whether newlines and tabs stay.
 
     Example:
         >>> print(printable("a ring\x1b[2J"))
@@ -36,17 +36,17 @@ def printable(text: str, lines: bool = True) -> str:
 
 
 def _escape(c: str) -> str:
-    # Cc: control characters; Cs: halves of a pair; Zl, Zp: ends of lines.
-    obeyed = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
-    return c.encode("unicode_escape").decode("ascii") if obeyed else c
+    # Cc: control characters; Cs: surrogates; Zl, Zp: separators of lines.
+    escaped = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
+    return c.encode("unicode_escape").decode("ascii") if escaped else c
 
 
 def readable(message: str, lines: bool = True) -> str:
-    """A message that a terminal may print, and that quotes no more of what was given than one can read.
+    """Escape control characters of a message, and shorten long words.
 
     Args:
         message: a sentence.
-        lines: whether ends of lines and tabulators stay.
+        lines: whether newlines and tabs stay.
     """
 
     def shorten_word(word: re.Match[str]) -> str:
@@ -58,13 +58,13 @@ def readable(message: str, lines: bool = True) -> str:
 
 
 class InputError(ValueError):
-    """A scenario, file or argument that cannot be used.
+    """Unusable scenario, file or argument.
 
-    The message is one sentence: what, what was got, what is wanted, and how to mend it.
+    The message is "key: problem (got X, expected Y). Fix: …".
 
     Args:
-        message: the sentence.
-        command: the same as the command line says it, where its options mend it.
+        message: the text.
+        command: the text with options of the command line.
 
     Example:
         >>> import decentral_dp
@@ -84,14 +84,14 @@ Subject = TypeVar("Subject")
 
 
 class Refusal(NamedTuple, Generic[Subject]):
-    """A row of a table of refusals.
+    """Row of a table of refusals.
 
-    In the texts `{it}` is the value that `find` returned, and `{of}` the subject.
+    In the texts, `{it}` is the result of `find`, and `{of}` the subject.
 
     Args:
-        find: subject → the offending value; anything false if the subject may pass.
+        find: subject → the offending value; false if the subject is valid.
         key: of the scenario.
-        problem: why it is refused.
+        problem: reason of the refusal.
         fix: how to change the scenario.
     """
 
@@ -102,11 +102,11 @@ class Refusal(NamedTuple, Generic[Subject]):
 
 
 def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
-    """Raise the first refusal of a table that is true of a subject.
+    """Raise the first refusal of a table that applies to a subject.
 
     Args:
-        subject: to be checked.
-        table: in order of precedence; a row may rely on all rows before it.
+        subject: the checked object.
+        table: in order of precedence. A row may rely on all rows before it.
 
     Raises:
         InputError: the refusal.
@@ -124,7 +124,7 @@ def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
 
 
 def option_error(option: str, rest: str) -> InputError:
-    """The refusal of an argument that is an option of the command line, too: named as each of them writes it.
+    """Return the refusal of an argument, under its names in Python and on the command line.
 
     Example:
         >>> refused = option_error("out", ": runs/one exists already. Give another folder.")
@@ -135,17 +135,17 @@ def option_error(option: str, rest: str) -> InputError:
 
 
 class UnplannedReleaseError(RuntimeError):
-    """A run released something else than planned, so that ε of its plan does not hold."""
+    """Release that was not planned, so that ε of the plan does not hold."""
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
-    """A study that was interrupted; the message says what is kept."""
+    """Interrupted run or study. The message names the kept results."""
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error is most likely for want of memory.
+    """Whether an error probably reports a lack of memory.
 
-    Libraries in C report it as a SystemError, or cannot be loaded; a module that is not installed is another matter.
+    Libraries in C report it as a SystemError or ImportError.
 
     Example:
         >>> lacks_memory(SystemError("error return without exception set")), lacks_memory(ModuleNotFoundError("torch"))
@@ -156,10 +156,10 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Say which optional package an import has missed, and what installs it.
+    """Name the optional package that an import has missed, and its extra.
 
     Returns:
-        A sentence without its full stop; None for any other error.
+        A sentence without a full stop; None for other errors.
 
     Example:
         >>> missing_package(ModuleNotFoundError("No module named 'torch.func'", name="torch.func"))
@@ -175,13 +175,13 @@ def missing_package(error: BaseException) -> str | None:
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Turn the lack of an optional package into a refusal.
+    """Refuse a missing optional package.
 
     Args:
-        what: that needs it, as a scenario or a caller names it.
+        what: key or function that needs it.
 
     Raises:
-        InputError: where an optional package is missing.
+        InputError: an optional package is missing.
     """
     try:
         yield
@@ -193,7 +193,7 @@ def needing(what: str) -> Iterator[None]:
 
 
 def quoted(value: Any) -> str:
-    """Print a value as it would stand in a scenario, cut off after 76 characters where it has more than 80.
+    """Write a value as in a scenario, at most 80 characters.
 
     Example:
         >>> print(quoted("ring"), quoted({"kind": "ring", "agents": 4}))
@@ -207,7 +207,7 @@ def quoted(value: Any) -> str:
 
 
 def quoted_path(path: object) -> str:
-    """Print a path in quotation marks; of a very long one its end, which tells the file.
+    """Write a path in quotation marks, of a very long one its end.
 
     Example:
         >>> print(quoted_path("data/records.csv"))

@@ -1,22 +1,21 @@
 """Exchanges: the only ways out of a participant.
 
-An algorithm's `step` is a generator written from the agents' point of view. It reaches others by yielding an exchange
-and continues with the reply:
+An algorithm's `step` is a generator from the agents' point of view. It yields an exchange and continues with the reply:
 
     own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
-    own, near, heard = yield Gossip(each=True, x=s.x, y=s.y, z=s.z)     heard: what every single neighbour released
+    own, near, received = yield Gossip(each=True, x=s.x, y=s.y, z=s.z)     received: releases of every neighbour
 
-The engine hands every value to its channel's mechanism (round to a grid, add noise, write the ledger line) before
-anything travels. A `Bounded` value is charged with the sensitivity it carries. A plain array is data-independent, by
-type: records can be reached only through queries that return `Bounded`; it travels as it is and is listed as free.
+The engine hands every value to the mechanism of its channel before it is sent: rounding to a grid, noise, ledger entry.
+A `Bounded` value is accounted with its sensitivity. A plain array is public by type, since queries on records return
+only `Bounded` values: it is sent unchanged, at no privacy cost.
 
-Where the agents trust a coordinator, the program is the coordinator's, and there are three exchanges:
+A program of a trusted coordinator has three exchanges:
 
-    answer = yield Ask(g=Sum("lower_grad_y", x=s.x, y=s.y))     questions at public points; clipped means come back
-    pool = yield Pool()                                         the records themselves come
-    public = yield Release(gx=answer.g + ...)                   the one way out: noise, once, and the ledger line
+    answer = yield Ask(g=Sum("lower_grad_y", x=s.x, y=s.y))     questions at public points; replies are clipped means
+    pool = yield Pool()                                         the records
+    public = yield Release(gx=answer.g + ...)                   the only way out: noise and ledger entry
 
-What answers and records lead to is `Bounded`, and `Ask` refuses to carry it: to the agents go public values alone.
+Answers and functions of records are `Bounded`, and `Ask` refuses them: agents receive public values only.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from decentral_dp.errors import InputError
 
 
 class SelectionMechanism(Protocol):
-    """A random choice that is itself the release, such as an exponential mechanism.
+    """Random selection that is the release, such as an exponential mechanism.
 
     Args:
-        mechanism: "exponential", "gaussian" (of a law that is a Gaussian pair) or "uncertified".
-        sensitivity: kind → what one replaced record can move, such that the price is sensitivity/scale.
-        width: coordinates of what is drawn.
-        distortion: how far the log of the law that is drawn from may be from the ideal one.
+        mechanism: "exponential", "gaussian" (of a Gaussian pair) or "uncertified".
+        sensitivity: split → sensitivity to one replaced record; the privacy cost is sensitivity/scale.
+        width: number of coordinates of a draw.
+        distortion: bound on the error of the log-density.
     """
 
     @property
@@ -56,7 +55,7 @@ class SelectionMechanism(Protocol):
     def distortion(self) -> float: ...
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw (width,) at this scale; at scale 0 the best of all."""
+        """Draw (width,) at a scale; at scale 0 return the best candidate."""
         ...
 
 
@@ -64,11 +63,11 @@ Value: TypeAlias = Array | Bounded
 
 
 class Bundle(Mapping[str, Array]):
-    """Arrays by channel name, as attributes and as a mapping.
+    """Arrays by channel, as attributes and as a mapping.
 
     Args:
         values: channel → array.
-        whole: the array whose columns they are, from the first to the last; None where there is none.
+        whole: array whose consecutive columns they are, or None.
 
     Example:
         >>> answer = Bundle({"x": np.ones((1, 2)), "y": np.zeros((1, 1))})
@@ -84,14 +83,14 @@ class Bundle(Mapping[str, Array]):
         self._values = dict(values)
         self._whole = whole
         if _METHODS.isdisjoint(self._values):
-            # Attributes of its own are found ten times as fast as by `__getattr__`, which is there for the others.
+            # Ten times as fast as `__getattr__`.
             vars(self).update(self._values)
 
     def __getitem__(self, channel: str) -> Array:
         return self._values[channel]
 
     def __getattr__(self, channel: str) -> Array:
-        # Python asks for attributes before `__init__` has run, where it copies or unpickles.
+        # Copying and unpickling read attributes before `__init__`.
         values: Mapping[str, Array] = vars(self).get("_values", {})
         if channel.startswith("_") or channel not in values:
             raise AttributeError(f"no channel {channel!r}; this exchange carried {sorted(values)}")
@@ -104,33 +103,29 @@ class Bundle(Mapping[str, Array]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Array]:
-        """Channels and arrays; asked for every round, and far quicker than what a mapping makes of the above.
-
-        Each array is (b, width).
-        """
+        """Return channels and arrays (b, width); faster than the method of `Mapping`."""
         return self._values.items()
 
     def concatenate(self) -> Array:
-        """Join all arrays side by side, (b, Σ d); without a copy where they are known to be columns of one array."""
+        """Concatenate all arrays, (b, Σ d); without a copy if they are the columns of `whole`."""
         if self._whole is not None:
             return self._whole
         parts = list(self._values.values())
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-# Channels of these names are reached by their name in brackets alone.
+# Channels of these names are no attributes.
 _METHODS = frozenset(dir(Bundle)) | {"_values", "_whole"}
 
 
 class Gossip:
-    """A release of one value per channel, all of them sent to every neighbour in one message.
+    """Release of one value per channel, in one message to every neighbour.
 
-    The reply is a `Reply`: what this agent itself released, and the weighted sum of what its neighbours released. With
-    `each` it is a `FullReply`, which also has what every single neighbour released.
+    The reply is a `Reply`; with `each`, a `FullReply`.
 
     Args:
-        each: whether the reply is to have every neighbour's value, not their sum alone; default False.
-        values: channel → (b, d); b agents hosted together, the first axis always agents.
+        each: whether the reply has the value of every neighbour, not only their sum; default False.
+        values: channel → (b, d), of the b agents of a host.
 
     Example:
         >>> exchange = Gossip(each=True, y=np.zeros((2, 3)))
@@ -138,25 +133,25 @@ class Gossip:
         (True, ['y'])
     """
 
-    # `each` may be anything for the type checker, to which a mapping of channels could have it as a key.
+    # Any, since a mapping of channels could have this key.
     def __init__(self, *, each: Any = False, **values: Value) -> None:
         if not isinstance(each, bool):
-            raise ValueError("each is true or false, and no channel; give the channel another name")
+            raise ValueError("each is a bool (got a channel of this name). Fix: rename the channel")
         self.each = each
         self.values: dict[str, Value] = values
 
 
 class ClippedSum(NamedTuple):
-    """A question to all agents: the sum over their records of a term, each record's contribution clipped.
+    """Question to all agents: the sum of a term over their records, clipped per example.
 
     Args:
         term: of `problems.protocol`.
         x: (p,).
         y: (q,).
-        along: the term's further argument.
-        rate: below 1, of a Poisson sample that is drawn where the records are, one for all questions of an `Ask` with
-            this rate and kind of records; default 1.
-        times: a public factor on every contribution, before it is clipped; default 1.
+        along: further argument of the term.
+        rate: sampling rate of a Poisson sample, drawn at the records; questions of one `Ask` with equal rate and split
+            share it. Default 1: all records.
+        times: public factor on every contribution before clipping; default 1.
     """
 
     term: str
@@ -168,21 +163,21 @@ class ClippedSum(NamedTuple):
 
     @property
     def payload(self) -> tuple[Any, ...]:
-        """Everything that travels to the agents."""
+        """Values that are sent to the agents."""
         return (self.x, self.y, self.along)
 
 
 class ClippedQuery(NamedTuple):
-    """A question of a minimax program: the sum over all records of a per-record vector, each record's clipped.
+    """Question of a minimax program: the sum of a vector over all records, clipped per example.
 
     Args:
         term: of `problems.saddle`.
         x: (p,).
         y: (q,).
-        bound: on the l2 norm of every record's vector less `centre`.
-        earlier_point: an earlier (x, y); the vector is then its change since there, clipped after subtracting.
+        bound: clipping norm (l2) of every vector minus `centre`.
+        earlier_point: earlier (x, y); the clipped vector is then the difference to it.
         centre: (width,), default 0.
-        rate: as of `ClippedSum`.
+        rate: as in `ClippedSum`.
         parameters: public parameters of the objective.
     """
 
@@ -197,20 +192,19 @@ class ClippedQuery(NamedTuple):
 
     @property
     def payload(self) -> tuple[Any, ...]:
-        """Everything that travels to the agents."""
+        """Values that are sent to the agents."""
         return (self.x, self.y, *(self.earlier_point or ()), self.centre, self.parameters)
 
 
 class Ask:
-    """An exchange between a server and its agents.
+    """Exchange between a server and its agents.
 
-    In a program of the agents the values are answers: release one value per channel, and continue with the mean of all
-    agents' answers. What the server sends is a public function of earlier answers, so every agent computes it itself:
-    the program is written as if each of them were the server. An answer is released where it is made, with that agent's
-    own noise; nobody has to trust the server.
+    In a program of agents, the values are answers: each agent releases one value per channel with its noise, and the
+    reply has the mean of all answers. Agents compute the state of the server from earlier answers, which are public.
+    The server need not be trusted.
 
-    In a program of a trusted coordinator the values are questions, at public points: the program continues with their
-    means over all records, which are not public yet.
+    In a program of a trusted coordinator, the values are questions at public points. The reply has their means over all
+    records, which are not public.
 
     Raises:
         ValueError: a point that is not public.
@@ -222,36 +216,33 @@ class Ask:
                 continue
             problem = ""
             if any(part is not None and not isinstance(part, np.ndarray) for part in value.payload):
-                problem = "asks the agents at a point that is not public; publish it first"
+                problem = "has a point that is not public. Fix: release it first"
             elif isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
-                problem = f"is asked {value.times} times; no clip bounds that"
+                problem = f"has times = {value.times} (expected a finite number above 0)"
             elif isinstance(value, ClippedQuery) and not value.bound >= 0.0:
-                problem = f"is asked with the clip {value.bound}; no norm is below that"
+                problem = f"has the clipping norm {value.bound} (expected at least 0)"
             if problem:
                 raise ValueError(f"{name} {problem}")
         self.values: dict[str, Any] = values
 
 
 class Pool:
-    """A request for all records, which the agents hand to the trusted coordinator, once.
-
-    The reply gives access to them.
-    """
+    """Request for all records, once, to a trusted coordinator. The reply gives access to them."""
 
 
 class Release:
-    """The coordinator's only way out: release one value per channel. The reply is a `Released`."""
+    """Release of one value per channel by a coordinator, its only way out. The reply is a `Released`."""
 
     def __init__(self, **values: Value | SelectionMechanism) -> None:
         self.values: dict[str, Value | SelectionMechanism] = values
 
 
 class Released(NamedTuple):
-    """What a coordinator released.
+    """Release of a coordinator.
 
     Args:
-        released: (1, d) each, public from now on.
-        scale: channel → scale of its noise, public too.
+        released: (1, d) each, public.
+        scale: channel → scale of its noise, public.
     """
 
     released: Bundle
@@ -259,11 +250,11 @@ class Released(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the agents answered a server.
+    """Reply to `Ask` of agents.
 
     Args:
-        released: what this agent answered, public from now on.
-        mean: (1/m) Σ_j of all answers, the same for every agent; of those that do not send the answer counts as 0.
+        released: the answer of this agent, public.
+        mean: (1/m) Σ_j of all answers, equal for all agents. The answer of a silent agent counts as 0.
     """
 
     released: Bundle
@@ -271,12 +262,12 @@ class Answer(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What one gossip exchange gave.
+    """Reply to `Gossip`.
 
     Args:
-        released: what this agent released, public from now on; of one that did not send, what it released last, and its
-            start before that (zeros on a channel that is no variable of the program).
-        neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released), over the neighbours that sent.
+        released: the release of this agent, public; of a silent agent its last one, initially its start (zeros for a
+            channel that is no variable of the program).
+        neighbour_sum: Σ_{j≠i} w_ij · (release of j), over the neighbours that sent.
     """
 
     released: Bundle
@@ -284,19 +275,19 @@ class Reply(NamedTuple):
 
 
 class NeighbourReleases(NamedTuple):
-    """What every neighbour sent to the agents of a block: k messages, those of row 0 first, then of row 1, ….
+    """Messages of all neighbours to the agents of a block: k messages, those to row 0 first.
 
     Args:
-        rows: (k,) rows of the block that heard it, ascending.
-        agents: (k,) numbers of the agents that sent it, ascending for each row.
+        rows: (k,) receiving rows of the block, ascending.
+        agents: (k,) sending agents, ascending for each row.
         weights: (k,) w_ij.
         values: channel → (k, d), as released.
 
     Example:
         >>> rows, agents, values = np.array([0, 0, 1]), np.array([1, 2, 0]), Bundle({"y": np.eye(3)})
-        >>> heard = NeighbourReleases(rows, agents, np.full(3, 0.25), values)
-        >>> one = heard.of_agent(0)
-        >>> one.agents.tolist(), one.values.y.tolist()
+        >>> received = NeighbourReleases(rows, agents, np.full(3, 0.25), values)
+        >>> first = received.of_agent(0)
+        >>> first.agents.tolist(), first.values.y.tolist()
         ([1, 2], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     """
 
@@ -306,7 +297,7 @@ class NeighbourReleases(NamedTuple):
     values: Bundle
 
     def of_agent(self, row: int) -> NeighbourReleases:
-        """Return what one agent of the block heard.
+        """Return the messages to one agent of the block.
 
         Args:
             row: of the agent.
@@ -325,12 +316,12 @@ class NeighbourReleases(NamedTuple):
 
 
 class FullReply(NamedTuple):
-    """What one gossip exchange with `each` gave: `own, near, heard = yield Gossip(each=True, y=s.y)`.
+    """Reply to `Gossip` with `each`: `own, near, received = yield Gossip(each=True, y=s.y)`.
 
     Args:
-        released: as of `Reply`.
-        neighbour_sum: as of `Reply`.
-        neighbours: what every neighbour sent.
+        released: as in `Reply`.
+        neighbour_sum: as in `Reply`.
+        neighbours: messages of all neighbours.
     """
 
     released: Bundle
@@ -340,27 +331,25 @@ class FullReply(NamedTuple):
 
 Exchange: TypeAlias = Gossip | Ask
 Request: TypeAlias = Ask | Pool | Release
-Response: TypeAlias = Any  # Reply to Gossip, Answer to Ask, …; a generator's type cannot say which follows which.
+Response: TypeAlias = Any  # of Gossip a Reply, of Ask an Answer, …
 
 
 class Program(Protocol):
-    """What participants run, and all that an engine knows of an algorithm.
+    """Program of the agents, as an engine runs it.
 
     Args:
-        channels: the variables that are published, fields of its state.
-        releases_per_round: E, exchanges of one step.
-        central: whether these are `Ask`, all of them, or `Gossip`.
+        channels: published variables, fields of its state.
+        releases_per_round: E, number of exchanges in one step.
+        central: whether all exchanges are `Ask`; else all are `Gossip`.
 
     Limits:
-        The releases of a run are numbered: exchange e of round t has the index t·E + e. What `channels` hold after the
-        last round T − 1 is released with the index T·E. At index 0 nothing has met a record yet. A value that is an
-        array, like one's own released value, is public already; passing it on is no release.
+        Exchange e of round t has the index t·E + e. The variables in `channels` after the last round T − 1 are released
+        with the index T·E. At index 0 no value depends on records. Sending a plain array is no release.
 
-        A program may also have `senders(network)`, which yields for round 0, 1, …, T who sends in the exchanges of that
-        round (round T: the release at the end); see `Senders`. Without it, or where it returns None, everybody sends.
+        A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T: the last
+        release); see `Senders`. Without it, or if it returns None, all agents send.
 
-        It may have `solution(values)`, a function of public values alone: channel → what is published and scored in the
-        place of what was sent.
+        It may have `solution(values)`, a function of public values: channel → value that is published and evaluated.
     """
 
     @property
@@ -382,17 +371,17 @@ class Program(Protocol):
 
 
 class Senders:
-    """Who sends in which round: what a program's `senders` yields, asked for one round after the other.
+    """Sending agents of every round, from a program's `senders`.
 
-    An agent that does not send in a round releases nothing: no noise, no line of the ledger, no price. Who sends is
-    public, so it must follow from the network and from public coins alone.
+    A silent agent releases nothing: no noise, no ledger entry, no privacy cost. The sending agents are public, so they
+    may depend only on the network and on public randomness.
 
     Args:
-        program: has `senders(network)`, which yields for each round a mask (m,) of bool or the numbers of the agents.
-        network: what is public of all agents, with its number `n_agents`.
+        program: has `senders(network)`, which yields a mask (m,) of bool or numbers of agents for each round.
+        network: public facts of all agents, with their number `n_agents`.
 
     Raises:
-        InputError: what is yielded is neither, or there are fewer rounds than are run.
+        InputError: a round with neither, or too few rounds.
 
     Example:
         >>> class Turns:
@@ -413,23 +402,19 @@ class Senders:
         self._last = np.zeros(0, dtype=bool)
 
     def mask_of_round(self, t: int) -> NDArray[np.bool_]:
-        """Return (m,) who sends in round t; rounds in their order are found one by one.
-
-        Raises InputError: the algorithm's `senders` ends, or gives what are no agents.
-        """
+        """Return the mask (m,) of the agents that send in round t. Raises InputError."""
         if self._rounds is None or t < self._next - 1:
-            stated = getattr(self._program, "senders", None)
-            rounds = None if stated is None else stated(self._network)
-            everybody = np.ones(self._network.n_agents, dtype=bool)
-            self._rounds, self._next = repeat(everybody) if rounds is None else iter(rounds), 0
+            senders = getattr(self._program, "senders", None)
+            rounds = None if senders is None else senders(self._network)
+            all_agents = np.ones(self._network.n_agents, dtype=bool)
+            self._rounds, self._next = repeat(all_agents) if rounds is None else iter(rounds), 0
         online = getattr(self._network, "online", None)
         while self._next <= t:
             try:
                 self._last = self._mask(next(self._rounds))
             except StopIteration:
                 raise InputError(
-                    f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
-                    "yield without end."
+                    f"algorithm.kind: senders yields {self._next} rounds (expected more). Fix: yield without end."
                 ) from None
             mask = None if online is None else online(self._next)
             if mask is not None:
@@ -446,30 +431,30 @@ class Senders:
             whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
-                    f"algorithm.kind: senders yields {yielded!r} for round {self._next}, wanted a mask of {m} agents "
-                    "or numbers of them. Mend it."
+                    f"algorithm.kind: senders yields {yielded!r} for round {self._next} (expected a mask of {m} "
+                    "agents, or numbers of agents). Fix it there."
                 )
             mask[chosen] = True
         return mask
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:
-    """Return who sends in which round; None where everybody always does. Who is away does not.
+    """Return the sending agents of every round, without offline ones; None if all agents always send.
 
     Args:
         program: of the agents.
-        network: what is public of all agents.
+        network: public facts of all agents.
     """
-    stated, away = getattr(program, "senders", None), getattr(network, "online", None)
-    silent = stated is not None and stated(network) is not None
-    return Senders(program, network) if silent or (away is not None and away(0) is not None) else None
+    senders, online = getattr(program, "senders", None), getattr(network, "online", None)
+    has_silent = senders is not None and senders(network) is not None
+    return Senders(program, network) if has_silent or (online is not None and online(0) is not None) else None
 
 
 class Coordination(Protocol):
-    """What a trusted coordinator runs, and all that an engine knows of it.
+    """Program of a trusted coordinator, as an engine runs it.
 
     Args:
-        releases_per_round: E, how many `Release` one step makes. Release e of round t has the index t·E + e + 1.
+        releases_per_round: E, number of `Release` in one step. Release e of round t has the index t·E + e + 1.
     """
 
     @property
@@ -479,7 +464,7 @@ class Coordination(Protocol):
         """Return the data-independent start.
 
         Args:
-            context: what the coordinator knows beforehand, such as the problem, the public counts, the domain of x.
+            context: public facts: the problem, numbers of records, the domain of x.
         """
         ...
 
@@ -488,5 +473,5 @@ class Coordination(Protocol):
         ...
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        """Return variable → (d,): what the public knows after this round, a function of what was released."""
+        """Return variable → (d,): public values after this round, a function of the releases."""
         ...

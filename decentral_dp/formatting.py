@@ -12,12 +12,12 @@ from decentral_dp.user_code import in_module
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-# A lower bound from here on is told by its size alone.
+# Lower bounds from here on have two digits.
 _LARGE = 1e4
 
 
 def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
-    """The names of agents as their graph calls them; none where these are their numbers.
+    """Return the names of agents; none if these are their numbers.
 
     Args:
         labels: of agents 0, 1, …, as in `result.json`.
@@ -31,7 +31,7 @@ def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
 
 
 def cut_name(name: str, most: int = 18) -> str:
-    """The name, cut off where it is longer than so many letters.
+    """Shorten a name to a number of letters.
 
     Example:
         >>> cut_name("Zurich"), cut_name("Zurich", 4)
@@ -41,10 +41,10 @@ def cut_name(name: str, most: int = 18) -> str:
 
 
 def epsilon_text(value: float | None) -> str:
-    """Round a budget up: two decimals, or three digits where that would say too little.
+    """Round ε up: two decimals, or three digits if it is small.
 
     Args:
-        value: ε; None or NaN where there is none.
+        value: ε; None or NaN if there is none.
 
     Returns:
         The number, "∞", "0", or "–".
@@ -61,7 +61,7 @@ def epsilon_text(value: float | None) -> str:
         return "∞"
     if value <= 0:
         return "0"
-    exact = Decimal(repr(float(value)))  # The digits that result.json shows: Decimal(2.2) itself would print as 2.21.
+    exact = Decimal(repr(float(value)))  # The digits of result.json: Decimal(2.2) would become 2.21.
     if value < 1e-3 or value >= 1e5:
         rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
         return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
@@ -70,7 +70,7 @@ def epsilon_text(value: float | None) -> str:
 
 
 def at_least_text(value: float) -> str:
-    """Round a lower bound on ε down: two decimals, or two digits of what is very large.
+    """Round a lower bound on ε down: two decimals, or two digits if it is large.
 
     Args:
         value: a lower bound.
@@ -91,7 +91,7 @@ def at_least_text(value: float) -> str:
 
 
 def delta_text(value: float | None) -> str:
-    """Print a δ, without a leading zero in its exponent: 1e-5, not 1e-05; "–" for None.
+    """Write δ without a leading zero in its exponent: 1e-5, not 1e-05; "–" for None.
 
     Example:
         >>> delta_text(1e-5)
@@ -101,14 +101,14 @@ def delta_text(value: float | None) -> str:
 
 
 def price_text(prices: Sequence[float] | None, unit: str) -> str:
-    """Print the lowest and the highest price of a release, rounded up.
+    """Write the lowest and highest privacy cost of a release, rounded up.
 
     Args:
-        prices: (lowest, highest); None where there is none.
+        prices: (lowest, highest), or None.
         unit: "ε" or "μ".
 
     Returns:
-        Such as "μ 0.17" or "ε 0.5 to 1"; "–" where there is none.
+        Such as "μ 0.17" or "ε 0.5 to 1"; "–" for None.
 
     Example:
         >>> price_text([0.5, 1.0], "ε"), price_text([0.2, 0.2], "μ"), price_text(None, "ε")
@@ -121,13 +121,13 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
 
 
 def graph_text(graph: Mapping[str, Any]) -> str:
-    """Print links, degrees, spectral gap and weights of a graph, least and greatest.
+    """Write number of edges, range of degrees, spectral gap and range of weights of a graph.
 
     Args:
-        graph: what `result.json` has under "topology".
+        graph: entry "topology" of `result.json`.
 
     Returns:
-        Words without a full stop; agents of equal degree or weight have one number.
+        A phrase without a full stop.
 
     Example:
         >>> path = {"agents": 3, "edges": [[0, 1], [1, 2]], "spectral_gap": 1 / 3, "neighbour_weight": [0.5, 1.0, 0.5]}
@@ -142,7 +142,7 @@ def graph_text(graph: Mapping[str, Any]) -> str:
     parts = [f"1 {link}" if len(edges) == 1 else f"{len(edges)} {link}s"]
     parts += [f"{'out-' * directed}degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
     gap, weights = graph.get("spectral_gap"), [w for w in graph.get("neighbour_weight") or [] if w is not None]
-    # Four decimals of a gap that is far smaller would be 0.
+    # A smaller gap would be 0 in four decimals.
     parts += [f"spectral gap {gap:.4f}" if gap >= 1e-3 else f"spectral gap {gap:.2g}"] if gap else []
     if weights:
         parts.append(f"neighbours' weight {_from_to([f'{min(weights):.3f}', f'{max(weights):.3f}'])}")
@@ -150,10 +150,10 @@ def graph_text(graph: Mapping[str, Any]) -> str:
 
 
 def over_time_text(graph: Mapping[str, Any]) -> str:
-    """Print how a graph changes by round; "" where it stays.
+    """Write how a graph changes over time; "" for a fixed one.
 
     Args:
-        graph: what `result.json` has under "topology".
+        graph: entry "topology" of `result.json`.
 
     Example:
         >>> over_time_text({"over_time": {"kind": "matching", "rate": 0.7183, "period": 32, "drop": 0.1}})
@@ -171,10 +171,10 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
 
 
 def compression_text(graph: Mapping[str, Any]) -> str:
-    """Print what of a message travels; "" where all of it does.
+    """Write the compression of messages; "" without compression.
 
     Args:
-        graph: what `result.json` has under "topology".
+        graph: entry "topology" of `result.json`.
 
     Example:
         >>> sign = {"kind": "sign", "consensus": 0.5, "share_of_bits": 0.017, "contraction": {"y": 0.637}}
@@ -190,7 +190,7 @@ def compression_text(graph: Mapping[str, Any]) -> str:
 
 
 def communication_text(sent: Any) -> str:
-    """Print what a run sends.
+    """Write the communication of a run.
 
     Args:
         sent: a `Communication`.
@@ -218,10 +218,10 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def schedule_text(table: Mapping[str, Any]) -> str:
-    """What multiplies the scale of a schedule by the round.
+    """Write the factor of a schedule's scale.
 
     Args:
-        table: of a step size, of noise or of a clip.
+        table: of a learning rate, of noise or of a clipping norm.
 
     Example:
         >>> schedule_text({"decay": 0.5}), schedule_text({"decay": 0.0, "points": [[0, 0.1], [50, 1.0]]})
@@ -237,7 +237,7 @@ def schedule_text(table: Mapping[str, Any]) -> str:
 
 
 def least_text(value: float) -> str:
-    """Print a number above 0 with three digits, rounded up.
+    """Write a number above 0 in three digits, rounded up.
 
     Example:
         >>> least_text(0.36123), least_text(8.82), least_text(math.inf)
@@ -250,7 +250,7 @@ def least_text(value: float) -> str:
 
 
 def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> str:
-    """Return the text with a full stop, or another sentence if there is no text.
+    """Add a full stop to a text; replace an empty text.
 
     Example:
         >>> sentence("it ended"), sentence(None)
@@ -268,13 +268,13 @@ _GRAPHS = {
     "preferential_attachment": "preferential-attachment graph",
     "directed_exponential": "directed exponential graph",
     "isolated": "set without links",
-    # The file in a run folder whose graph was an object.
+    # File in a run folder whose graph was a Python object.
     "topology": "network",
 }
 
 
 def power_text(value: float, pad: bool = False) -> str:
-    """`value` in three digits (at most, unless `pad`), as a power of ten where it is very small or large."""
+    """Write a value in at most three digits (exactly, with `pad`), as a power of ten if it is very small or large."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "−∞" if value < 0 else "–"
     if value == 0 or 1e-3 <= abs(value) < 1e5:
@@ -286,24 +286,24 @@ def power_text(value: float, pad: bool = False) -> str:
 
 
 def score_text(value: float) -> str:
-    """`value` in four digits; whole where it has more before the point, as people write prices."""
+    """Write a value in four digits; large ones as integers."""
     if 1e3 <= abs(value) < 1e7:
         return f"{value:.0f}"
     return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
 
 
 def capitalise(text: str) -> str:
-    """`str.capitalize` without lowering the rest: a name within stays a name."""
+    """Capitalise the first letter and keep the others."""
     return text[:1].upper() + text[1:]
 
 
 def article(noun: str) -> str:
-    """The noun with "a" or "an"."""
+    """Return the noun with "a" or "an"."""
     return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def graph_noun(graph: Mapping[str, Any]) -> str:
-    """What a graph of this kind is called; "network" of one from outside whose name is no word."""
+    """Return the noun of a kind of graph; "network" for a custom one without a readable name."""
     kind = str(graph.get("kind") or "")
     place = in_module(kind)
     kind = kind if place is None else place[1]
@@ -312,13 +312,13 @@ def graph_noun(graph: Mapping[str, Any]) -> str:
 
 
 def topology_name(graph: Mapping[str, Any]) -> str:
-    """ "ring of 10 agents"; "one agent"."""
+    """Write kind and size of a graph, such as "ring of 10 agents"."""
     m = int(graph.get("agents") or 0)
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
 
 
 def spans(names: Sequence[str], least: int = 2) -> list[str]:
-    """Draw names together that end in consecutive numbers, where they are at least so many.
+    """Join names that end in consecutive numbers, from a least number of them on.
 
     Example:
         >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"], least=3)
@@ -336,7 +336,7 @@ def spans(names: Sequence[str], least: int = 2) -> list[str]:
 
 
 def ratio_text(value: float | None) -> str:
-    """Print a ratio in two digits, as 0.12 or 18; "–" for None.
+    """Write a ratio in two digits, such as 0.12 or 18; "–" for None.
 
     Example:
         >>> ratio_text(0.123), ratio_text(18.4), ratio_text(None)

@@ -1,14 +1,13 @@
-"""Python code of the user's own: components that a scenario names as `module:Name`, and files that it names.
+"""Custom Python code: components that a scenario names as `module:Name`.
 
-    kind = "heavy_ball:HeavyBall"          the name HeavyBall of heavy_ball.py in the scenario's folder
-    kind = "my_package.heavy_ball:HeavyBall"    the same of an installed package
+    kind = "my_steps:Descent"               the class Descent of my_steps.py in the scenario's folder
+    kind = "my_package.my_steps:Descent"    the same in an installed package
 
-The scenario's folder gives single files, which may import one another at their top. It hides no installed module: a
-name of both is refused. A package has components if it requires decentral_dp; others, and Python's own modules, do not.
+The scenario's folder has single files, which may import one another at their top. A file with the name of an installed
+module is refused. A package has components if it requires decentral_dp; other packages and Python's modules have none.
 
-Each file is compiled from its source, never from a cache beside it, which nobody has consented to. Python knows the
-module only while it runs: two folders may have modules of one name, and classes travel to other processes by value.
-"""
+Each file is compiled from its source, never from a cache, whose content has no consent. Python has the module only
+while it runs: two folders may have modules of one name, and classes are sent to other processes by value."""
 
 from __future__ import annotations
 
@@ -30,50 +29,49 @@ from typing import Any, NoReturn
 from decentral_dp.errors import InputError, missing_package, quoted_path
 from decentral_dp.files import trust
 
-# What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
-# libraries, such as networkx.NetworkXError, inherit from Exception alone.
+# Errors of custom code, which become refusals. Those of libraries, such as networkx.NetworkXError, are subclasses of
+# Exception only.
 USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
-# Where Python's own modules and installed packages are.
+# Folders of Python's modules and of installed packages.
 _PYTHON = sysconfig.get_path("stdlib")
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
-# Prefixes of problem.data that name no module.
+# Prefixes of problem.data that are no modules.
 _SCHEMES = ("openml",)
 
 
 class UserCodeError(RuntimeError):
-    """Code of the user's own raised in a run; the message says in which round, and in which line."""
+    """Error of custom code in a run. The message has the round and the line."""
 
 
 def in_module(kind: str) -> tuple[str, str] | None:
-    """The module and the name of "module:Name"; None for any other text.
+    """Split "module:Name" into module and name; None for any other text.
 
     Example:
-        >>> in_module("my_package.heavy_ball:HeavyBall"), in_module("ldp_dsbo"), in_module("openml:iris")
-        (('my_package.heavy_ball', 'HeavyBall'), None, None)
+        >>> in_module("my_package.my_steps:Descent"), in_module("ldp_dsbo"), in_module("openml:iris")
+        (('my_package.my_steps', 'Descent'), None, None)
     """
     module, colon, name = kind.partition(":")
-    named = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
-    # "heavy_ball.py:HeavyBall" is the form of others.
-    return (module, name) if named and module not in _SCHEMES and not module.endswith(".py") else None
+    is_place = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return (module, name) if is_place and module not in _SCHEMES and not module.endswith(".py") else None
 
 
 def module_file(module: str, folders: Sequence[Path]) -> Path | None:
-    """The file of a module in the first of the folders that has it; None where none has."""
-    found = (path for folder in folders if (path := folder / f"{module}.py").is_file())
-    return None if "." in module else next(found, None)
+    """Return the file of a module in the first folder that has it, or None."""
+    paths = (path for folder in folders if (path := folder / f"{module}.py").is_file())
+    return None if "." in module else next(paths, None)
 
 
 def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     """Import the component that "module:Name" names; None for any other text.
 
     Args:
-        kind: as the scenario gives it.
-        folders: where files are looked up.
-        key: the scenario's key, for a refusal, for example "algorithm.kind".
+        kind: value in the scenario.
+        folders: folders of the modules, in the order of the search.
+        key: of the scenario, for refusals, for example "algorithm.kind".
 
     Raises:
-        InputError: the module is missing, ambiguous, unknown here or does not run, or it lacks the name.
+        InputError: a module that is missing, ambiguous, not trusted or fails, or that lacks the name.
     """
     named = in_module(kind)
     if named is None:
@@ -95,24 +93,24 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _check_module(module: str, path: Path | None, key: str) -> None:
-    """Refuse a module that is no component's, before it is imported.
+    """Refuse a module without components, before its import.
 
-    A scenario is data, and a function that it names is called with its keys: one of Python, or of a package that was
-    not made for this, could do anything.
+    A scenario calls the functions that it names with its keys. Functions of Python, or of a package without components,
+    could do anything.
 
     Args:
         module: its dotted name.
-        path: of the file of this name; None where there is none.
+        path: of the file of this name, or None.
         key: of the scenario.
 
     Raises:
         InputError: a module of Python, of this package, or of an installed package that does not require this one; one
-            in a run folder on Python's path; or one of a package and of a file alike.
+            in a run folder on Python's path; or a file with the name of an installed module.
     """
     first = module.partition(".")[0]
     problem = ""
     if first in sys.stdlib_module_names or first == __package__:
-        problem = f"{module} is a module of Python or of this package. Fix: name a module of your own"
+        problem = f"{module} is a module of Python or of this package. Fix: name a custom module"
     else:
         try:
             spec = find_spec(first)
@@ -125,12 +123,12 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
         if path is not None and installed:
             problem = f"{module} is {quoted_path(path)} and an installed module as well. Fix: rename the file"
         elif path is None and any(map(trust.is_in_run_folder, folders)):
-            # Python would import it from a cache, and without consent.
+            # Python would import it from a cache, without consent.
             problem = f"{module} is in a run folder on Python's path. Fix: run this from another folder"
         elif installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in needed):
             problem = (
                 f"{first} is an installed package that does not require decentral_dp. Fix: write the component in a "
-                "file of your own, which may import it"
+                "custom file, which may import it"
             )
     if problem:
         raise InputError(f"{key}: {problem}.")
@@ -153,9 +151,9 @@ def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> Mod
 
 
 class _Beside:
-    """Finds modules in one folder for the files of that folder, where nothing else is called so: a finder and a loader.
+    """Finder and loader of modules in one folder, for the files of that folder and for names of no other module.
 
-    What is found is compiled afresh, for a cache beside it may be stale, and is forgotten with the file that asked.
+    Modules are compiled from their source, since a cache may be stale, and are removed with the importing file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -167,10 +165,10 @@ class _Beside:
         if path is not None or not self._imports() or not os.path.isfile(file):
             return None
         self.names.add(name)
-        return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # what a loader needs, it has
+        return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # it has the methods of a loader
 
     def _imports(self) -> bool:
-        """Whether a file of the folder imports, and no library on the way, which may do without what it tries."""
+        """Whether the importing file is in the folder. Optional imports of libraries must find nothing here."""
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             frame = frame.f_back
@@ -184,7 +182,7 @@ class _Beside:
 
 
 def _execute(module: ModuleType, file: Path) -> None:
-    """Run a file as a module: compiled here, and not by a loader, which would leave a cache and read a stale one."""
+    """Run a file as a module. A loader would read and write a cache."""
     content = file.read_bytes()
     if trust.is_in_run_folder(file):
         trust.require_trust(file, content)
@@ -195,10 +193,10 @@ def _execute(module: ModuleType, file: Path) -> None:
 
 
 def run_file(path: Path) -> ModuleType:
-    """The module of a Python file of the user's own, which is run: it is code, not data.
+    """Run a custom Python file and return its module.
 
     Raises:
-        InputError: it does not run.
+        InputError: it fails.
     """
     name = f"user_code_{path.stem}"
     module, shadowed, finder = ModuleType(name), sys.modules.get(name), _Beside(path.parent)
@@ -210,14 +208,14 @@ def run_file(path: Path) -> ModuleType:
     except InputError:
         raise
     except USER_ERRORS as error:
-        fix = missing_package(error) or "mend the file"
-        if fix == "mend the file" and isinstance(error, ModuleNotFoundError) and error.name:
+        fix = missing_package(error) or "change the file"
+        if fix == "change the file" and isinstance(error, ModuleNotFoundError) and error.name:
             lacking = error.name.partition(".")[0]
             fix = f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
         raise InputError(f"{path}: it does not run: {blame(error)}. Fix: {fix}.") from error
     finally:
         meta_path.remove(finder)
-        # Another folder may have a file of this name, and what travels, travels by value.
+        # Another folder may have a file of this name. Objects are sent to other processes by value.
         for imported in (name, *finder.names):
             sys.modules.pop(imported, None)
         if shadowed is not None:
@@ -226,18 +224,18 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call code of the user's own; what it raises becomes a refusal, but for a refusal itself.
+    """Call custom code, whose errors become refusals.
 
     Args:
         function: a function or a class.
         values: its arguments by name.
-        sentence: the refusal's text, from the error.
+        sentence: error → text of the refusal.
 
     Returns:
-        What it gives.
+        The result.
 
     Raises:
-        InputError: with the sentence, or its own.
+        InputError: the code fails.
     """
     try:
         return function(**values)
@@ -248,26 +246,26 @@ def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Call
 
 
 def blame(error: BaseException) -> str:
-    """The reason of an error with the file and line of the user's own that it came from, where one is known."""
-    own = [f for f in _frames(error) if "site-packages" not in f.filename]
-    return reason(error) + (f", in line {own[-1].lineno} of {own[-1].filename}" if own else "")
+    """Write an error with the line of custom code that raised it."""
+    frames = [f for f in _frames(error) if "site-packages" not in f.filename]
+    return reason(error) + (f", in line {frames[-1].lineno} of {frames[-1].filename}" if frames else "")
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether an error came up in code of the user's own, or in a library that this code called."""
+    """Whether custom code, or a library that it called, raised an error."""
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
 def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
-    """End a run in round t, in which a program makes another number of exchanges than it states.
+    """Fail in round t, in which a program makes another number of exchanges than it states.
 
-    Prices and noise go by the number of an exchange, so that one too many has neither.
+    Noise and ledger entries are indexed by exchanges: an additional one would have neither.
 
     Args:
-        program: that is run; `program.program` is what its author wrote, where that is another object.
+        program: of the run, with the custom program as `program.program`.
         t: the round, from 1.
-        verb: what it does, for example "makes".
-        made: what it made, in words, for example "2 exchanges".
+        verb: for example "makes".
+        made: the exchanges, for example "2 exchanges".
 
     Raises:
         UserCodeError: always.
@@ -275,12 +273,12 @@ def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
     author = type(getattr(program, "program", program))
     raise UserCodeError(
         f"round {t}: step of {author.__name__} {verb} {made}, and releases_per_round "
-        f"states {program.releases_per_round}. Mend it there."
+        f"states {program.releases_per_round}. Fix it there."
     )
 
 
 def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any, Any, Any]:
-    """The generator of a program's round t, from 0. Raises UserCodeError where its step yields nothing."""
+    """Return the generator of a program's round t, from 0. Raises UserCodeError if its step yields nothing."""
     running = program.step(t, known, state)
     if not isinstance(running, Generator):
         raise wrong_yield(program, t + 1, f"returns {type(running).__name__} and never yields")
@@ -288,34 +286,34 @@ def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any,
 
 
 def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
-    """The end of a run in round t, from 1, whose step yields no exchange. done: what it does, in words."""
+    """Return the error of a step that yields no exchange in round t, from 1. done: what it does instead."""
     author = type(getattr(program, "program", program))
     return UserCodeError(
-        f"round {t}: step of {author.__name__} {done}, wanted exchanges. Fix: write for example own, near = yield "
+        f"round {t}: step of {author.__name__} {done} (expected exchanges). Fix: write for example own, near = yield "
         "Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 
 def error_of_round(error: BaseException, t: int) -> BaseException:
-    """What ends a run: a sentence where code of the user's own raised in round t, else the error itself."""
+    """Return the error that ends a run: with round and line if custom code raised it in round t, else unchanged."""
     if isinstance(error, UserCodeError):
         return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
     if isinstance(error, InputError) or not is_users(error):
         return error
-    return UserCodeError(f"round {t}: {blame(error)}. Mend it there.")
+    return UserCodeError(f"round {t}: {blame(error)}. Fix it there.")
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Where an error came from, without this package's own code and that of Python."""
+    """Return the frames of an error outside this package and Python."""
     package = str(Path(__file__).parent)
     if isinstance(error.__cause__, StopIteration):
-        # Raised in a generator, it becomes a RuntimeError of whoever asked for the next value.
+        # A StopIteration in a generator becomes a RuntimeError of its caller.
         error = error.__cause__
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
     return [f for f in frames if "site-packages" in f.filename or not f.filename.startswith(_PYTHON)]
 
 
 def reason(error: BaseException) -> str:
-    """The first sentence of an error, with its kind."""
+    """Return the type and the first sentence of an error."""
     text = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -253,7 +253,7 @@ def _prepared(problem: Problem, features: Array, labels: Array, split: Split) ->
 
 
 def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array], start: Array) -> Array:
-    """Where the gradient of a strongly convex function vanishes; steps are halved until it shrinks."""
+    """Find the zero of the gradient of a strongly convex function; steps are halved until the gradient shrinks."""
     y, slope = start, gradient(start)
     enough = _TOLERANCE * max(norm(slope), 1.0)
     for _ in range(_NEWTON_STEPS):
@@ -271,7 +271,7 @@ def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array
     return y
 
 
-# What float64 leaves of a change that is 0.
+# Return the float64 error of a change that is 0.
 _NOTHING = 1e-9
 # Distinct records besides the replaced one; every other is a copy of one of them.
 _OTHERS = 2
@@ -298,7 +298,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What is public: the family, its records' domain, the box of x, and how many records there are.
+    """Public facts: the family, the domain of its records, the box of x, and the number of records.
 
     Args:
         family: with its constants, which the search tries to refute.
@@ -440,7 +440,7 @@ def _implicit_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, f
 
 
 class Target(NamedTuple):
-    """What one replaced record changes, and what bounds it."""
+    """The change by one replaced record, and its bound."""
 
     change: Change
     bound: Bound

@@ -22,7 +22,7 @@ def generator(name: str, seed: int, *place: int) -> np.random.Generator:
     Args:
         name: of the experiment, its alias.
         seed: public.
-        place: further numbers that tell parts apart.
+        place: further numbers that distinguish parts.
     """
     return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).generator(0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Pictures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
+"""Figures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 
 def write_finding(finding: Finding, path: Path) -> Path:
-    """Draw one picture with a plot for each panel.
+    """Draw a figure with a plot for each panel.
 
     Args:
         finding: as of `papers.run`.

@@ -43,7 +43,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
@@ -199,7 +199,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     least = float(rows[rows["panel"] == RECORDS]["at"].min())
     # √K = √log n of DP-GD, and √log T of DP-Loc-GD, bend the exponent by 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T).

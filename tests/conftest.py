@@ -16,7 +16,7 @@ from decentral_dp.errors import InputError
 from tests import slow_tests
 from tests.support.published import as_published
 
-# How long an example takes says something of the machine, and nothing of the code.
+# The duration of an example depends on the machine.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     slow_tests.configure(config)
 
 
-# Extras that are absent where only the dependencies of the package are installed.
+# Missing optional packages.
 ABSENT = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
 
 
@@ -71,7 +71,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave nothing in the home of whoever runs them."""
+    """Tests write nothing to the home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -108,17 +108,17 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run folders of this process have no pictures, which take longer than a short run: for tests of something else."""
+    """Write run folders without figures, which are slow, for tests of something else."""
     monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
 
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """One small Ray for all tests of a file that need one; what follows must not find itself connected."""
+    """One small Ray cluster for all tests of a file. Later files must not be connected."""
     import ray
 
     with pytest.MonkeyPatch.context() as patched:
-        # Errors of actors that nobody asked for any more would be logged by a thread of Ray, into whichever test runs.
+        # A thread of Ray would log unhandled errors of actors into another test.
         patched.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         yield

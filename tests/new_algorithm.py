@@ -25,7 +25,7 @@ from tests.slow_tests import LIST
 
 ROOT = Path(__file__).parents[1]
 GAINS = ROOT / "tests" / "conformance" / "gains.json"
-# What a run may gain, in the order in which it is looked for, and whether more of it is better.
+# Metric → whether larger is better, in the order of the search.
 SCORES = {
     "test_accuracy": True,
     "test_auc": True,
@@ -35,14 +35,14 @@ SCORES = {
     "hypergradient_norm": False,
     "gradient_norm": False,
 }
-# Seeds that are tried, and the share of the worst gain that is recorded: noise is redrawn on other processors.
+# Seeds, and the recorded share of the least gain, since last bits differ between processors.
 SEEDS, ROOM = (1, 2, 3), 0.6
-# Where tests are made of the registry, so that each new algorithm has them.
+# Folders with tests of all registered algorithms.
 FOLDERS = ("auditing", "algorithms", "audits", "cli", "config", "conformance", "golden", "reporting")
 
 
 def missing(name: str) -> Iterator[str]:
-    """What the file and the scenario of an algorithm lack, in a sentence each that says how it is written."""
+    """Yield missing parts of the file and the scenario of an algorithm, with their fix."""
     entry = ALGORITHMS.get(name)
     if entry is None:
         places = ", ".join(f"decentral_dp/algorithms/{setting}/" for setting in get_args(Setting))
@@ -52,7 +52,7 @@ def missing(name: str) -> Iterator[str]:
     described = sys.modules[module].__doc__ or ""
     if len(described.split("\n\n")) < 3:
         yield f"{module}: its docstring lacks the update, whose data is protected, or how far it moves."
-    # A dataclass without one describes itself by its signature.
+    # The default docstring of a dataclass is its signature.
     if (entry.algorithm.__doc__ or "(").startswith(("(", f"{entry.algorithm.__name__}(")):
         yield f"{entry.algorithm.__name__}: no docstring; its first line is the summary of `decentral-dp list`."
     if not entry.citations:
@@ -94,10 +94,10 @@ def _missing_of_scenario(name: str) -> Iterator[str]:
 
 
 def gain_of(name: str) -> tuple[str, float]:
-    """What the scenario gains from round 0 to its end: a metric, and most of its least change over some seeds.
+    """Return a metric that improves from round 0 to the end, and a share of its least change over some seeds.
 
     Raises:
-        InputError: where it gains nothing.
+        InputError: no metric improves.
     """
     changes: dict[str, list[float]] = {score: [] for score in SCORES}
     for seed in SEEDS:
@@ -116,7 +116,7 @@ def gain_of(name: str) -> tuple[str, float]:
 
 
 def record_gain(name: str) -> None:
-    """Add what it gains to `gains.json`, unless that is there."""
+    """Add the gain to `gains.json` if it is missing."""
     gains = json.loads(GAINS.read_text(encoding="utf-8"))
     if name not in gains:
         gains[name] = gain_of(name)
@@ -125,7 +125,7 @@ def record_gain(name: str) -> None:
 
 
 def record_slow_tests(name: str) -> None:
-    """List its slow tests: those that are slow of another algorithm of its setting, the one with most of them."""
+    """List its slow tests: those of another algorithm of its setting."""
     listed = LIST.read_text(encoding="utf-8").splitlines()
     folders = [f"tests/{folder}" for folder in FOLDERS]
     collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--slow", "all", "-k", name, *folders]
@@ -138,7 +138,7 @@ def record_slow_tests(name: str) -> None:
 
 
 def _renamed(node: str, other: str, name: str) -> str | None:
-    """The test of another algorithm as that of this one; None where it is of neither."""
+    """Return the id of the same test for this algorithm, or None."""
     test, bracket, case = node.partition("[")
     parts = case.removesuffix("]").split("-")
     return f"{test}[{'-'.join(name if p == other else p for p in parts)}]" if bracket and other in parts else None

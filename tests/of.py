@@ -1,8 +1,7 @@
 """The tests of a module: `python -m tests.of decentral_dp/privacy/clipping.py`, those first that are named for it.
 
-Others import something that the module defines, by whatever package they get it from; where none does, they import a
-module that imports this one.
-"""
+Tests with its name come first, then those that import its definitions, directly or by a package. If there are none,
+they are those of the modules that import it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ PACKAGE = ROOT / "decentral_dp"
 
 
 def find_tests(module: Path) -> list[str]:
-    """Return paths of test files, from the one that says most of a module. module: a file of the package."""
+    """Return paths of test files, by relevance. module: a file of the package."""
     name = ".".join(module.resolve().relative_to(ROOT).with_suffix("").parts)
     room = module.resolve().relative_to(PACKAGE).parts[0]
     named = [path for path in _imports("tests") if _is_named(Path(path), module.stem, room)]
@@ -54,7 +53,7 @@ def _defining(path: Path) -> Iterator[str]:
 
 @cache
 def _module_of(package: str, name: str) -> str:
-    """The module that defines what is imported, which a package may hand on."""
+    """Return the module that defines an imported name."""
     inner = f"{package}.{name}"
     if (ROOT / Path(*inner.split("."))).with_suffix(".py").exists():
         return inner

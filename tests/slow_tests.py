@@ -1,8 +1,7 @@
-"""Tests that take long: the whole suite runs one in twenty-four of them, another one every day; `--slow all` runs all.
+"""Slow tests: the suite runs one in twenty-four of them, another part every day; `--slow all` runs all.
 
-Which they are stands in `slow_tests.txt`. A test that is not listed runs every time, and so does one whose file, name
-or folder is given on the command line. `--slow none` runs none of them; `--slow record` runs all and writes the list
-anew.
+`slow_tests.txt` lists them. Other tests always run, and so do tests whose file, name or folder is given on the command
+line. `--slow none` runs no slow test; `--slow record` runs all and writes the list.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PARTS = 24
 LIST = Path(__file__).with_suffix(".txt")
 # Seconds, on the machine that records.
 LONG = 0.1
-# Never left out: what every change is measured by, what takes turns already, and whether audits see planted errors.
+# Always run: golden scenarios, planted errors, and the power of audits.
 _GOLDEN = "tests/golden/test_scenarios.py::test_"
 _POWER = (
     "tests/auditing/test_audit.py::test_half_the_noise_shows",
@@ -28,12 +27,12 @@ ALWAYS = (f"{_GOLDEN}plan", f"{_GOLDEN}seeded", f"{_GOLDEN}releases", "tests/pla
 
 
 def parts() -> dict[str, int]:
-    """Slow test → its part, of 0 to PARTS − 1: in turn, so that cases of one test are in different parts."""
+    """Return slow test → part, 0 to PARTS − 1, in turn: cases of one test are in different parts."""
     return {node: k % PARTS for k, node in enumerate(LIST.read_text(encoding="utf-8").splitlines())}
 
 
 class SlowTests:
-    """A plugin of pytest that leaves slow tests out, or finds out which they are.
+    """Pytest plugin that deselects slow tests, or records them.
 
     Args:
         chosen: the part that runs, "all", "none", or "record".
@@ -68,12 +67,12 @@ class SlowTests:
 
 
 def _number(chosen: str) -> int:
-    """The part that runs, which no test is in where none is to run."""
+    """Return the number of the part; −1, which no test has, for none."""
     return int(chosen) if chosen.isdecimal() else -1
 
 
 def configure(config: pytest.Config) -> None:
-    """Choose the part that runs. Workers are told by the process that started them."""
+    """Choose the part of this run. Workers receive it from their parent process."""
     if config.option.slow is None:
         whole_suite = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
         today = datetime.date.today().toordinal() % PARTS  # any day will do, and all come in turn

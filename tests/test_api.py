@@ -1,4 +1,4 @@
-"""The Python interface: one job, asked for a plan, a run, an audit, a check and a view; wrong uses get a sentence."""
+"""The Python interface: plan, run, audit, check and network view of a job, and wrong uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def job() -> decentral_dp.Job:
     return decentral_dp.build("network_view", set=FEW)
 
 
-def test_a_job_is_asked_for_everything(job: decentral_dp.Job, tmp_path: Path) -> None:
+def test_a_job_has_all_functions(job: decentral_dp.Job, tmp_path: Path) -> None:
     assert job.plan().rounds == job.rounds == 2
     run = job.run(out=tmp_path / "run")
     assert (tmp_path / "run" / "result.json").is_file()
@@ -40,19 +40,19 @@ def test_a_job_is_asked_for_everything(job: decentral_dp.Job, tmp_path: Path) ->
     assert "\n" not in repr(job)
 
 
-def test_what_holds_for_a_job_holds_for_its_scenario(job: decentral_dp.Job) -> None:
+def test_a_job_and_its_scenario_have_one_plan(job: decentral_dp.Job) -> None:
     assert str(decentral_dp.plan(job)) == str(decentral_dp.plan("network_view", set=FEW)) == str(job.plan())
     assert str(decentral_dp.plan(load("network_view", TEXT))) == str(job.plan())
 
 
 @pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, copy.deepcopy, vars])
-def test_a_job_hands_nothing_over(job: decentral_dp.Job, leak: Any) -> None:
+def test_a_job_cannot_be_copied(job: decentral_dp.Job, leak: Any) -> None:
     with pytest.raises((InputError, TypeError)):
         leak(job)
     assert "_planned" not in dir(job)
 
 
-def test_values_are_written_as_a_scenario_has_them() -> None:
+def test_changed_values_are_converted() -> None:
     changed = {
         "title": 'a "quoted" title\twith a tab',
         "seed": np.int64(3),
@@ -77,7 +77,7 @@ def test_values_are_written_as_a_scenario_has_them() -> None:
     ],
 )
 @pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
-def test_wrong_uses_get_a_sentence(function: Any, options: dict[str, Any], sentence: str) -> None:
+def test_wrong_uses_are_refused(function: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as refused:
         function("quadratic", **options)
     assert sentence in str(refused.value)
@@ -86,17 +86,17 @@ def test_wrong_uses_get_a_sentence(function: Any, options: dict[str, Any], sente
 
 @pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
 def test_a_planned_job_takes_no_changes(function: Any, job: decentral_dp.Job) -> None:
-    with pytest.raises(InputError, match=r"got set beside a job, which is planned already"):
+    with pytest.raises(InputError, match="got set with a planned job"):
         function(job, set={"algorithm.rounds": 3})
 
 
-def test_a_check_of_objects_says_how_to_check_them() -> None:
+def test_a_check_of_a_job_with_objects_is_refused() -> None:
     job = decentral_dp.build("quadratic", set={"algorithm.rounds": 2}, topology=nx.cycle_graph(5))
     with pytest.raises(InputError, match="topology of this job is given as Python objects"):
         job.check()
 
 
-def test_attributes_of_a_job_are_typed_and_others_warn(job: decentral_dp.Job) -> None:
+def test_a_job_has_the_attributes_of_its_plan(job: decentral_dp.Job) -> None:
     planned = job.simulation()
     for name in ("scenario", "n_agents", "rounds", "topology", "algorithm", "ledger"):
         assert getattr(job, name) is getattr(planned, name)

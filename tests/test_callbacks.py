@@ -1,4 +1,4 @@
-"""Callbacks: TensorBoard, MLflow, and callbacks that fail, which never end what they are told of."""
+"""Callbacks: TensorBoard, MLflow, and failing callbacks, which never end a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Stand-ins for both packages, with what they were told. away: methods of MLflow that fail."""
+    """Stand-ins for both packages with their calls. away: methods of MLflow that fail."""
     seen = SimpleNamespace(board=[], flow=[], ended=[], places=[], away=set())
 
     class SummaryWriter:
@@ -85,7 +85,7 @@ def _command(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return 0
 
 
-def test_both_are_told_of_every_evaluation(scenario: Make, tmp_path: Path, watched: SimpleNamespace) -> None:
+def test_both_log_every_evaluation(scenario: Make, tmp_path: Path, watched: SimpleNamespace) -> None:
     with MLflow("run") as flow:
         done = decentral_dp.run(_given(scenario), callbacks=[TensorBoard(tmp_path / "board"), flow])
     assert watched.board == watched.flow
@@ -100,7 +100,7 @@ def test_both_are_told_of_every_evaluation(scenario: Make, tmp_path: Path, watch
 
 
 @pytest.mark.parametrize("log", ["tensorboard", "mlflow"])
-def test_the_command_writes_to_either(
+def test_the_command_logs_to_either(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
 ) -> None:
     assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", log, "--quiet") == 0
@@ -119,7 +119,7 @@ def test_a_run_that_starts_again_removes_its_scalars_and_follows_no_link(tmp_pat
     assert (tmp_path / "mine" / "in_progress").exists()
 
 
-def test_a_tracker_that_fails_is_one_warning_and_the_run_is_complete(
+def test_a_failing_tracker_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched.away = {"log"}
@@ -136,7 +136,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_run_is_complete(
     assert watched.ended == ["FINISHED"]
 
 
-def test_a_tracker_that_cannot_be_told_of_the_end_is_one_warning(
+def test_a_tracker_that_fails_at_the_end_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
 ) -> None:
     watched.away = {"end"}
@@ -145,7 +145,7 @@ def test_a_tracker_that_cannot_be_told_of_the_end_is_one_warning(
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "ok"
 
 
-def test_a_tracker_that_is_away_is_refused_before_the_run_and_resume_needs_none(
+def test_an_unreachable_tracker_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
 ) -> None:
     watched.away = {"create"}
@@ -165,7 +165,7 @@ def test_a_tracker_that_is_away_is_refused_before_the_run_and_resume_needs_none(
     assert _command(monkeypatch, "resume", tmp_path / "run", "--quiet") == 0
 
 
-def test_a_callback_that_raises_is_left_out_and_others_are_called(scenario: Make) -> None:
+def test_a_failing_callback_is_skipped_and_others_are_called(scenario: Make) -> None:
     seen: list[int] = []
 
     def fail(progress: Progress) -> None:
@@ -189,13 +189,13 @@ def test_a_callback_that_raises_is_left_out_and_others_are_called(scenario: Make
 def test_a_missing_package_is_named(
     make: Callable[[str], Any], module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As Python finds it where it is not installed.
+    # As if it was not installed.
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=f"{module} is not installed.*" + re.escape(f"decentral_dp[{extra}]")):
         make("run")
 
 
-def test_tensorboard_reads_what_is_written(scenario: Make, tmp_path: Path) -> None:
+def test_tensorboard_files_have_the_scalars(scenario: Make, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     decentral_dp.run(_given(scenario), callbacks=[TensorBoard(tmp_path / "board")])
     (events,) = (tmp_path / "board").glob("events*")

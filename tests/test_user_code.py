@@ -1,4 +1,4 @@
-"""Files of one author import each other: found beside the file, hashed with it, and known to nobody afterwards."""
+"""Custom modules: imports between files of a folder, their digest, and refused modules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARED = "import numbers_of\n\ndef pulled(released, last):\n    return numbers_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The guide's heavy ball, whose move comes from a second file, and that one's number from a third."""
+    """The algorithm of the how-to page, split into three files."""
     text = BLOCKS["heavy_ball.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
     text, many = re.subn(
         r"self\.friction \* \((\w+)\.y - s\.last\)", r"2.0 * self.friction * pulled(\1.y, s.last)", text
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_runs_and_is_forgotten(folder: Path) -> None:
+def test_modules_of_a_run_are_removed(folder: Path) -> None:
     run = decentral_dp.run(folder / "heavy_ball.toml")
     assert run.result["status"] == "ok"
     assert not {"shared_moves", "numbers_of"} & sys.modules.keys()
@@ -54,7 +54,7 @@ def test_it_runs_and_is_forgotten(folder: Path) -> None:
 
 
 def test_digests_follow_all_files(folder: Path) -> None:
-    """A change of the third file is another algorithm: no run is resumed with it."""
+    """A run cannot be resumed after a change of the third file."""
     first = run_digest(build(folder / "heavy_ball.toml"))
     assert run_digest(build(folder / "heavy_ball.toml")) == first
     (folder / "numbers_of.py").write_text("HALF = 0.25\n", encoding="utf-8")
@@ -81,8 +81,8 @@ def test_nothing_that_is_installed_is_shadowed(folder: Path) -> None:
     assert digest_of_file(folder / "asks.py") == before
 
 
-def test_a_library_finds_nothing_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An optional import of an installed module is not met by a file that happens to be called so."""
+def test_a_library_imports_nothing_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An optional import of an installed module does not find a file of this name."""
     site = tmp_path_factory.mktemp("site")
     (site / "a_library.py").write_text(
         "try:\n    import shared_moves\nexcept ImportError:\n    shared_moves = None\n", encoding="utf-8"
@@ -95,7 +95,7 @@ def test_a_library_finds_nothing_of_the_folder(folder: Path, tmp_path_factory: p
         sys.modules.pop("a_library", None)
 
 
-def test_what_is_nowhere_is_told_with_its_mend(folder: Path) -> None:
+def test_a_missing_module_is_refused_with_its_fix(folder: Path) -> None:
     (folder / "shared_moves.py").unlink()
     with pytest.raises(InputError) as said:
         build(folder / "heavy_ball.toml")
@@ -113,7 +113,7 @@ def _named(folder: Path, kind: str, **keys: Any) -> Any:
 
 
 def test_two_folders_have_modules_of_one_name(tmp_path: Path) -> None:
-    """In one process: neither is the other's, and nothing stays known."""
+    """In one process, without a trace in `sys.modules`."""
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "dealing.py").write_text(DEAL.format(name), encoding="utf-8")
@@ -121,7 +121,7 @@ def test_two_folders_have_modules_of_one_name(tmp_path: Path) -> None:
     dealt = [component("dealing:deal", [folder], "problem.partition") for folder in folders]
     assert [function.__globals__["WHERE"] for function in dealt] == ["here", "there", "here"]
     assert "dealing" not in sys.modules
-    # The first folder that has it.
+    # The first folder with the file.
     assert component("dealing:WHERE", folders, "data") == "here"
 
 
@@ -148,8 +148,8 @@ def test_a_file_hides_no_module_of_python_and_no_installed_one(folder: Path, nam
         "decentral_dp.user_code:run_file",
     ],
 )
-def test_no_function_that_happens_to_be_importable_is_a_component(folder: Path, kind: str) -> None:
-    """A function is called with the scenario's keys, and a scenario may be from elsewhere."""
+def test_importable_functions_are_no_components(folder: Path, kind: str) -> None:
+    """A scenario from elsewhere would call the function with its keys."""
     content = tomllib.loads((folder / "heavy_ball.toml").read_text(encoding="utf-8"))
     content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}", "path": "heavy_ball.py"}
     with pytest.raises(InputError, match=r"^topology\.kind: .*(of Python or of this package|not require decentral_dp)"):
@@ -181,8 +181,8 @@ def test_a_package_that_requires_this_one_has_components(
     del sys.modules["my_moves"]
 
 
-def test_a_cache_beside_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
-    """Consent is asked for the source. A cache of the same size and date could hold anything."""
+def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
+    """Consent is for the source. A cache of the same size and date could have any content."""
     source, mark = folder / "shared_moves.py", tmp_path / "mark"
     honest = source.read_bytes()
     other = f"open({str(mark)!r}, 'w')\n{SHARED}"
@@ -209,7 +209,7 @@ def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:
         build(_named(folder, kind))
 
 
-def test_a_scenario_may_say_where_its_modules_are(folder: Path) -> None:
+def test_a_scenario_may_set_the_folders_of_its_modules(folder: Path) -> None:
     (folder / "src").mkdir()
     for name in ("heavy_ball", "shared_moves", "numbers_of"):
         (folder / f"{name}.py").rename(folder / "src" / f"{name}.py")

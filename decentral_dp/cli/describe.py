@@ -1,6 +1,6 @@
-"""Describe everything that a scenario or a study can name, and its keys, for `list` and the reference pages.
+"""Descriptions of components and keys, for `list` and the reference pages.
 
-`describe` describes a component, and `keys` lists the keys of scenarios and studies from their schemas.
+`describe` describes a component. `keys` lists the keys of scenarios and studies from their schemas.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from decentral_dp.reporting.terminal import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, graph_title, names
 from decentral_dp.user_code import component, in_module
 
-# Names that a refusal suggests, at most.
+# Largest number of suggested names.
 _NEAREST = 3
-# Registry of files → what `find` calls one.
+# Registry of files → their kind in `find`.
 _FILES = {"scenarios": "scenario", "studies": "study"}
 _MECHANISMS = ("laplace", "gaussian")
 _PARTITIONS = {
@@ -46,7 +46,7 @@ _PARTITIONS = {
     "dirichlet": '{ kind = "dirichlet", alpha = 0.5 }',
     "column": '{ kind = "column", name = "agent" }',
 }
-# Stands for whatever name a table of tables has there, such as that of a variable.
+# Wildcard for the names of a table of tables, such as variables.
 ANY = "*"
 
 
@@ -57,9 +57,9 @@ class KeyText(NamedTuple):
         name: in its table; of a study or scenario from the top, with dots.
         meaning: a phrase, or sentences.
         may_be: the valid values in words.
-        default_text: what holds without it; "required", or "" where it may be left out.
+        default_text: the default; "required", or "" for an optional key.
         unit: of a number, or "".
-        example: as a scenario could give it.
+        example: a value in TOML.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Description(NamedTuple):
         name: in its registry.
         registry: of `registries`.
         line: its summary.
-        text: its derivation, as its docstring has it.
+        text: its docstring.
         keys: that it reads.
         notes: sentences on it.
-        facts: of the reference only, in Markdown.
-        usage: how a scenario names it, in TOML.
+        facts: for the reference, in Markdown.
+        usage: its name in a scenario, in TOML.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Description(NamedTuple):
 
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
-    """Registry → name → one line. titles: whether scenarios and studies are opened for theirs."""
+    """Return registry → name → summary. titles: whether the titles of scenarios and studies are read."""
     return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
@@ -174,25 +174,25 @@ def _algorithm(entry: Entry) -> Description:
 
 
 def of_option(option: Option) -> KeyText:
-    """A key of an algorithm."""
+    """Describe a key of an algorithm."""
     left_out = _default_words(option.required, option.default)
     meaning = option.description or "no description"
     return KeyText(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
 def of_declared(key: DeclaredKey) -> KeyText:
-    """A key of a problem, a generator, or a weight rule."""
+    """Describe a key of a problem, a generator, or a weight rule."""
     may_be = kind_words(TypeAdapter(key.type).json_schema())
     return KeyText(key.name, key.description, may_be, _default_words(key.required, key.default))
 
 
 def of_schema(table: type[BaseModel], key: str) -> KeyText:
-    """A key of a table."""
+    """Describe a key of a table."""
     return next(row for row in keys_of(table.model_json_schema()) if row.name == key)
 
 
 def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
-    """The keys of a table by its schema, and none of the tables inside it."""
+    """Describe the keys of a table by its schema, without those of inner tables."""
     required = schema.get("required", [])
     return [
         KeyText(
@@ -217,7 +217,7 @@ _KINDS = {"integer": "whole number", "number": "number", "string": "text", "bool
 
 
 def kind_words(value: Mapping[str, Any]) -> str:
-    """What a value may be, in words, by its schema."""
+    """Write the valid values of a schema."""
     if "$ref" in value:
         return f"table {value['$ref'].rpartition('/')[2]}"
     for several in ("anyOf", "oneOf", "allOf"):
@@ -240,7 +240,7 @@ def kind_words(value: Mapping[str, Any]) -> str:
 
 @cache
 def keys() -> tuple[tuple[KeyText, str], ...]:
-    """Every key of scenarios, and with study in front of studies, once for each component that reads it.
+    """List every key of scenarios, and with "study." those of studies, once for each component that reads it.
 
     Returns:
         (key with its dotted name, component or "").
@@ -258,7 +258,7 @@ def keys() -> tuple[tuple[KeyText, str], ...]:
 
 
 def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[KeyText]:
-    """Every key of a schema, and of the tables inside it, dotted."""
+    """Yield the keys of a schema and of its inner tables, dotted."""
     defined = schema.get("$defs", {})
 
     def keys_below(table: Mapping[str, Any], place: str) -> Iterator[KeyText]:
@@ -271,7 +271,7 @@ def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[KeyText]:
 
 
 def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mapping[str, Any], str]]:
-    """The tables that a value may be, or hold, each by its name or whole, and how the keys inside it begin."""
+    """Yield the tables in a value, by name or whole, with the start of their keys."""
     if "$ref" in value:
         yield value["$ref"].rpartition("/")[2], place
     if "properties" in value:
@@ -288,7 +288,7 @@ def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | 
 
 
 def print_list(registry: str | None) -> None:
-    """Print names and summaries of a registry; of all of them for None."""
+    """Print names and summaries of a registry; of all registries for None."""
     out, everything = console(), registries()
     for kind in everything if registry is None else [registry]:
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
@@ -298,9 +298,9 @@ def print_list(registry: str | None) -> None:
 
 
 def print_entry(name: str) -> None:
-    """Print everything that is called so: descriptions of components and keys, the text of a scenario or a study.
+    """Print the components, keys, scenarios and studies of a name.
 
-    In front of a scenario or study all else is in comments, so that the output can be kept as a file.
+    Descriptions before a scenario or study are comments, so that the output can be saved as a file.
     """
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
@@ -318,7 +318,7 @@ def print_entry(name: str) -> None:
         ends = {key.name.rpartition(".")[2] for key, _ in keys()} - {ANY}
         close = get_close_matches(name, sorted(ends.union(*lists.values(), (k.name for k, _ in keys()))), n=_NEAREST)
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        raise InputError(f'list: no name and no key is {quoted(name)}{near} "decentral-dp list" lists the names.')
+        raise InputError(f'list: no name or key {quoted(name)}{near} Fix: take a name of "decentral-dp list".')
     for what in files:
         texts.append(find(name, what).read_text(encoding="utf-8", errors="replace"))
     for text in texts[:-1]:
@@ -327,7 +327,7 @@ def print_entry(name: str) -> None:
 
 
 def description_text(component: Description) -> str:
-    """The description of a component as `list` prints it."""
+    """Write the description of a component for `list`."""
     c = component
     head = f"{c.name} ({c.registry})" if c.registry else c.name
     parts = [f"{head}: {c.line}" if c.line else head, c.text]
@@ -339,7 +339,7 @@ def description_text(component: Description) -> str:
 
 
 def _key_line(key: KeyText) -> str:
-    """What a key is, what it may be, and what holds where it is left out."""
+    """Write meaning, valid values and default of a key."""
     left_out = {"required": "required", "": "may be left out"}.get(key.default_text, f"{key.default_text} if left out")
     bounds = "; ".join(filter(None, (key.may_be, left_out)))
     if key.meaning.endswith("."):
@@ -349,7 +349,7 @@ def _key_line(key: KeyText) -> str:
 
 
 def _describe_custom(name: str) -> str:
-    """The description of a custom component. Raises InputError where there is none."""
+    """Describe a custom component. Raises InputError if there is none."""
     entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
         return description_text(_algorithm(entry_of_class(entry, name))._replace(name=name))
@@ -365,7 +365,7 @@ def _describe_custom(name: str) -> str:
 
 
 def key_entries(name: str) -> str:
-    """The entries of all keys that end as the name does; "" where there are none.
+    """Write the entries of all keys that end with a name; "" if there are none.
 
     Example:
         >>> print(key_entries("delta").splitlines()[0])

@@ -1,4 +1,4 @@
-"""The command line: its commands, and how it ends. Heavy imports wait until a command is carried out."""
+"""The command line: commands, exit codes and signals. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
     from decentral_dp.simulation.run import Run
 
-# What may be left out.
+# Types of optional arguments.
 Repeated = list[str] | None
 Text = str | None
 File = Path | None
@@ -50,7 +50,7 @@ Log = Annotated[
         help="Progress as JSON lines, on stderr or added to a file; or for TensorBoard or MLflow.",
     ),
 ]
-Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
+Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, next to png; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
 Verbose = Annotated[bool, Option("--verbose", help="All notes, settings and scores.")]
 Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
@@ -65,7 +65,7 @@ def _consent(context: typer.Context, value: bool) -> bool:
 
 
 Upload = Annotated[
-    Text, Option(metavar="URL", help="Copy the finished folder there, e.g. to s3://…; values without noise stay here.")
+    Text, Option(metavar="URL", help="Copy the finished folder there, e.g. to s3://…, without noiseless values.")
 ]
 Trust = Annotated[
     bool,
@@ -74,7 +74,7 @@ Trust = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-# Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
+# Commands in the order of the help. Plain text is faster than boxes.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -130,7 +130,7 @@ def invoke_run(
 
 
 def _open_store(url: str | None) -> Any:
-    """What `_upload` takes; what cannot be written to is refused before anything is released."""
+    """Open the store for `_upload`. Refuse one that cannot be written before the first release."""
     if url is None:
         return None
     from decentral_dp.simulation.folder.layout import open_store
@@ -152,7 +152,7 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
     there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
     if run_digest(build_job(there)) != run_digest(build_job(asked)):
-        raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
+        raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
 
 
 def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Shown, store: Any) -> bool:
@@ -163,7 +163,7 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Sho
     from decentral_dp.simulation.run import Run
 
     if folder is None:
-        raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
+        raise option_error("or_resume", ": missing --out, the folder of the run. Fix: add it.")
     progress = progress_in(folder)
     finished = None
     if progress != "none":
@@ -176,7 +176,7 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Sho
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
-        typer.echo(f"{folder} holds a run that is complete; nothing is left to do.", err=True)
+        typer.echo(f"{folder}: the run is complete.", err=True)
     if progress != "none":
         _upload(folder, store)
     if finished is not None:
@@ -267,10 +267,10 @@ def invoke_report(
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    # Without one of those needed a page would say that nothing was measured, or released.
+    # Without one of these, a page would have no metrics or no releases.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
-    # What a run writes can be drawn; what somebody has changed since need not be.
+    # A changed folder may be damaged.
     with refuse_damaged(folder, "report"):
         # The page shows the PNGs.
         write_plots(folder, ["png", *(f.value for f in formats or [])])
@@ -319,16 +319,11 @@ def invoke_compare(
 def invoke_network(
     scenario: Name,
     out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
-    coalition: Annotated[
-        Repeated, Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
-    ] = None,
+    coalition: Annotated[Repeated, Option(metavar="AGENTS", help="Colluding agents, e.g. 0,3; repeatable.")] = None,
     override: Set = None,
     trust: Trust = False,
 ) -> None:
-    """Print what a curious agent learns of the others' records.
-
-    It has its neighbours' messages alone.
-    """
+    """Print ε against honest-but-curious neighbours (network DP)."""
     annex("network_command")(scenario, override or [], out, coalition or [])
 
 
@@ -340,27 +335,24 @@ def invoke_audit(
     ],
     runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
-    confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
-    seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
+    confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
+    seed: Annotated[int, Option(min=0, help="Public seed of the audit.")] = 0,
     out: Annotated[
         File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
-    canaries: Annotated[
-        Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
-    ] = None,
+    canaries: Annotated[Number, Option(help="Number of canary records with random labels, in one run.")] = None,
     membership: Annotated[
-        bool, Option("--membership", help="Tell a run's train records from held-out ones, over --runs (10) runs.")
+        bool, Option("--membership", help="Membership inference on train and test records, over --runs (10) runs.")
     ] = False,
     trust: Trust = False,
 ) -> None:
-    """Show a lower bound on what a scenario tells of one record.
+    """Estimate an empirical lower bound on ε.
 
-    Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
-    the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
-    fail. Exit code 1 where more is shown than is certified, or where the audit itself is broken. With --membership the
-    records of a run folder are scored by what it published: the AUC over repeated runs, and the ceiling that its ε
-    sets.
+    The output has claimed, certified and empirical ε. The scenario runs on two neighbouring data sets, and an attack
+    distinguishes them. The same attack on two equal data sets must fail. Exit code 1 if the lower bound exceeds the
+    certified ε, or if the audit is broken. With --membership, records of a run folder are scored by the published
+    values: the AUC over repeated runs, and its upper bound from ε.
     """
     sound = annex("audit_command")(
         scenario,
@@ -382,20 +374,20 @@ def invoke_check(
         str,
         Argument(
             metavar="FILE_OR_KIND",
-            help="An algorithm or a problem, module:Name, or a scenario: then all that it names.",
+            help="An algorithm, a problem, module:Name, or a scenario with all its components.",
         ),
     ],
-    pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
-    seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
+    pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets of the search.")] = 64,
+    seed: Annotated[int, Option(min=0, help="Public seed of the search.")] = 0,
     rounds: Annotated[
-        Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+        Number, Option(min=1, help="First rounds that are tested; by default those of a few seconds.")
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Try what a component must keep, on made-up records.
+    """Test the privacy contract of a component on synthetic data.
 
-    A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
-    a check fails.
+    A search looks for a record that exceeds the stated sensitivity. A passed check is no proof. Exit code 1 if a check
+    fails.
     """
     _exit_with_1_unless(annex("check_command")(what, pairs, seed, rounds))
 
@@ -415,7 +407,7 @@ def invoke_study(
 
     The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
     resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
-    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
+    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell is a result.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
     _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address))
@@ -436,7 +428,7 @@ def invoke_list(
 ) -> None:
     """List components, scenarios, studies and measures, or describe one.
 
-    The text of a scenario or a study is printed as it is, so that it can be kept as a file.
+    The text of a scenario or a study is printed unchanged, so that it can be saved as a file.
     """
     if schema:
         import json
@@ -492,8 +484,8 @@ def invoke_new(
     )
 
 
-# Imports and pictures make hundreds of thousands of objects and hardly a cycle: with the usual 700 new ones between two
-# searches for cycles, searching takes a tenth of a short run.
+# Imports and figures create many objects and few cycles. With the default of 700 new objects, collection takes a tenth
+# of a short run.
 _OBJECTS_BETWEEN_SEARCHES = 400_000
 _INTERRUPTED = "Interrupted; nothing was written."
 
@@ -512,18 +504,18 @@ def options(
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Simulate, price and audit private decentralised optimisation."""
+    """Simulate, account and audit private decentralised optimisation."""
 
 
 def main() -> None:
     """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
-    # Nor is what is left at the end searched, which took as long again: it goes with the process.
+    # No collection at the end of the process, which takes as long again.
     atexit.register(gc.freeze)
-    # A shell may start background jobs with SIGINT ignored; both signals must reach the clean-up of what was started.
+    # A shell may start background jobs with SIGINT ignored. Both signals must reach the clean-up of processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    # Where the terminal cannot write an ε, a question mark is better than a traceback.
+    # A terminal without ε prints a question mark instead of a traceback.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -539,19 +531,19 @@ def main() -> None:
         typer.echo(_INTERRUPTED, err=True)
         sys.exit(130)
     except SystemExit as end:
-        # typer makes an exit of its own of an interrupt.
+        # typer turns an interrupt into an exit.
         if end.code == 130:
             typer.echo(_INTERRUPTED, err=True)
         raise
     except (MemoryError, SystemError, ImportError) as error:
         if not lacks_memory(error):
             raise
-        mend = "Use fewer agents, records or rounds, or a smaller model."
-        typer.echo(f"Error: not enough memory ({readable(str(error))}). {mend}", err=True)
+        fix = "use fewer agents, records or rounds, or a smaller model"
+        typer.echo(f"Error: not enough memory ({readable(str(error))}). Fix: {fix}.", err=True)
         sys.exit(1)
     except (OSError, RuntimeError) as error:
         typer.echo(f"Error: {readable(str(error))}", err=True)
-        # A name that is too long is somebody's input.
+        # A name that is too long is user input.
         sys.exit(2 if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG else 1)
 
 

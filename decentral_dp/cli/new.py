@@ -1,7 +1,7 @@
-"""The command `new`: a commented scenario, from a shipped one, for a table of records.
+"""The command `new`: a commented scenario for a table of records, from a shipped one.
 
-Of a table it reads the names of the columns, and whether the first record holds numbers below them. Labels, ranges and
-words are public facts that users declare.
+It reads the names of the columns, and whether the first record has numbers in them. Users declare labels, ranges and
+categories, which are public facts.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from decentral_dp.files.tables import Table
 from decentral_dp.problems import MINIMAX, PROBLEMS
 from decentral_dp.topology import GENERATORS
 
-# Algorithm → the shipped scenario that a template starts from; else the one of the algorithm's name.
+# Algorithm → shipped scenario of its template. Default: the scenario of its name.
 _BASES = {"dp_dsgd": "classification", "ldp_dsbo": "ring_breast_cancer"}
-# Keys of a problem that describe its records, and those that every problem may have.
+# Keys that describe records, and keys of all problems.
 _OF_RECORDS = (
     *("data", "label", "classes", "label_range", "scale"),
     *("synthetic", "construction", "partition", "seed"),
@@ -88,11 +88,11 @@ def write_template(
     epsilon: float | None = None,
     changes: Sequence[str] = (),
 ) -> Path:
-    """Write a scenario with a comment on every key, and print what is left to fill in.
+    """Write a scenario with a comment on every key, and print its placeholders.
 
     Args:
         out: the file to write; None for the name of the records' file, or scenario.toml.
-        data: a CSV or Parquet file, or the name of bundled records; None for those of the shipped scenario.
+        data: a CSV or Parquet file, or a bundled data set; None for the data of the shipped scenario.
         label: the label column of a file.
         classes: all possible labels, separated by commas.
         ranges: "column=low:high", the public ranges of a file's columns.
@@ -105,7 +105,8 @@ def write_template(
         The path of the scenario.
 
     Raises:
-        InputError: a scenario that would not load, or a file that exists. Nothing is written then.
+        InputError: a scenario that would not load. Nothing is written.
+        FileExistsError: an existing file.
     """
     is_file = data is not None and data not in DATASETS
     path = out or Path(f"{Path(data).stem if data is not None and is_file else 'scenario'}.toml")
@@ -140,11 +141,11 @@ def write_template(
 
 
 def _base_problem(base: Mapping[str, Any], kind: str, data: str | None) -> dict[str, Any]:
-    """The problem of the shipped scenario with other records, or of another kind: keys that still apply."""
+    """Return the table [problem] for other records or another kind: the keys that still apply."""
     if data is None and kind == base["kind"]:
         return dict(base)
-    own = {key for key in base if key not in (*_OF_RECORDS, *_SHARED, "kind")} if kind == base["kind"] else set()
-    kept = {key: value for key, value in base.items() if key in {*own, *_SHARED}}
+    special = {key for key in base if key not in (*_OF_RECORDS, *_SHARED, "kind")} if kind == base["kind"] else set()
+    kept = {key: value for key, value in base.items() if key in {*special, *_SHARED}}
     if data is None:
         return {"kind": kind} | {key: base[key] for key in _OF_RECORDS if key in base} | kept
     scale = {} if data not in DATASETS or data.startswith("synthetic_") else {"scale": "public_ranges"}
@@ -159,12 +160,12 @@ def _with_columns(
     classes: Sequence[Any],
     ranges: Mapping[str, tuple[float, float]],
 ) -> tuple[dict[str, Any], list[str]]:
-    """The table [problem] of a file, and the public facts that are placeholders in it because nobody declared them."""
+    """Return the table [problem] of a file, and its placeholders for undeclared public facts."""
     if file.is_file() and file.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--data: got {quoted_path(file)}, expected a name of bundled records, or a .csv or .parquet.")
     form = csv_format(problem.get("separator"), problem.get("decimal"), problem.get("encoding"))
     if label is None:
-        # Without a header line, the names in the file would be a record.
+        # The first line may be a record.
         raise InputError(f"--label: missing. Fix: name the label column of {quoted_path(file)}.")
     partition = problem.get("partition")
     owner = partition.get("name") if isinstance(partition, Mapping) else None
@@ -179,7 +180,7 @@ def _with_columns(
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} is no column that needs a range{near_name(name, names)}.")
     if file.suffix.lower() == ".csv":
-        # Names that nobody wrote must not be cells of a first record.
+        # Undeclared names must not be cells of a record.
         require_numbers(file, {*features} - {*ranges, *rules.rules_by_column}, f"new: {quoted_path(file)}", form)
     whole, start = file.absolute(), folder.absolute()
     place = os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
@@ -195,7 +196,7 @@ def _with_columns(
         if len(table["classes"]) != 2 and table.get("loss") == "logistic":
             del table["loss"]
     if entry is not None and "intercept" in entry.options:
-        # Features that fill part of their ranges are not balanced around 0.
+        # Scaled features need not have mean 0.
         table.setdefault("intercept", True)
     if roles.agent is not None and owner is None:
         table["partition"] = {"kind": "column", "name": roles.agent}
@@ -213,7 +214,7 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Read every "column=low:high". Raises InputError."""
     ranges: dict[str, tuple[float, float]] = {}
     for text in texts:
-        # A column's name may have a sign of equality in it, its ends have none.
+        # The name of a column may have "=".
         column, _, ends = text.rpartition("=")
         try:
             low, high = map(_number, ends.split(":"))
@@ -226,7 +227,7 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
 
 
 def parse_classes(text: str) -> list[Any]:
-    """Labels separated by commas; those that are numbers as numbers."""
+    """Split labels at commas, and convert numbers."""
     labels: list[Any] = []
     for part in map(str.strip, text.split(",") if text else []):
         try:
@@ -237,7 +238,7 @@ def parse_classes(text: str) -> list[Any]:
 
 
 def _number(text: str) -> float:
-    """A finite number; a whole one stays one. Raises ValueError."""
+    """Convert to a finite number, an int if it is whole. Raises ValueError."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError
@@ -271,7 +272,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> dict[str, str]:
-    """Key → its description, with those of the algorithm or the generator that the table names."""
+    """Return key → description, with those of the kind in the table."""
     texts = {key: field.description or "" for key, field in schema.model_fields.items()}
     kind = str(table.get("kind"))
     if name == "algorithm" and kind in ALGORITHMS:
@@ -280,5 +281,5 @@ def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> d
         texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
     if name == "topology" and kind in GENERATORS:
         texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
-    # A Greek letter stays what it is.
+    # Greek letters stay lower-case.
     return {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Runs on the command line: the names of their folders, their progress and log, and the texts at their end."""
+"""Runs on the command line: names of folders, progress and logs, printed results, comparisons and predictions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from decentral_dp.simulation.run import Run
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison
 
-# A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
+# File systems allow 255 bytes. A number and temporary suffixes may follow.
 _MOST_BYTES = 160
-# Marks of TOML that a name does without.
+# Characters of TOML that a name omits.
 _MARKS = r"[{}\[\]'\" ]"
 
 
 def run_name(stem: str, overrides: Sequence[str]) -> str:
-    """Name a run by its scenario and the changed keys, as a folder can be called.
+    """Return the name of a run's folder: its scenario and the changed keys.
 
     Args:
         stem: of the scenario's file.
@@ -99,7 +99,7 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
 
 def _open_file(name: str) -> IO[str]:
     path = regular(Path(name), "--log")
-    # It has losses, which a run with secret noise keeps for its owner.
+    # Losses are not covered by ε: only the owner may read them.
     path.touch(OWNERS)
     return path.open("a", encoding="utf-8")
 
@@ -107,10 +107,10 @@ def _open_file(name: str) -> IO[str]:
 def run_with_progress(
     make: Callable[[Sequence[Callback]], Run], log: str | None, quiet: bool, folder: str | Path
 ) -> Run:
-    """Make a run with a progress bar and a log.
+    """Run with a progress bar and a log.
 
     Args:
-        make: makes the run, with callbacks.
+        make: callbacks → run.
         log: as of `open_log`.
         quiet: whether no bar is shown.
         folder: of the run.
@@ -124,7 +124,7 @@ def run_with_progress(
     return finished
 
 
-# Scores that the end of a run prints, in this order; then those that the problem adds.
+# Printed scores in their order. Those of the problem follow.
 _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
@@ -230,14 +230,14 @@ def print_run(run: Run, verbose: bool = False) -> None:
             out.print(f"Predict    {command}", soft_wrap=True, markup=False)
 
 
-# Columns of a terminal that the names of keys and metrics get, however many runs there are.
+# Width of the column of keys and metrics, for any number of runs.
 _KEY_WIDTH = 26
 _LEAST_WIDTH = 6
 
 
 def print_and_write_comparison(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
-    """Compare, print, and write the page; a folder that is given is new or empty."""
-    # Slow to import, as pandas is, which runs do without.
+    """Compare runs, print the tables, and write the page to a new or empty folder."""
+    # Slow to import, with pandas.
     from decentral_dp.reporting.comparison import compare
 
     comparison = compare(*folders)
@@ -250,7 +250,7 @@ def print_and_write_comparison(folders: Sequence[Path], out: Path | None, format
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Tables with a column for each run, then what has to be known beside them."""
+    """Print tables with a column per run, and remarks."""
     from decentral_dp.reporting.comparison import comparison_tables
 
     out = console()
@@ -260,7 +260,7 @@ def print_comparison(comparison: Comparison) -> None:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
             longest = max(len(name) for name, _ in words.rows)
             keys = min(longest, _KEY_WIDTH)
-            # Without a bound of their own the last columns would be cut at the rim, since that of keys is not narrowed.
+            # Without a bound, the last columns would be cut.
             most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
             for run in comparison.runs:
@@ -278,13 +278,13 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = None) -> None:
-    """Write the predictions of new records whole or not at all, and say whose they are.
+    """Write the predictions of new records, completely or not at all, and print their source.
 
     Args:
         folder: of a run.
         file: CSV or Parquet, with new records.
         out: the CSV file to write.
-        agent: whose weights predict; None for the mean over agents.
+        agent: the agent of the model; None for the mean over agents.
 
     Raises:
         InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.

@@ -1,7 +1,6 @@
-"""What a scenario names, looked up once: in the package, in a module of the user's, or a Python object.
+"""Components of a scenario: every name is looked up once, in the package or in a module, or is a Python object.
 
-`resolve` is the first step of `build`. All later steps get `Components`, and need not ask where a component
-comes from, which file holds it, or who trusts whom.
+`resolve` is the first step of `build`. All later steps read `Components`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from pydantic import ValidationError, create_model
 
@@ -65,12 +64,15 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 
 
 class Objects(TypedDict, total=False):
-    """Python objects in place of what a scenario names; None, or left out: what it names.
+    """Python objects in place of components that a scenario names.
 
-    problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it. algorithm: a
-    dataclass with its fields filled in. mechanism: an object of your own (docs/add_a_mechanism.md). topology: a
-    `networkx.Graph`, a `Topology`, pairs of agents, or several of them. data: (features, labels), a table of columns, a
-    pandas `DataFrame` whose label column is problem.label, or a `Dataset`. partition: a function, as in a file.
+    Args:
+        problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md).
+        algorithm: an instance of its dataclass.
+        mechanism: an instance of a class (docs/add_a_mechanism.md).
+        topology: a `networkx.Graph`, a `Topology`, pairs of agents, a matrix, a list of these, or a function.
+        data: (features, labels), a dict of columns, a pandas `DataFrame` with the column problem.label, or a `Dataset`.
+        partition: a function of labels and agents.
     """
 
     problem: Any
@@ -83,16 +85,21 @@ class Objects(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Components:
-    """All that a scenario names.
+    """Components of a scenario.
 
     Args:
-        scenario: its text.
-        files: (table, …, key) → absolute path, of every value that names a file that is there.
-        algorithm: its entry, with the object itself where one was handed over.
-        keys: what the scenario says of the algorithm's own keys.
-        mechanism: the law of noise.
-        problem_entry: the entry of a problem of the package; None of one from outside.
-        draws_records: whether made-up records are drawn; a plan needs none of them where counts say everything.
+        scenario: the scenario.
+        files: (table, …, key) → absolute path of every data file.
+        algorithm: entry of the algorithm, with the object if one was given.
+        keys: keys of the algorithm in the scenario.
+        mechanism: noise mechanism.
+        problem: problem.
+        model: custom model of the problem.
+        problem_entry: entry of a registered problem; None for a custom one.
+        topology: graph.
+        data: records.
+        partition: partition of the records over the agents.
+        draws_records: whether synthetic data are drawn. Some plans need only their numbers.
     """
 
     scenario: Scenario
@@ -110,52 +117,52 @@ class Components:
 
     @property
     def one_level(self) -> bool:
-        """Whether a registered problem has nothing to tune, and so no validation records."""
+        """Whether a registered problem has no upper level, and so no validation records."""
         return self.problem_entry is not None and self.problem_entry.one_level
 
     @property
     def levels(self) -> int:
-        """2 where records are split for the lower and the upper level."""
+        """2 if records are split for the lower and the upper level, else 1."""
         return 1 if self.one_level or self.algorithm.solves == "minimax" else 2
 
     @property
     def strict(self) -> bool:
-        """Whether nothing may leak around the ledger."""
+        """Whether every access to records must be in the ledger."""
         guarantee = self.scenario.privacy.guarantee
-        # What a paper's noise is worth is stated for a trusted coordinator, too.
+        # ε of published noise is stated for a trusted coordinator, too.
         return guarantee == "certified" or (guarantee == "as_published" and self.algorithm.trusts_coordinator)
 
     @cached_property
     def outside_components(self) -> tuple[Component, ...]:
-        """Problem, model, data, partition and topology, as far as they are not of the package."""
+        """Custom problem, model, data, partition and topology."""
         parts = (self.problem, self.model, self.data, self.partition, self.topology)
         return tuple(part for part in parts if part.is_outside)
 
     @property
     def objects(self) -> dict[str, str]:
-        """Component → what it was, of those that were handed over in Python and are in no file."""
+        """Component → name of its Python object."""
         return dict(self.scenario._object_names)
 
     @property
     def reads_user_code(self) -> bool:
-        """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
+        """Whether custom code reads records."""
         return any(part.role != "topology" for part in self.outside_components)
 
     @property
     def unverified(self) -> list[str]:
-        """What the ledger takes unverified, in sentences that follow these words."""
+        """Unverified assumptions on custom components, as sentences."""
         return [f"{quoted(part.name)} {_UNVERIFIED[part.role]}." for part in self.outside_components]
 
     @property
     def digests(self) -> dict[str, str]:
-        """Component → digest of its source, with all that it imports, and of its values; of custom ones."""
+        """Custom component → digest of its source, its imports and its values."""
         return {part.role: digest_of(part.value) for part in self.outside_components}
 
     def without_records(self) -> Components:
-        """The same for a plan that draws no records where they are made up and their numbers alone count.
+        """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
 
-        Elsewhere, as it is: where a component from outside is tried on records, where labels or features decide who
-        holds what or how it is scaled, and where a coordinator's problem reads labels.
+        Records are needed if custom code reads them, if labels or features decide the partition or the scaling, or if a
+        coordinator's problem reads labels.
         """
         table = self.scenario.problem
         counted = (
@@ -171,47 +178,47 @@ class Components:
 
 
 _UNVERIFIED = {
-    "problem": "is clipped record by record, and each row that it computes is of its own record only; synthetic "
-    "records were tried, no more",
-    "model": "makes a module whose outputs and gradients are of one record only; synthetic records were tried, no more",
-    "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
-    "features, no list of classes",
-    "partition": "deals by nothing but its arguments, and alike whenever it is asked",
-    "topology": "was chosen without reading a record",
+    "problem": "is clipped per example, and each row of its results depends on its record only; this was tested on "
+    "synthetic data",
+    "model": "makes a module whose outputs and gradients depend on one record only; this was tested on synthetic data",
+    "data": "has one record per person, and nothing in it was fitted on the records: no scale, no features, no list of "
+    "classes",
+    "partition": "depends on its arguments only, and is deterministic",
+    "topology": "was chosen without records",
 }
 
 
 def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
-    """Load a scenario, and look up all that it names.
+    """Load a scenario and resolve its components.
 
     Args:
-        scenario: as of `load`; it need not name the records and the graph that are handed over.
+        scenario: as of `load`. It need not name records and a graph that are given as objects.
         overrides: "table.key=value" with a TOML value.
-        **objects: Python objects in place of what it names.
+        **objects: Python objects in place of components.
 
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
     """
-    names = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load_scenario(scenario, overrides, objects=names), **objects))
+    roles = [role for role, value in objects.items() if value is not None]
+    return resolve(with_objects(load_scenario(scenario, overrides, objects=roles), **objects))
 
 
 def resolve(s: Scenario) -> Components:
-    """Look up all that a scenario names, once.
+    """Resolve every name of a scenario to a component.
 
     Args:
-        s: the scenario, with the objects that were handed over in place of what it names.
+        s: the scenario, with Python objects in place of components.
 
     Raises:
-        InputError: nothing is called so, a module does not give it, an algorithm is not for the
-            problem, or an object that a run had was not handed over again.
+        InputError: an unknown name, a module without the component, an algorithm that does not solve the problem, or a
+            missing Python object of an earlier run.
     """
     missing = next(iter(s.objects), None)
     if missing is not None:
         raise InputError(
-            f"objects.{missing}: this scenario is that of a run whose {missing} was a Python object "
-            f"({printable(s.objects[missing])}), which no file holds. Give it again in Python, "
-            f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
+            f"objects.{missing}: the {missing} of this run was a Python object ({printable(s.objects[missing])}). Fix: "
+            f"give it again, decentral_dp.run(scenario, {missing}=…), or name a {missing} in the scenario and remove "
+            "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
     problem, model, topology, data, partition = (named_component(s, role) for role in KEYS)
@@ -233,10 +240,10 @@ def resolve(s: Scenario) -> Components:
 
 
 def trusted_files(s: Scenario) -> Files:
-    """The files that a scenario names, before any of them is run.
+    """Return the data files of a scenario, after a check of its code.
 
     Raises:
-        InputError: the scenario is that of a run folder, and names code that is unknown here.
+        InputError: a scenario of a run folder names code that this machine has not run before.
     """
     if trust.needs_trust(s.folder):
         code = s.code_files()
@@ -245,66 +252,65 @@ def trusted_files(s: Scenario) -> Files:
                 trust.require_trust(file, file.read_bytes())
         for place, kind in s.modules().items():
             if place not in code:
-                # An installed module: any function of it could be called with the scenario's keys.
+                # The scenario could call any function of an installed module with its keys.
                 trust.require_trust(Path(kind), kind.encode())
     return s.files()
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
-    """The scenario with these objects in place of what it names. Raises InputError for what is no such component."""
-    handed: dict[str, Any] = {what: value for what, value in objects.items() if value is not None}
-    if not handed:
+    """Return the scenario with Python objects in place of components. Raises InputError for an unusable object."""
+    values: dict[str, Any] = {role: value for role, value in objects.items() if value is not None}
+    if not values:
         return s
-    changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
-    names = {what: _name_of_object(handed[what]) for what in sorted(KEYS) if what in handed}
+    changed: dict[str, Any] = {"objects": {role: kind for role, kind in s.objects.items() if role not in values}}
+    names = {role: _name_of_object(values[role]) for role in sorted(KEYS) if role in values}
     replaced = set(s._replaced_tables)
-    if "algorithm" in handed:
-        entry = _entry_of_object(handed["algorithm"])
-        changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry
+    if "algorithm" in values:
+        entry = _entry_of_object(values["algorithm"])
+        changed["algorithm"], values["algorithm"] = _algorithm_table(s, entry), entry
         replaced |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
         names |= {"algorithm": entry.kind} if entry.custom else {}
-    if "mechanism" in handed:
-        names["mechanism"] = type(handed["mechanism"]).__name__
-        made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
+    if "mechanism" in values:
+        names["mechanism"] = type(values["mechanism"]).__name__
+        made = values["mechanism"] = register_outside(mechanism_with(values["mechanism"], {}))
         table = {"kind": made.name, **mechanism_options(made)}
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
-    chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, handed), names, frozenset(replaced)
+    chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, values), names, frozenset(replaced)
     return chosen
 
 
-def _object(s: Scenario, what: str) -> Any | None:
-    """What was handed over; None where nothing was. Raises InputError for a scenario that has lost it."""
-    return s._objects().get(what) if s._objects or what in s._object_names else None
+def _object(s: Scenario, role: str) -> Any | None:
+    """Return the Python object of a component, or None. Raises InputError for a copy of a scenario without it."""
+    return s._objects().get(role) if s._objects or role in s._object_names else None
 
 
 def algorithm_entry(s: Scenario) -> Entry:
-    """The entry of the algorithm. Raises InputError where there is none."""
+    """Return the entry of the algorithm. Raises InputError if there is none."""
     kind = s.algorithm.kind
-    given: Entry | None = _object(s, "algorithm")
-    if given is not None:
-        return given
+    entry: Entry | None = _object(s, "algorithm")
+    if entry is not None:
+        return entry
     if kind in ALGORITHMS:
         return ALGORITHMS[kind]
     definition = component(kind, s.code_paths, "algorithm.kind")
     if definition is None:
-        meant = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
-        hint = f"use {meant!r}" if meant else nearest(kind, ALGORITHMS)
+        ours = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
+        hint = f"use {ours!r}" if ours else nearest(kind, ALGORITHMS)
         raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
     return entry_of_class(definition, kind, digest_of(definition))
 
 
 def _entry_of_object(algorithm: Any) -> Entry:
-    """The entry of an algorithm that is handed over: a dataclass with its fields filled in."""
+    """Return the entry of an instance of an algorithm's dataclass. Raises InputError for a class."""
     if isinstance(algorithm, type):
         raise InputError(
-            f"algorithm: got the class {algorithm.__name__}; wanted an object of it, {algorithm.__name__}(…) with its "
-            "options."
+            f"algorithm: got the class {algorithm.__name__}, expected an instance. Fix: give {algorithm.__name__}(…)."
         )
     made = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
     entry = ours or entry_of_class(made, made.__name__, digest_of(made))
-    # Fields that are no keys are in no scenario.
+    # A scenario does not have the fields that are no keys.
     keys = {o.key for o in entry.keys if o.key != "domain"}
     hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
     source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
@@ -312,19 +318,19 @@ def _entry_of_object(algorithm: Any) -> Entry:
 
 
 def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
-    """The [algorithm] table with the fields of an object that was handed over."""
+    """Return the table [algorithm] with the fields of an instance."""
     values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
-    given = {k: v for k, v in (values | steps | lists).items() if v is not None}
+    keys = {k: v for k, v in (values | steps | lists).items() if v is not None}
     if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
-        given["domain"] = s.algorithm.own_keys()["domain"]
+        keys["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
-    return AlgorithmTable.model_validate(common | given)
+    return AlgorithmTable.model_validate(common | keys)
 
 
 def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
-    """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
+    """Return the validated keys of the algorithm. Raises InputError."""
     root = create_model("Scenario", algorithm=(table_of(entry), ...))
     try:
         checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
@@ -334,37 +340,37 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     return common_table(checked.algorithm).own_keys()
 
 
-def _mechanism(s: Scenario, own: bool) -> Mechanism:
-    """The law of noise. Raises InputError where there is none."""
+def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
+    """Return the noise mechanism. Raises InputError if there is none."""
     kind = s.privacy.mechanism_kind
-    given: Mechanism | None = _object(s, "mechanism")
-    if given is not None:
-        return given
+    mechanism: Any = _object(s, "mechanism")
+    if mechanism is not None:
+        return cast(Mechanism, mechanism)
     if kind in MECHANISMS:
         return mechanism_of(kind)
-    if own:
-        # It is refused by name, with what the algorithm uses, and not looked for.
+    if trusts_coordinator:
+        # The coordinator's plan refuses any other mechanism.
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
     return register_outside(mechanism_with(mechanism, s.privacy.mechanism_options))
 
 
-def named_component(s: Scenario, what: str) -> Component:
-    """What was handed over, or what the scenario names; not yet with what makes it."""
-    value = _object(s, what)
+def named_component(s: Scenario, role: str) -> Component:
+    """Return a component of a scenario, without the function that makes it. Raises InputError."""
+    value = _object(s, role)
     if value is not None:
-        return Component(what, s._object_names[what], value, is_object=True)
-    table, key = KEYS[what]
+        return Component(role, s._object_names[role], value, is_object=True)
+    table, key = KEYS[role]
     written = getattr(getattr(s, table), key)
     if isinstance(written, ModelTable):
         written = written.kind
-    if not isinstance(written, str) or written in _REGISTRIES[what]:
-        return Component(what, str(written))
-    return Component(what, written, component(written, s.code_paths, f"{table}.{key}"))
+    if not isinstance(written, str) or written in _REGISTRIES[role]:
+        return Component(role, str(written))
+    return Component(role, written, component(written, s.code_paths, f"{table}.{key}"))
 
 
 def _graph(part: Component, s: Scenario, files: Files) -> Topology:
-    """Build the graph and its weights, changing by round where the scenario says so. Raises InputError."""
+    """Build the graph, its mixing weights and its changes over time. Raises InputError."""
     table, extra = s.topology, s.topology.model_extra or {}
     seed = table.seed if table.seed is not None else s.public_seed
     kind, agents, directed = "isolated" if table.pooled else str(table.kind), table.agents, bool(table.directed)
@@ -376,7 +382,7 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
         base = topology_with(part, table, seed, s.algorithm.rounds)
     elif table.file is not None:
         for key in extra:
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; leave it out.")
+            raise InputError(f"topology.{key}: a graph from a file has no parameters. Fix: leave it out.")
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )
@@ -389,7 +395,7 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     }
     if base.over_time is not None and table.over_time is not None:
         raise InputError(
-            f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
+            f"topology.over_time: {base.name} has a graph for every round ({base.over_time.kind}). Fix: leave "
             "over_time out."
         )
     if base.over_time is None and (table.over_time is not None or any(losses.values())):
@@ -404,10 +410,10 @@ def _records(part: Component, s: Scenario, files: Files, agents: int, certified:
     Args:
         part: the data of the scenario.
         s: the scenario.
-        files: that it names.
+        files: data files of the scenario.
         agents: m.
         certified: whether undeclared classes are refused.
-        drawn: whether synthetic records are drawn; else only their number is known.
+        drawn: whether synthetic data are drawn; else only their number is known.
     """
     table = s.problem
     if part.is_outside:
@@ -440,7 +446,7 @@ def _name_of_object(value: Any) -> str:
 
 
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
-    """Refuse a problem that nobody knows, and one that the algorithm is not for. Raises InputError."""
+    """Refuse an unknown problem, and one that the algorithm does not solve. Raises InputError."""
     if registered is None and not problem.is_outside:
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
@@ -449,22 +455,22 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Take "
+            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Fix: take "
             f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, others))}."
         )
 
 
 def inputs_digest(scenario: Scenario, salt: bytes) -> str:
-    """Hash what a scenario reads besides its own text: the files that it names, and components from outside.
+    """Hash the inputs of a scenario: its files, and its custom components.
 
-    Without a salt, whoever knows all of a file but one value could try what that is.
+    Without a salt, the digest would allow guesses of a single unknown value of a file.
 
     Args:
         scenario: as loaded.
-        salt: at most 64 random bytes, which are kept apart from the digest, for the owner of the files only to read.
+        salt: at most 64 random bytes. Only the owner of the files may read them.
 
     Returns:
-        16 hexadecimal digits; the same for all scenarios that name nothing, whatever the salt.
+        16 hexadecimal digits, equal for all scenarios without inputs.
 
     Raises:
         InputError: a file cannot be read.

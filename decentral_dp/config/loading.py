@@ -1,8 +1,6 @@
-"""Scenario files: how a file (or a name) becomes a `Scenario`, and how mistakes are worded.
+"""Loading of scenarios: from a name, file or dict to a `Scenario`, with changed keys, and refusals of wrong keys.
 
-A scenario is TOML with the tables problem, topology, algorithm, privacy and run (see `schema`). Unknown keys are
-refused with the nearest valid name, wrong values with their name, value and constraint. `overrides` are
-"table.key=value".
+A scenario is TOML with the tables problem, topology, algorithm, privacy and run (see `schema`).
 """
 
 from __future__ import annotations
@@ -32,36 +30,38 @@ from decentral_dp.problems import PROBLEMS
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
-# What is shipped as TOML files → the folder they are in.
+# Kind of shipped TOML files → their folder.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
-# Table → the kinds of it that declare keys of their own.
+# Table → its registered kinds, which declare keys.
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
 
 
-# Rounds of training at one level that sets none. Its learning rate and clip follow from public numbers of the records
+# Default rounds of one-level training. Its learning rate and clipping norm follow from public numbers of the records
 # when a job is built.
 ROUNDS = 1000
 
 
 def shipped_names(what: str) -> list[str]:
-    """Names of the scenarios, or studies, that come with the package, in order."""
+    """Return the names of the shipped scenarios or studies, in order."""
     return sorted(p.stem for p in shipped_folder(_FOLDERS[what]).glob("*.toml"))
 
 
 def find(name_or_file: str, what: str = "scenario") -> Path:
-    """The scenario (or study) file of that path or shipped name. Raises InputError where there is none."""
+    """Return the file of a path or shipped name. Raises InputError if there is none."""
     path, shipped = Path(name_or_file), shipped_names(what)
     if os.path.isfile(path):
         return path
     if name_or_file in shipped:
         return shipped_folder(_FOLDERS[what]) / f"{name_or_file}.toml"
-    known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
-    near = [known[stem] for stem in difflib.get_close_matches(path.stem, known, n=3, cutoff=0.5)]
-    meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
-    mend = f'Give the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[what]).name}".'
+    names = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
+    near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
+    suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
-    wrong = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {what} {name}"
-    raise InputError(f"{what}: {wrong}{meant} {mend}")
+    problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {what} {name}"
+    raise InputError(
+        f"{what}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
+        f'"decentral-dp list {Path(_FOLDERS[what]).name}".'
+    )
 
 
 def load_scenario(
@@ -70,16 +70,16 @@ def load_scenario(
     folder: Path | None = None,
     objects: Collection[str] = (),
 ) -> Scenario:
-    """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
+    """Read and validate a scenario, as `decentral_dp.load`, with changed keys as text.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
-        folder: where the relative paths in a dict start, by default here.
-        objects: components that are handed over as objects; records and a graph need not be named then.
+        folder: start of relative paths in a dict; default the working directory.
+        objects: components that are given as Python objects. The scenario need not name records and a graph among them.
 
     Raises:
-        InputError: one sentence about whatever is wrong.
+        InputError: a key or value that is not valid.
     """
     folder, content = _read_source(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
@@ -101,13 +101,13 @@ def load_scenario(
 
 @cache
 def _model_of(**kinds: str) -> type[Scenario]:
-    """The model of scenarios with the keys that these registered problems and algorithms declare. kinds: by table."""
+    """Return the model of scenarios with the keys of registered kinds. kinds: table → kind."""
     fields: dict[str, Any] = {name: (table_of(REGISTRIES[name][kind]), ...) for name, kind in kinds.items()}
     return create_model("Scenario", __base__=Scenario, **fields)
 
 
 def _validated(content: Mapping[str, Any]) -> Scenario:
-    """The scenario of these keys, those of registered problems and algorithms checked as they declare them."""
+    """Return the validated scenario, with the keys of registered problems and algorithms. Raises InputError."""
     kinds = {name: content[name].get("kind") for name in REGISTRIES if isinstance(content.get(name), Mapping)}
     known = {name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]}
     model = _model_of(**known)
@@ -125,17 +125,17 @@ def _validated(content: Mapping[str, Any]) -> Scenario:
 def refuse_unread(
     table: str, kind: str, keys: Iterable[str], declared: Collection[str], root: type[BaseModel] = Scenario
 ) -> None:
-    """Refuse keys of a problem or an algorithm that it does not declare.
+    """Refuse undeclared keys of a problem or an algorithm.
 
     Args:
         table: "problem" or "algorithm".
         kind: registered, or "module:Name".
-        keys: of the kind, as the scenario has them.
-        declared: keys that the kind reads.
-        root: the model of a scenario with the declared keys, by which an unknown one is suggested another.
+        keys: of the kind in the scenario.
+        declared: keys of the kind.
+        root: model of scenarios with the declared keys, for suggestions.
 
     Raises:
-        InputError: the first of them, with the kinds that read it.
+        InputError: the first undeclared key, with the kinds that declare it.
     """
     for key in keys:
         if key not in declared:
@@ -147,13 +147,13 @@ def refuse_unread(
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
-    """The graph, or the kind of algorithm, that a title may speak of."""
+    """Return the table [topology] or the kind of algorithm, which a title may name."""
     value = content.get(table)
     return value.get("kind") if table == "algorithm" and isinstance(value, Mapping) else value
 
 
 def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
-    """The folder that relative paths start from, and the keys of a scenario as they stand."""
+    """Return the start of relative paths, and the keys of a scenario without defaults."""
     if isinstance(scenario, Scenario):
         return scenario.folder, scenario.model_dump(exclude_unset=True)
     if isinstance(scenario, Mapping):
@@ -163,7 +163,7 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
 
 
 def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the settings of one-level training that are equal for all records; other problems stay as they are.
+    """Fill in the default settings of one-level training; other scenarios stay unchanged.
 
     Args:
         content: of a scenario.
@@ -193,7 +193,7 @@ def python_value(value: Any) -> Any:
         >>> python_value({"rounds": np.int64(3), "scale": (0.5, np.float32(2))})
         {'rounds': 3, 'scale': [0.5, 2.0]}
     """
-    # By name: NumPy is slow to import, and most scenarios are files.
+    # By name, since numpy is slow to import.
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -214,12 +214,12 @@ def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
         raise InputError(f"{what}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
 
-# What stands for a key that is taken out.
+# Value of a key that is removed.
 ABSENT = object()
 
 
 def parse_change(override: str) -> tuple[list[str], Any]:
-    """ "a.b=value" as the parts of its key and its value; "a.b=null" takes the key out."""
+    """Split "a.b=value" into the parts of its key and its value; null is `ABSENT`. Raises InputError."""
     key, equals, text = override.partition("=")
     keys = key_parts(key)
     if not equals or not all(keys):
@@ -237,7 +237,7 @@ def _set_error(problem: str) -> InputError:
 
 
 def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return the content with a key set to a value, or without it for `ABSENT`; the old content does not change.
+    """Return a copy of a scenario's content with a key set to a value, or without the key for `ABSENT`.
 
     Args:
         content: of a scenario.
@@ -245,7 +245,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
         value: of the key.
 
     Raises:
-        InputError: a part that is no table, or a key to remove that is not there.
+        InputError: a part that is no table, or an absent key that is to be removed.
     """
     out = dict(content)
     table = out
@@ -279,33 +279,33 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """Write one part of a key, in quotation marks where it needs them."""
+    """Write one part of a key, in quotation marks if TOML needs them."""
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
 def key_parts(key: str) -> list[str]:
-    """The parts of a TOML key: a."b.c" has two."""
+    """Split a TOML key into its parts: a."b.c" has two."""
     try:
         table = tomllib.loads(f"{key} = 0")
     except (tomllib.TOMLDecodeError, RecursionError):
         return key.strip().split(".")
     parts = []
     while isinstance(table, dict):
-        if len(table) != 1:  # A comment, or several lines: no key.
+        if len(table) != 1:  # several keys, or a comment
             return key.strip().split(".")
         name, table = next(iter(table.items()))
         parts.append(name)
     return parts
 
 
-# What stands for records or a graph that is an object, where the scenario names none.
+# Name of records or of a graph that are given as Python objects, if the scenario names none.
 OBJECT_NAME = "given in Python"
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
-    """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
+    """Write the most specific error of pydantic as one sentence. root: type of the table."""
     complaints = error.errors(include_url=False)
-    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
+    # All alternatives of a union report errors. The deepest one is of the intended alternative.
     first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
@@ -341,38 +341,39 @@ _EXPECTED_TEXTS = {
 
 
 def expected_text(complaint: Any) -> str:
-    """What one of pydantic's complaints says is wanted."""
+    """Write the expected value of an error of pydantic."""
     if complaint["type"] in _EXPECTED_TEXTS:
         return _EXPECTED_TEXTS[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
     return str(complaint["msg"]).removeprefix("Input should be ")
 
 
 def _path(names: Sequence[str]) -> str:
-    """a.b."c d": parts that are no bare TOML keys are quoted."""
+    """Join the parts of a key by dots, in quotation marks if they are no bare TOML keys."""
     return ".".join(n if re.fullmatch(r"[\w-]+", n) else quoted(n) for n in names)
 
 
 def _is_key(name: str) -> bool:
-    """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
+    """Whether a part of pydantic's location is a key or an index, not an alternative of a union."""
     alternatives = {"str", "int", "float", "bool"} | {table.__name__ for table in _subclasses(Table)}
     return "[" not in name and name not in alternatives and not name.startswith("constrained-")
 
 
 def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
-    """All tables that are made of this one."""
+    """Return all direct and indirect subclasses."""
     return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
 _STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
 _AGENTS, _ROUNDS, _BATCH = "topology.agents", "algorithm.rounds", "problem.stream.batch"
-_CLIP, _NOISE = "privacy.clip", "privacy.y.scale"
+_CLIP, _NOISE = "privacy.clip", "privacy.noise_multiplier, or the standard deviation privacy.y.scale"
 
 # Names that other libraries and papers use. Unknown key → our key.
 OTHER_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("lr", "learning_rate", "step", "step_size", "eta", "alpha"), _STEP),
         **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
-        **dict.fromkeys(("noise_multiplier", "sigma", "noise_scale", "noise_std"), _NOISE),
+        **dict.fromkeys(("sigma", "noise_scale", "noise_std"), _NOISE),
+        "noise_multiplier": "privacy.noise_multiplier",
         **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
         "target_delta": "privacy.delta",
         **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),
@@ -422,12 +423,12 @@ GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
 
 
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
-    """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
+    """Suggest a key: the one of another table with this name, or one of this table with a similar name."""
     key = names[-1]
-    if absent := KEYS_NOT_OFFERED.get(key):
-        return f"; {absent}"
-    if meant := OTHER_KEYS.get(key):
-        return f"; use {meant}"
+    if reason := KEYS_NOT_OFFERED.get(key):
+        return f"; {reason}"
+    if ours := OTHER_KEYS.get(key):
+        return f"; use {ours}"
     paths = _key_paths(root)
     if same := [path for path in paths if path.rpartition(".")[2] == key]:
         return f"; did you mean {' or '.join(map(quoted, same[:3]))}"
@@ -436,21 +437,21 @@ def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
-    """Dotted keys of all tables, those of outer tables first."""
+    """Return the dotted keys of all tables, those of outer tables first."""
     inner = {f"{above}{name}": tables_in(field.annotation) for name, field in root.model_fields.items() if depth > 0}
     below = [path for key, tables in inner.items() for t in tables for path in _key_paths(t, f"{key}.", depth - 1)]
     return sorted(dict.fromkeys([*inner, *below]), key=lambda path: path.count("."))
 
 
 def tables_in(annotation: Any) -> list[type[BaseModel]]:
-    """The tables that a value of this type may be or hold."""
+    """Return the tables in a type."""
     if get_origin(annotation) in (Union, types.UnionType, Annotated, list):
         return [t for a in get_args(annotation) for t in tables_in(a)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:
-    """How a refusal of a name ends: with the one that is like it, or with those that there are."""
+    """Write the end of the refusal of a name: the most similar valid name, or all of them."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'

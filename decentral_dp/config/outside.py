@@ -1,17 +1,17 @@
-"""Custom components: how a scenario's keys are checked against them, and how they are made.
+"""Custom components: their options, and how they are made.
 
     problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
                                                dataclass fields are keys of [problem]. Or a function that makes a
                                                problem of public facts, such as (n_features, n_classes); its other
                                                parameters are keys
     problem.model     = "my_net:build"         build(n_features, outputs) → a torch module
-    topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
-                                               graphs that follow one another; grid(t, …) → that of round t; other
-                                               parameters are keys of [topology]
-    problem.data      = "my_data:load"         load() → features, labels; or a table of them; or a `Dataset`
+    topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, pairs of agents, a matrix, or a list of
+                                               them for the rounds; grid(t, …) → the graph of round t; other parameters
+                                               are keys of [topology]
+    problem.data      = "my_data:load"         load() → (features, labels), a dict of columns, or a `Dataset`
     problem.partition = "my_split:deal"        deal(labels, agents, …) → the agent of each record
 
-A Python object given to `run` is used the same way.
+Python objects are used the same way.
 """
 
 from __future__ import annotations
@@ -52,16 +52,14 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Component:
-    """A problem, topology, data set or partition, by whichever way a scenario came to it.
+    """A problem, model, graph, data set or partition of a scenario.
 
     Args:
         role: "problem", "model", "topology", "data" or "partition".
-        name: as the scenario writes it; of an object its own name, or that of its type.
-        value: of a custom one the class, the function or the object; None for what is registered here, for a graph's
-            file and a file of records.
+        name: as in the scenario; of an object its name, or that of its type.
+        value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was given in Python.
-        make: makes what runs: the graph; the records, of (agents, certified, drawn); how records are dealt; an author's
-            problem.
+        make: builds the graph; the records, from (agents, certified, drawn); the partition; or a custom problem.
     """
 
     role: str
@@ -87,7 +85,7 @@ _METHODS: Mapping[ProblemType, tuple[str, ...]] = {
 
 
 def problem_type(problem: Any, name: str) -> ProblemType | None:
-    """Return the type of a custom problem by its methods; None of a function. Raises InputError if it has none."""
+    """Return the type of a custom problem by its methods; None for a function. Raises InputError if it has none."""
     if isinstance(problem, FunctionType):
         return None
     for solves, methods in _METHODS.items():
@@ -129,7 +127,7 @@ def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
     if isinstance(mechanism, type):
         name, key = mechanism.__name__, "privacy.mechanism"
         if options and not is_dataclass(mechanism):
-            # Options of others are in no digest, and a resumed run could have other ones.
+            # They would be in no digest, so that a run could be resumed with others.
             raise InputError(f"{key}.kind: {name} is no dataclass, and has no options. Fix: decorate it.")
         return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
     if not isinstance(mechanism, FunctionType):
@@ -174,7 +172,7 @@ def checked_options(
         valid = model.model_validate(dict(values))
     except ValidationError as error:
         text = explain(error, model).rstrip(".")
-        raise InputError(f"{table}.{text}; {name} says what it takes.") from None
+        raise InputError(f"{table}.{text} (an option of {name}).") from None
     return {key: getattr(valid, key) for key in values}
 
 
@@ -191,19 +189,19 @@ class _Options(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-# What a mapping of a data set may hold.
+# Columns of a data set that is given as a dict.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
 _LISTS = ("classes", "feature_names", "image")
 
 
 # Topologies.
 
-# The parameter by which a function of the round is known.
+# A function with this parameter gives the graph of a round.
 ROUND = "t"
 
 
 def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
-    """The topology of a function, or of a graph, or of several, that were handed over. Raises InputError."""
+    """Return the topology of a custom function, graph or list of graphs. Raises InputError."""
     value, name = graph.value, graph.name
     options = dict(table.model_extra or {})
     if isinstance(value, Topology):
@@ -211,50 +209,48 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
     if not callable(value) or _is_graph(value):
         _refuse_options({} if graph.is_object else options, "topology", name)
         return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
-    known = parameters(value, "topology.kind", name)
-    sized = "agents" in known
-    if sized and table.agents is None:
-        raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
-    others = {k: v for k, v in known.items() if k not in ("agents", "seed", ROUND)}
-    chosen = checked_options(others, options, "topology", name)
-    chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
+    arguments = parameters(value, "topology.kind", name)
+    if "agents" in arguments and table.agents is None:
+        raise InputError(f"topology.agents: missing. Fix: add it for {name}.")
+    shared = {"agents": table.agents, "seed": seed}
+    own_options = {key: option for key, option in arguments.items() if key not in (*shared, ROUND)}
+    values = checked_options(own_options, options, "topology", name)
+    values |= {key: shared_value for key, shared_value in shared.items() if key in arguments}
     call_with = partial(_call, value, key="topology.kind", name=name)
-    if ROUND not in known:
-        return _one_or_several(call_with(chosen), name, table, seed)
-    # Round 0 is asked for again at the end.
-    graphs_by_round = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
-    *several, again = _several(graphs_by_round, name, table)
-    if again is not several[0]:
+    if ROUND not in arguments:
+        return _one_or_several(call_with(values), name, table, seed)
+    # Round 0 is computed twice.
+    by_round = (call_with(values | {ROUND: t}) for t in (*range(rounds), 0))
+    *graphs, repeated = _several(by_round, name, table)
+    if repeated is not graphs[0]:
         raise InputError(
-            f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
+            f"topology: {name} gives another graph of round 0 when it is called again. Fix: draw with "
             f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
         )
-    return in_turn(several, seed, name, "function")
+    return in_turn(graphs, seed, name, "function")
 
 
 def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
-    """One graph, or a list of graphs that follow one another. Raises InputError."""
+    """Return the topology of a graph, or of a sequence of graphs. Raises InputError."""
     refuse_masked(value, f"topology: {name}")
     if (isinstance(value, list | tuple) and not value) or (isinstance(value, np.ndarray) and not value.size):
-        raise InputError(
-            f"topology: {name} is empty. Give a graph, pairs of agents, or graphs that follow one another."
-        )
-    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
-    if listed and any(_is_graph(one) or hasattr(one, "todense") or np.ndim(one) > 1 for one in value):
+        raise InputError(f"topology: {name} is empty. Fix: give a graph, pairs of agents, or a list of graphs.")
+    is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
+    if is_list and any(_is_graph(part) or hasattr(part, "todense") or np.ndim(part) > 1 for part in value):
         return in_turn(_several(value, name, table), seed, name)
     return _as_topology(value, name, table)
 
 
 def _several(graphs: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
-    """The graphs of the rounds, each that comes back as one object. Raises InputError."""
-    by_digest: dict[bytes, Topology] = {}
-    several = []
-    for k, value in enumerate(graphs):
-        one = _as_topology(value, f"{name}, graph {k + 1}", table, connected=False)
-        parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
-        key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
-        several.append(by_digest.setdefault(key, one))
-    return several
+    """Return the graphs of the rounds, equal ones as one object. Raises InputError."""
+    by_content: dict[bytes, Topology] = {}
+    topologies = []
+    for k, graph in enumerate(graphs):
+        topology = _as_topology(graph, f"{name}, graph {k + 1}", table, connected=False)
+        parts = (topology.mixing.indptr, topology.mixing.indices, topology.mixing.data)
+        key = repr(topology.labels).encode() + b"".join(part.tobytes() for part in parts)
+        topologies.append(by_content.setdefault(key, topology))
+    return topologies
 
 
 def _is_graph(value: Any) -> bool:
@@ -292,7 +288,7 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
 
 
 def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, certified: bool) -> Dataset:
-    """Take the records of a function, or those that were handed over.
+    """Return the data set of a custom function or of records in memory.
 
     Args:
         data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
@@ -306,7 +302,7 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
         The data set.
 
     Raises:
-        InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
+        InputError: keys that such records do not have, a function that fails, or unusable records.
     """
     records, name = data.value, data.name
     if callable(records) and not isinstance(records, Dataset):
@@ -317,7 +313,7 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
 
 
 def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
-    """The data set of what a function gave, or of what was handed over. Raises InputError."""
+    """Return the data set of records in memory. Raises InputError."""
     is_frame = _is_frame(records)
     unread = {
         "separator, decimal, encoding": csv_of(table),
@@ -325,7 +321,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
         **({} if is_frame else {"columns": table.columns, "label": table.label}),
     }
     for key in (key for key, value in unread.items() if value):
-        raise InputError(f"problem.{key}: records from {name} take none. Leave it out.")
+        raise InputError(f"problem.{key}: has no use for records from {name}. Fix: leave it out.")
     read = _of_frame(records, table, name, certified) if is_frame else None
     return read or _as_dataset(records, name, table.classes, certified)
 
@@ -335,18 +331,18 @@ def _is_frame(value: Any) -> bool:
 
 
 def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
-    """The records of a DataFrame: as in a CSV file, features are those that are neither label, owner nor split."""
+    """Return the data set of a DataFrame. As in a CSV file, features are all columns but label, agent and split."""
     known, where = [str(column) for column in frame.columns], f"problem.data: {name!r}"
     if len(set(known)) < len(known):
-        raise InputError(f"{where} has two columns of one name. Give every column its own.")
-    # pandas takes the first line of a file for a header, and the first record where there is none.
+        raise InputError(f"{where} has two columns of one name. Fix: rename one.")
+    # pandas reads the first record as the header of a file without one.
     refuse_values([column for column in frame.columns if isinstance(column, str)], where)
     declared = declared_columns(table)._replace(certified=certified)
     return frame_dataset(frame.set_axis(known, axis=1), name, declared)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
-    """Features as float64, and the names that their columns have. Raises InputError."""
+    """Return features as float64, and the names of their columns. Raises InputError."""
     names = [str(column) for column in features.columns] if _is_frame(features) else None
     refuse_masked(features, f"{subject}, features")
     try:
@@ -354,8 +350,8 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS:
-        # numpy quotes the cell.
-        raise InputError(f"{subject} has features that are no table of numbers. Fix it there.") from None
+        # The message of numpy has the value of a cell.
+        raise InputError(f"{subject} has features that are no table of numbers. Fix: convert them.") from None
 
 
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
@@ -367,13 +363,13 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         columns = dict(zip(("features", "labels"), records, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
-            f"problem.data: {name} gives no records; wanted (features, labels), or a table of {', '.join(_COLUMNS)}, "
+            f"problem.data: {name} gives no records. Fix: return (features, labels), a dict of {', '.join(_COLUMNS)}, "
             "a DataFrame, or a Dataset."
         )
     where = f"problem.data: {name!r}"
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
-            raise InputError(f"{where} gives {key} as {type(columns[key]).__name__}; wanted a list. Mend it.")
+            raise InputError(f"{where} gives {key} as {type(columns[key]).__name__} (expected a list). Fix it there.")
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     _check_classes(columns.get("classes"), classes, name)
     features, own_names = _numbers(columns["features"], where)
@@ -381,17 +377,17 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     labels = np.asarray(columns["labels"])
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
-            f"{where} has features of shape {features.shape} and labels of shape {labels.shape}; wanted records × "
-            "features, and one label for each record."
+            f"{where} has features of shape {features.shape} and labels of shape {labels.shape} (expected (n, d) and "
+            "(n,)). Fix it there."
         )
     declared_classes = classes if classes is not None else columns.get("classes")
-    codes, known = encode_labels(labels, declared_classes, certified=certified, source=name)
+    codes, labels_of_codes = encode_labels(labels, declared_classes, certified=certified, source=name)
     names = columns.get("feature_names") or own_names or [f"feature_{k}" for k in range(features.shape[1])]
     agent, split, image = (columns.get(key) for key in ("agent", "split", "image"))
     return Dataset(
         np.ascontiguousarray(features),
         codes,
-        known,
+        labels_of_codes,
         tuple(str(n) for n in names),
         name,
         None if agent is None else as_agents(agent, where),
@@ -400,18 +396,20 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     )
 
 
-def _check_classes(own: Any, declared: Sequence[Any] | None, name: str) -> None:
-    if own is not None and declared is not None and list(own) != list(declared):
-        raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(declared)}. Leave it out.")
+def _check_classes(classes: Any, declared: Sequence[Any] | None, name: str) -> None:
+    if classes is not None and declared is not None and list(classes) != list(declared):
+        raise InputError(
+            f"problem.classes: {name} has the classes {list(classes)} (got {list(declared)}). Fix: leave it out."
+        )
 
 
 # Partitions.
 
 
 def dealer(partition: Component) -> Callable[..., Any]:
-    """The function that deals records, checked: labels, classes, agents and seed are what it may ask for.
+    """Return the partition function, called with those of labels, classes, agents and seed that it has as parameters.
 
-    Raises InputError: it is no function, or asks for something else.
+    Raises InputError: it is no function.
     """
     deal, name = partition.value, partition.name
     arguments = parameters(deal, "problem.partition", name)
@@ -422,7 +420,7 @@ def dealer(partition: Component) -> Callable[..., Any]:
     return NamedPartition(call_deal, partition.name)
 
 
-# How functions of the user's own are called, and refused.
+# Calls of custom functions.
 
 
 def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""From the names of a scenario to objects: records, problem, algorithm, clip and stream."""
+"""Records, problem, algorithm, clipping norms and sampling of a job, made from the components of a scenario."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
-# Streams of records of which an agent has all from the start, in no public order.
+# Samplings for which an agent has all records from the start, in no public order.
 CENTRED_STREAMS = ("all", "minibatch", "poisson")
 _ABSENT = (
-    "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
-    "has agents send such scores, which nothing protects."
+    "The agents hold their records (problem.manifest), and metrics on them are left out. With run.agent_scores = true "
+    "agents send such metrics without noise."
 )
 _SCORED_NOTE = (
-    "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
-    "the simulator's view and no part of what the budget covers."
+    "The agents hold their records (problem.manifest), and sent metrics on them (run.agent_scores): a non-private "
+    "evaluation, not covered by ε."
 )
-# Keys of [problem] that the files of agents or their manifest answer.
-NOT_BESIDE = ("partition", "test", "construction", "limit", "classes")
+# Keys of [problem] without use with a manifest.
+NOT_BESIDE = ("partition", "test", "construction", "classes")
 
 
 _RECORDS: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: c.scenario.problem.manifest is None and AGENT in c.scenario.problem.data,
         "problem.manifest",
-        "missing. Every agent has a file of its own in problem.data, and a public manifest lists their contents",
+        "missing. It is a public list of the contents of the agents' files in problem.data",
         "write one with simulation.folder.shards.write_shards",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and c.data.is_outside,
         "problem.manifest",
-        "records that are handed over are here already",
+        "custom records need no manifest",
         "leave one of the two out",
     ),
     Refusal(
@@ -92,7 +92,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
 
 
 def _points_in_papers(c: Components) -> str:
-    """The first schedule with points, of which papers have none."""
+    """Return the key of the first schedule with points if the guarantee is "as_published", else ""."""
     privacy = c.scenario.privacy
     if privacy.guarantee != "as_published":
         return ""
@@ -110,7 +110,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         _points_in_papers,
         "{it}.points",
-        "papers state power laws, scale and decay only",
+        "published schedules have scale and decay only",
         "leave points out",
     ),
 )
@@ -128,13 +128,16 @@ def check_sizes(c: Components) -> None:
 
 
 def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
-    """The records, dealt to agents and split; or what everyone knows of them, and where they are with their agents."""
+    """Return the partitioned and split records; or public facts about them, and the files of the agents.
+
+    Raises InputError.
+    """
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
-        known = elsewhere.public()
+        public = elsewhere.public()
         minimax = rules_of("coordinator_minimax").unscored_note if c.algorithm.solves == "minimax" else ""
         note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
-        return replace(known, notes=(*known.notes, note)), elsewhere
+        return replace(public, notes=(*public.notes, note)), elsewhere
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
     played, entry = dataset.trajectory is not None, c.problem_entry
@@ -161,18 +164,18 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
 
 
 def place_of_shards(s: Scenario) -> str:
-    """Where the agents have their files: an absolute path with {agent}, beside the manifest's own start."""
+    """Return the absolute path of the agents' files, with {agent}. Relative paths start where the manifest's does."""
     place = os.path.expanduser(s.problem.data)
-    # Files of agents need not be there, so the manifest tells where relative paths start.
+    # The files of agents may be on other machines.
     manifest = os.path.expanduser(s.problem.manifest or "")
     return os.path.abspath((s.folder if os.path.exists(s.folder / manifest) else Path.cwd()) / place)
 
 
 def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
-    """Where the records are, if they are with their agents; opens the manifest alone.
+    """Return the files of the agents if the scenario has a manifest, which is read, else None.
 
     Raises:
-        InputError: keys that such records do not go with, or a manifest that does not fit.
+        InputError: keys without use with a manifest, or a manifest that does not fit.
     """
     table = c.scenario.problem
     refuse(c, _RECORDS)
@@ -181,10 +184,10 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
     if len(manifest.agents) != n_agents:
         raise InputError(
-            f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Fix: make "
-            "them equally many."
+            f"problem.manifest: lists {len(manifest.agents)} agents (expected {n_agents} as in topology). Fix: change "
+            "one of them."
         )
-    given = table.label_range
+    limits = table.label_range
     return AgentShards(
         place_of_shards(c.scenario),
         manifest,
@@ -192,7 +195,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         table.validation if isinstance(table.validation, str) else None,
         public_ranges(manifest, table.scale, table.columns),
         table.normalise,
-        None if given is None else (given[0], given[1]),
+        None if limits is None else (limits[0], limits[1]),
         c.levels,
         table.columns,
         csv_of(table),
@@ -200,7 +203,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
 
 
 def stream_of(s: Scenario) -> Stream:
-    """Which records a round reads."""
+    """Return the sampling of records."""
     spec = s.problem.stream
     return Stream() if isinstance(spec, str) else Stream(spec.kind, spec.batch, spec.warm_start, spec.rate)
 
@@ -209,7 +212,7 @@ def stream_of(s: Scenario) -> Stream:
 
 
 def algorithm_of(c: Components) -> AnyAlgorithm:
-    """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
+    """Build the algorithm. Raises InputError for a missing or unusable key."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
@@ -219,32 +222,32 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     made: AnyAlgorithm = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} cannot be made: {blame(e)}. Mend it, or its keys.",
+        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix it there, or change its keys.",
     )
     return made
 
 
 def _value(value: Any) -> Any:
-    """The value of a field."""
+    """Return a key's value as the algorithm's field has it."""
     if isinstance(value, Schedule):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
 
 def check_levels(c: Components, terms: Collection[str]) -> None:
-    """Refuse an algorithm of two levels where nothing is tuned.
+    """Refuse a bilevel algorithm for a one-level problem.
 
     Args:
-        c: what the scenario names.
-        terms: that its releases are made of.
+        c: components of the scenario.
+        terms: terms in its releases.
 
     Raises:
-        InputError: the problem has one level, and they read more than the gradient of the lower loss.
+        InputError: the problem has one level, and the releases read more than the gradient of the lower loss.
     """
     if c.one_level and not set(terms) <= set(ONE_LEVEL):
         raise InputError(
             f"algorithm.kind: {c.scenario.algorithm.kind} solves a bilevel problem, and {c.scenario.problem.kind} has "
-            'nothing to tune. Take "dp_dsgd" or "ldp_single_level".'
+            'nothing to tune. Fix: take "dp_dsgd" or "ldp_single_level".'
         )
 
 
@@ -253,12 +256,12 @@ _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
     "minimax": ("sums", *"pq", "start", "terms", "width", "prepare", "public", "public_ball", "project_x", "project_y"),
 }
-# Those that only evaluations need. An object may be for a plan only.
+# Those of evaluations. An object for a plan may lack them.
 _EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy"), "minimax": ("scores",)}
 
 
 def link_keys(s: Scenario, topology: Topology) -> str:
-    """The first key of messages along links, which agents that answer a server do not have; "" if there is none."""
+    """Return the first key of messages along edges, which agents of a server do not send; "" if there is none."""
     if topology.over_time is not None:
         return "topology.over_time, drop, offline, delay"
     if s.topology.compression is not None:
@@ -267,18 +270,15 @@ def link_keys(s: Scenario, topology: Topology) -> str:
 
 
 def check_server(s: Scenario, topology: Topology) -> None:
-    """Refuse keys of messages along links if agents answer a server. Raises InputError."""
+    """Refuse keys of messages along edges if agents answer a server. Raises InputError."""
     if key := link_keys(s, topology):
-        raise InputError(
-            f"{key}: the agents of {s.algorithm.kind} answer a server, and no message goes along a link. Fix: leave it "
-            "out."
-        )
+        raise InputError(f"{key}: the agents of {s.algorithm.kind} send messages to a server only. Fix: leave it out.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
-    """What a scenario says of its problem, by key of the [problem] table. Reads no record.
+    """Return the options of the problem by key of [problem]. Reads no record.
 
-    Raises InputError for what the problem would leave unread, or lacks.
+    Raises InputError for a missing key, or one that the problem does not read.
     """
     table, entry = c.scenario.problem, c.problem_entry
     if entry is None:
@@ -293,32 +293,32 @@ def problem_options(c: Components) -> dict[str, Any]:
 
 
 def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any]:
-    """The options of a registered problem. Raises InputError for what it would leave unread, or lacks."""
-    given = {key: value for key, value in table.own_keys().items() if value is not False}
+    """Return the options of a registered problem. Raises InputError."""
+    options = {key: value for key, value in table.own_keys().items() if value is not False}
     if table.model is not None:
-        given["model"] = table.model
-    refuse_unread("problem", table.kind, given, entry.options)
+        options["model"] = table.model
+    refuse_unread("problem", table.kind, options, entry.options)
     for key, share in entry.construction_of.items():
         if (value := getattr(table.construction, share, None)) is not None:
-            given.setdefault(key, value)
+            options.setdefault(key, value)
     for key in entry.required_keys:
-        if key not in given:
+        if key not in options:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
-    return given
+    return options
 
 
 def _build_registered(entry: ProblemEntry, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
-    # A share that is released takes the place of 0.5 before it is used. Predictions do not depend on it.
+    # A share that is released replaces 0.5 before it is used. Predictions do not depend on it.
     released = {"positive_share": 0.5} if isinstance(options.get("positive_share"), str) else {}
     return entry.build({**options, **released}, facts)
 
 
 def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
-    """The registered problem whose weights predict, from public facts alone; None where it does not predict.
+    """Return the registered problem for predictions; None if it is custom or cannot predict.
 
     Args:
         s: the scenario.
-        facts: of its data.
+        facts: public facts of its data.
     """
     entry = PROBLEMS.get(s.problem.kind)
     if entry is None:
@@ -329,16 +329,17 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
 
 
 def clip_of(s: Scenario, norm: Norm) -> Clip:
-    """The table privacy.clip: bounds, and the share of each by round where it changes."""
+    """Return the clipping norms of privacy.clip, with their schedules."""
     shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, Schedule)}
     bounds = by_channel(s.privacy.clip)
     return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
 
 
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
-    """The problem that knows which clip its weights end on: none where an agent's steps are clipped as one.
+    """Return a planned problem with the clipping norms of the last round; unchanged if local steps are clipped
+    together.
 
-    A clip of x, by which features are centred, is read where the algorithm asks for centring.
+    The clipping norm of x is that of privately centred features.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
@@ -364,24 +365,24 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
 
 
 def local_problem_of(c: Components, shards: Shards) -> Problem:
-    """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
+    """Return the problem of agents without a trusted coordinator. Raises InputError."""
     if c.algorithm.solves == "bilevel":
         return problem_of(c, shards)
     return Saddle(make_problem(c, shards))
 
 
 def make_problem(c: Components, shards: Shards) -> Any:
-    """The problem: a registered one, or that of an author's class or object, whole or by formulas of single records."""
+    """Build the problem: a registered or a custom one, whole or by formulas of single records. Raises InputError."""
     if c.problem_entry is not None:
         return _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
     facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
     author = _for_data(c.problem.make(), facts, name, solves)
     if hasattr(author, _PROBLEM_MEMBERS[solves][0]):
-        wanted = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
-        if missing := [part for part in wanted if not hasattr(author, part)]:
+        members = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
+        if missing := [member for member in members if not hasattr(author, member)]:
             raise InputError(
-                f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has. "
-                "Define it, or give formulas of single records."
+                f"problem.kind: {name} lacks {', '.join(missing)} of a problem that clips by itself. Fix: define "
+                "them, or give formulas of single records."
             )
         return author
     if solves in annexes.AUTHORED:
@@ -392,41 +393,36 @@ def make_problem(c: Components, shards: Shards) -> Any:
 
 
 def check_run_device(c: Components) -> None:
-    """Refuse a device that is not there, or that the problem would not compute on. Reads no record.
-
-    Raises InputError.
-    """
+    """Refuse a device that is absent, or that the problem does not use. Reads no record. Raises InputError."""
     s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
     if device != "cpu" and entry is not None and entry.solves == "bilevel":
         raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
-    wanted = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
-    if s.run.engine == "ray" and wanted != {"cpu"}:
-        raise InputError(
-            'run.device: Ray starts actors without a GPU. Take run.engine = "local", or compute on the "cpu".'
-        )
+    devices_used = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
+    if s.run.engine == "ray" and devices_used != {"cpu"}:
+        raise InputError('run.device: Ray starts actors without a GPU. Fix: take run.engine = "local", or the "cpu".')
 
 
 def _on_processor(kind: str) -> str:
     return (
-        f"run.device: {kind} computes in numpy, on the CPU; only custom problems in torch and models of "
-        'minimax problems can use "cuda". Leave it out.'
+        f"run.device: {kind} computes in numpy, on the CPU. Only custom problems in torch and models of minimax "
+        'problems can use "cuda". Fix: leave it out.'
     )
 
 
 def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
-    """What an author's function or `for_data` makes of these public facts; without one, the object itself.
+    """Return the result of a custom function, or of `for_data`, with public facts; an object without it unchanged.
 
     Raises:
-        InputError: it raises, or gives no problem.
+        InputError: it fails, or returns no problem.
     """
     if isinstance(problem, partial):
-        make, given = problem, facts.named_in(problem.func, problem.keywords)
+        make, values = problem, facts.named_in(problem.func, problem.keywords)
     elif hasattr(problem, "for_data"):
-        make, given = problem.for_data, {"facts": facts}
+        make, values = problem.for_data, {"facts": facts}
     else:
         return problem
-    made = call(make, given, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
+    made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
     if problem_type(made, name) != solves:
         raise InputError(
             f"problem.kind: {name} makes {type(made).__name__}, expected a {solves} problem. Fix it there."
@@ -435,11 +431,11 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:
-    """The problem, from public facts of the data, on its device. Raises InputError."""
+    """Build the problem on its device. Raises InputError."""
     problem: Problem = make_problem(c, shards)
     device = c.scenario.run.device
     if device == "cpu":
-        # What is handed over as an object is where its maker put it.
+        # An object stays on its device.
         return problem
     from decentral_dp.problems.bilevel.losses import LossProblem, on_device
 

@@ -1,7 +1,7 @@
-"""The tables of a scenario and what each key may be. Unknown keys are refused, and nothing is converted silently.
+"""Tables of a scenario: keys, types and ranges. Unknown keys are refused, and nothing is converted silently.
 
-The own keys of a problem are the parameters of what makes it, those of an algorithm the fields of its dataclass.
-`table_of` adds them to the keys that every problem or algorithm has.
+A problem adds the parameters of its constructor to the keys of [problem], and an algorithm the fields of its dataclass
+to those of [algorithm]: see `table_of`.
 """
 
 from __future__ import annotations
@@ -53,80 +53,78 @@ from decentral_dp.user_code import in_module, module_file
 
 
 class Partition(KindTable):
-    """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
+    """Partition of the records over the agents."""
 
     noun = "partition"
     needed = MappingProxyType({"by_class": ["share"], "dirichlet": ["alpha"], "column": ["name"]})
     optional = MappingProxyType({"column": ["agents"]})
 
     kind: Literal["iid", "by_class", "dirichlet", "column"]
-    """The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" (name), as the data
-    say."""
+    """The rule: "iid" at random; "by_class" (share) and "dirichlet" (alpha) by labels; "column" (name) by a column of
+    the data."""
 
     share: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."""
+    """Read by "by_class": share of a class that one agent holds, from 0 to 1. The others share the rest equally."""
 
-    # Beyond its ends it is iid in all but name, and far beyond the draws behind a Dirichlet overflow.
+    # Draws of a Dirichlet distribution overflow far outside this range.
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
-    """Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."""
+    """Read by "dirichlet": concentration, from 1e-6 to 1e6. If it is small, each agent has few classes."""
 
     name: str | None = None
-    """Of column: the column of the data file with the agent of each record, numbered from 0 or by name."""
+    """Read by "column": the column of the data file with the agent of each record, a number from 0 or a name."""
 
     agents: Annotated[list[int | str], Field(min_length=1)] | None = None
-    """Of column: the names of the agents in that column, in the order of the topology; a record of another agent is
-    refused. Left out: numbers from 0."""
+    """Read by "column": the names of the agents in that column, in the order of the topology. Records of other agents
+    are refused. Default: numbers from 0."""
 
 
 class Synthetic(Table):
-    """Sizes of records that are made up."""
+    """Sizes of synthetic data."""
 
     dimension: Count | None = None
-    """Features of each record; 200 if left out, and a9a's 123 of synthetic_census. Read by the synthetic families."""
+    """Features of each record: 200 by default, 123 for synthetic_census as in a9a. Read by the synthetic families."""
 
     records: Count | None = None
-    """Records per agent, train and validation together (200 if left out); of environments trajectories per agent."""
+    """Train and validation records per agent, 200 by default. For environments: trajectories per agent."""
 
     test_records: Count | None = None
-    """Held-out records in all; 2000 if left out. Of environments trajectories."""
+    """Test records of all agents, 2000 by default. For environments: trajectories."""
 
     separation: NonNegative | None = None
-    """Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."""
+    """Distance of the two class means in standard deviations, 2 by default. Read by synthetic_classification."""
 
     relevant: Count | None = None
-    """Features in which the class means differ, chosen at random; all if left out. Read by synthetic_classification."""
+    """Number of randomly chosen features in which the class means differ, all by default. Read by
+    synthetic_classification."""
 
     steps: Count | None = None
-    """Steps after which a trajectory is cut off. Read by environments."""
+    """Largest number of steps of a trajectory. Read by environments."""
 
 
 class ConstructionTable(Table):
-    """Other records made of the data's own, by their labels, after test records are held out.
-
-    One of share, keep and tail at most.
-    """
+    """Selection of train records by their labels, after the test split; by at most one of share, keep and tail."""
 
     positive: Annotated[list[int | float | str], Field(min_length=1)] | None = None
-    """Labels that become class 1; the others become class 0."""
+    """Labels that become class 1. The others become class 0."""
 
     share: Share | None = None
-    """So many positive train records are kept that they are this share of all train records."""
+    """Share of positive records among the train records that are kept."""
 
     keep: Annotated[dict[str, Count], Field(min_length=1)] | None = None
-    """Class → how many of its train records are kept, the last ones; of other classes all."""
+    """Class → number of its last train records that are kept. Other classes keep all."""
 
     tail: Share | None = None
-    """Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1))."""
+    """Long tail of classes: the share tail^(k/(K−1)) of the train records of class k is kept, k = 0, …, K − 1."""
 
     @model_validator(mode="after")
     def _check_one(self) -> ConstructionTable:
         if (self.share, self.keep, self.tail).count(None) < 2 or not self.model_fields_set:
-            raise ValueError("expected one of share, keep and tail, or positive beside one of the others")
+            raise ValueError("expected one of share, keep and tail, or positive with one of the others")
         return self
 
 
 class StreamTable(KindTable):
-    """Which records a round reads."""
+    """Sampling of the records that a round reads."""
 
     noun = "stream"
     needed = MappingProxyType(
@@ -135,111 +133,110 @@ class StreamTable(KindTable):
     optional = MappingProxyType({"accumulate": ["warm_start"]})
 
     kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = "accumulate"
-    """ "accumulate": records arrive round by round; "all": every record in every round; "minibatch": a fresh sample
-    each round; "poisson": every record by its own secret coin in each round; "turns": the next records of a public
-    order, which begins again after the last one."""
+    """ "accumulate": records arrive over the rounds; "all": every record in every round; "minibatch": a fresh sample of
+    fixed size; "poisson": each record with a given probability, by secret draws; "turns": cyclic batches in a public
+    order."""
 
     batch: Count | None = None
-    """Records per agent and round: new ones of accumulate, drawn ones of minibatch, the next ones of turns."""
+    """Records per agent and round. Read by "accumulate", "minibatch" and "turns"."""
 
     warm_start: Annotated[int, Field(ge=0)] = 0
-    """Of accumulate: records that each agent has before the first round."""
+    """Read by "accumulate": records of each agent before the first round."""
 
     rate: Share | None = None
-    """Of poisson: the probability with which a record is drawn."""
+    """Read by "poisson": sampling probability of a record."""
 
 
 class OwnKeysTable(Table):
-    """A table whose kind has keys of its own, beside the fields that every kind has.
+    """Table with the keys of its kind in addition to those of every kind.
 
-    Those of a registered kind are checked when a scenario is loaded, those of a custom one when it is made.
+    Keys of a registered kind are checked by `load_scenario`, those of a custom kind by `resolve`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     kind: str
-    """What is named."""
+    """Name of the component."""
 
     def own_keys(self) -> dict[str, Any]:
-        """Return the keys of the kind that are given."""
+        """Return the keys of the kind that are set, with their values."""
         return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
 
 
 class ProblemTable(OwnKeysTable):
-    """What is optimised, over which records."""
+    """Table [problem]: the objective and its records."""
 
     kind: str
-    """What is optimised: a registered problem, or "module:Name". `list problems` lists them."""
+    """The objective: a registered problem, or "module:Name". `list problems` lists them."""
 
     data: str
-    """The records: a bundled data set, the path of a .csv, .npz or .parquet file,
-    "openml:NAME" or "openml:NUMBER", "module:function", or, beside manifest, where agents have theirs:
-    "shards/agent-{agent}.npz"."""
+    """The records: a bundled data set, the path of a .csv, .npz or .parquet file, "openml:NAME" or "openml:NUMBER", or
+    "module:function". With manifest: the path of every agent's file, such as "shards/agent-{agent}.npz"."""
 
     manifest: str | None = None
-    """Path of a public manifest of records that are with their agents, each of whom reads its own file. Refused by
-    algorithms that hold all records in one place."""
+    """Path of a public manifest if each agent reads its own file. Refused by algorithms that hold all records in one
+    place."""
 
     separator: str | None = None
-    """The character between the cells of a CSV file; a comma if left out. A tab is "\\t"."""
+    """Separator of the cells of a CSV file, a comma by default. A tab is "\\t"."""
 
     decimal: str | None = None
-    """The decimal mark of a CSV file; a full stop if left out."""
+    """Decimal mark of a CSV file, a full stop by default."""
 
     encoding: str | None = None
-    """The encoding of a CSV file, such as "latin-1" or "utf-16"; UTF-8 if left out."""
+    """Encoding of a CSV file, such as "latin-1" or "utf-16". Default: UTF-8."""
 
     label: str | None = None
     """Name of the label column of a .csv or .parquet file."""
 
     classes: list[int | float | str] | None = None
-    """The labels that there may be, in order; [] for numbers to predict. A certified run needs them where the data do
-    not declare them."""
+    """All possible labels, in order; [] if the label is a number. A certified run needs them if the data do not declare
+    them."""
 
     columns: ColumnRules | None = None
-    """Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."""
+    """Public rules that turn columns of words, dates, skewed numbers and missing values into features."""
 
     partition: Literal["iid"] | Partition | Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
-    """How records are dealt to agents: "iid", a table, or "module:function". Left out: by the data's own agent column,
-    else "iid"."""
+    """Partition of the records over the agents: "iid", a table, or "module:function". Default: the agent column of the
+    data, else "iid"."""
 
     validation: Share | str | None = None
-    """Share of each agent's records for the upper level, or the name of the column of the data file that says it. Left
-    out: the data's own split column, else 0.5. Read by bilevel problems."""
+    """Share of each agent's records for the upper level, or the name of the split column of the data file. Default: the
+    split column of the data, else 0.5. Read by bilevel problems."""
 
     test: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."""
+    """Share of test records, 0.2 by default. Refused if the data have a test set."""
 
     scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
-    """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; feature → [low, high]."""
+    """Scaling of features to [−1, 1] by public ranges: "none"; "public_ranges" for shipped ranges; or feature →
+    [low, high]."""
 
     normalise: Literal["none", "l1", "l2", "box"] = "none"
-    """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves
-    it."""
+    """Norm in which every record is scaled to at most 1: "l1", "l2", "box" for each feature, or "none"."""
 
     stream: Literal["all"] | StreamTable = "all"
-    """Which records a round reads: "all", or a table. Read by gossip algorithms."""
+    """Sampling of records: "all", or a table. Read by gossip algorithms."""
 
     label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
-    """Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores are in
-    the labels' own unit."""
+    """Public range [low, high] of numeric labels: they are clipped to it and scaled to [−1, 1]. Scores are in the unit
+    of the labels."""
 
     construction: ConstructionTable | None = None
-    """Other records made of the data's own, by their labels, after test records are held out."""
+    """Selection of train records by their labels."""
 
     model: ModelTable | None = None
-    """The model that is trained, of problems that have one; linear if left out."""
+    """The model, of problems that train one. Default: linear."""
 
     synthetic: Synthetic = Synthetic()
-    """Sizes of records that are made up. Read by the synthetic families and environments."""
+    """Sizes of synthetic data. Read by the synthetic families and environments."""
 
     seed: Seed | None = None
-    """Public seed of partition, split, made-up records and first weights; the scenario's if left out."""
+    """Public seed of partition, split, synthetic data and first weights. Default: the seed of the scenario."""
 
     @field_validator("classes", mode="before")
     @classmethod
     def _classes_as_numbers(cls, classes: Any) -> Any:
-        """false and true are 0 and 1, as they are read in a file."""
+        """Read false and true as 0 and 1, as in a file."""
         if not isinstance(classes, list):
             return classes
         if classes and len({label_key(label) for label in classes}) < max(len(classes), 2):
@@ -248,7 +245,7 @@ class ProblemTable(OwnKeysTable):
 
 
 def declared_columns(table: ProblemTable) -> DeclaredColumns:
-    """What a scenario says of the columns of a table of records."""
+    """Return the declarations about the columns of a table of records."""
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
@@ -256,27 +253,27 @@ def declared_columns(table: ProblemTable) -> DeclaredColumns:
 
 
 def csv_of(table: ProblemTable) -> CsvFormat | None:
-    """How a scenario declares that its CSV file is written; None where it declares nothing. Raises InputError."""
+    """Return the declared format of a CSV file, or None. Raises InputError."""
     keys = (table.separator, table.decimal, table.encoding)
     return None if keys == (None, None, None) else csv_format(*keys)
 
 
 class Schedule(Table):
-    """A step size, or a clip, of scale/(t+1)^decay · f(t) in round t."""
+    """Learning rate, or clipping norm, of scale/(t+1)^decay · f(t) in round t."""
 
     scale: NonNegative
-    """The value of round 0, without points. That of a clip is above 0."""
+    """Value in round 0, without points. Above 0 for a clipping norm."""
 
     decay: Decay = 0.0
-    """Exponent of the decay in rounds; constant by default."""
+    """Exponent of the decay over rounds; 0 by default: constant."""
 
     points: Points | None = None
-    """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: in a straight line between two of them, and
-    constant before the first and after the last. f = 1 if left out."""
+    """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: linear between two points, constant before
+    the first and after the last. Default: f = 1."""
 
 
 class DomainTable(Table):
-    """Where x may be, for algorithms of a trusted coordinator: a box."""
+    """Domain of x, a box, for algorithms of a trusted coordinator."""
 
     low: Finite
     """Lower end of every coordinate."""
@@ -292,26 +289,26 @@ class DomainTable(Table):
 
 
 class AlgorithmTable(OwnKeysTable):
-    """Which algorithm, for how many rounds, from which constant start; and the algorithm's own keys.
+    """Table [algorithm]: the algorithm, its rounds and its start; and the fields of its dataclass.
 
-    Those are the fields of its dataclass (`decentral-dp list KIND` describes them); others are refused.
+    `decentral-dp list KIND` describes these fields. Other keys are refused.
     """
 
     kind: str
     """a registered algorithm, or module:Name"""
 
     rounds: Count
-    """how many rounds are run [rounds]"""
+    """number of rounds [rounds]"""
 
     init: dict[Channel, Finite] = {}
-    """variable → the constant where it starts; 0 by default"""
+    """variable → constant initial value; 0 by default"""
 
 
 _TABLE_TYPES = {StepSize: Schedule, Mapping: DomainTable}
 
 
 def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:
-    """Return the keys that a registered problem or algorithm declares, with the types that pydantic checks."""
+    """Return key → type of the keys that a registered problem or algorithm declares."""
     if isinstance(entry, ProblemEntry):
         return {key.name: key.type for key in entry.keys}
     return {option.key: _TABLE_TYPES.get(option.type, option.pydantic_type) for option in entry.keys}
@@ -320,7 +317,7 @@ def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:
 def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
     """Return the table of a registered problem or algorithm, with the keys that it declares.
 
-    All of them may be left out here: what is missing is refused with an example when the scenario is built.
+    A missing key is refused when the scenario is built, with an example.
     """
     base: type[OwnKeysTable] = ProblemTable if isinstance(entry, ProblemEntry) else AlgorithmTable
     own: dict[str, Any] = {k: (kind | None, None) for k, kind in own_types(entry).items() if k not in base.model_fields}
@@ -328,7 +325,7 @@ def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
 
 
 def common_table(checked: OwnKeysTable) -> OwnKeysTable:
-    """Return a table of `table_of` in the common class, which other processes know; own keys keep their values."""
+    """Return a table of `table_of` as its base class, which can be sent to other processes."""
     base = ProblemTable if isinstance(checked, ProblemTable) else AlgorithmTable
     values = {name: getattr(checked, name) for name in type(checked).model_fields} | (checked.model_extra or {})
     given = {key: value for key, value in values.items() if key in base.model_fields or value is not None}
@@ -340,58 +337,57 @@ Files: TypeAlias = Mapping[tuple[str, ...], Path]
 
 
 class RunTable(Table):
-    """Where it runs and what is evaluated."""
+    """Table [run]: engine and evaluation."""
 
     engine: Literal["local", "ray"] = "local"
-    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of one that is started here.
-    Both release the same values."""
+    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of a new one on this
+    machine. Both release the same values."""
 
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """Resource of the machine that an agent's actor is to be on, such as "site-{agent}". Read by ray."""
+    """Ray resource of the machine for an agent's actor, such as "site-{agent}". Read by ray."""
 
     agents_per_actor: Count | Literal["auto"] = 1
-    """Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is given.
-    Read by ray."""
+    """Agents per actor. "auto": one actor per core of the cluster, or one agent per actor if `place` is set. Read by
+    ray."""
 
     blocks: Count | None = None
-    """Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's cache.
-    What is released does not depend on it. Read by local."""
+    """Number of blocks of agents that are computed together. Default: one, or more if the weights are larger than the
+    processor's cache. Released values do not depend on it. Read by local."""
 
     evaluate_every: Count = 10
-    """Rounds from one evaluation to the next; the first and the last are always evaluated."""
+    """Rounds between two evaluations. The first and the last round are always evaluated."""
 
     measures: Annotated[list[str], Field(min_length=1)] | None = None
-    """Measures that are taken, such as ["test_auc", "train_loss"]; if left out all, those of probabilities only of
-    training at one level. `show measures` lists them."""
+    """Metrics that are evaluated, such as ["test_auc", "train_loss"]. Default: all, those of probabilities only for
+    one-level training. `list measures` lists them."""
 
     average: Count | Annotated[float, Field(gt=0.0, lt=1.0)] = 1
-    """Tail average: the mean of the last so many released values is evaluated and published; 0.5: of the last half of
-    the rounds. Only the last value if left out. Read by gossip algorithms."""
+    """Tail average: number of last released values whose mean is evaluated and published, or a share of the rounds,
+    such as 0.5. Default: the last value. Read by gossip algorithms."""
 
     keep_releases: bool = False
-    """Whether released values are written, as releases.parquet. Read where a run has a folder."""
+    """Whether released values are written to releases.parquet. Read by runs with a folder."""
 
     agent_scores: bool = False
-    """Whether agents send scores of their own records, which nothing protects; else such scores are left out. Read
-    beside problem.manifest."""
+    """Whether agents send scores of their records, without noise. Read with problem.manifest."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where torch computes: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems; clips of
-    bilevel problems and all noise stay on the processor."""
+    """Device of torch: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems. Bilevel problems
+    clip on the CPU, and all noise is drawn there."""
 
     @field_validator("measures")
     @classmethod
     def _names_in_files(cls, names: list[str] | None) -> list[str] | None:
-        # So the lower loss of training at one level is called.
+        # One-level training calls its lower loss so.
         return names and ["lower_loss" if name == "train_loss" else name for name in names]
 
     @property
     def agents_per_block(self) -> int | None:
-        """Agents of one actor; None where `blocks` says how they are hosted."""
+        """Agents per actor; None if `blocks` sets the blocks."""
         return self.agents_per_actor if self.engine == "ray" and self.agents_per_actor != "auto" else None
 
 
-# What is handed over as Python objects, in words.
+# Name of the Python objects of a scenario, for refusals.
 OBJECTS = "the records and other objects that a scenario was given"
 
 
@@ -404,14 +400,14 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class CompressionTable(KindTable):
-    """What of a message travels, once noise has been added."""
+    """Compression of noisy messages."""
 
     noun = "compression"
     needed = MappingProxyType({"top_k": ["share"], "random_k": ["share"], "qsgd": ["levels"]})
 
     kind: Literal["top_k", "random_k", "qsgd", "sign"]
-    """What is sent of the difference to what was heard before. "top_k": its largest entries; "random_k": some that
-    public coins choose; "qsgd": all, each rounded to one of a few levels; "sign": signs, and one size."""
+    """Compressor of the difference to the previous message. "top_k": its largest entries; "random_k": entries by public
+    random draws; "qsgd": random rounding of each entry to a few levels; "sign": signs and one scale."""
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Share of the entries. Read by top_k, random_k."""
@@ -421,12 +417,12 @@ class CompressionTable(KindTable):
 
 
 class TopologyTable(Table):
-    """A registered generator with its parameters, or a file; and the rule for the weights."""
+    """Table [topology]: the graph, its mixing weights, and faults of the network."""
 
     model_config = ConfigDict(extra="allow")
 
     kind: str | None = None
-    """A generator of graphs by name, or "module:function"; its parameters are keys beside it. `list topologies` lists
+    """A generator of graphs by name, or "module:function"; its parameters are further keys. `list topologies` lists
     them. "pooled": no graph; one server, which all agents trust, holds all records. Read by gossip algorithms."""
 
     file: str | None = None
@@ -434,35 +430,35 @@ class TopologyTable(Table):
     of kind."""
 
     agents: Count | None = None
-    """Number of agents; of a file, or of a function without agents, only checked."""
+    """Number of agents. For a file, or a function without this parameter, it is only checked."""
 
     weights: str | dict[str, Any] | None = None
-    """Rule for the weights of gossip, by name or as a table; "metropolis" if left out, "out_degree" of a directed
-    graph. `list weights` lists them."""
+    """Rule for the mixing weights, by name or as a table. Default: "metropolis", and "out_degree" for a directed graph.
+    `list weights` lists them."""
 
     directed: bool | None = None
-    """Whether links are arcs, from the first agent of a line or pair to the second, for push_sum; if left out, what the
-    graph itself says."""
+    """Whether edges are directed, from the first agent of a line or pair to the second, for push_sum. Default: as the
+    graph is."""
 
     seed: Seed | None = None
-    """Public seed of random graphs; the scenario's if left out."""
+    """Public seed of random graphs. Default: the seed of the scenario."""
 
     over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | None = None
-    """How the network changes by round; fixed if left out. "matching": a random matching of the links in every round;
-    "one_peer_exponential": everybody sends to one other, at distances 1, 2, 4, … in turn; "resample": a random graph
-    drawn anew in every round. Graphs that follow one another come from a function. Read by gossip algorithms."""
+    """Time-varying network; "fixed" by default. "matching": a random matching of the edges in every round;
+    "one_peer_exponential": each agent sends to one other, at distances 1, 2, 4, … in turn; "resample": a new random
+    graph in every round. A function gives any other sequence of graphs. Read by gossip algorithms."""
 
     drop: Probability | None = None
-    """Probability that a message is lost, by a public coin of each; 0 if left out. It is charged all the same."""
+    """Probability that a message is lost, by public random draws; 0 by default. A lost message has its privacy cost."""
 
     offline: Probability | None = None
-    """Probability that an agent is away for a round, and sends and hears nothing; 0 if left out."""
+    """Probability that an agent is offline in a round, and sends and receives nothing; 0 by default."""
 
     delay: Annotated[int, Field(ge=0)] | None = None
-    """Rounds that messages are late; 0 if left out."""
+    """Delay of messages in rounds; 0 by default."""
 
     compression: CompressionTable | None = None
-    """What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."""
+    """Compression of messages with error feedback; none by default. Read by gossip algorithms."""
 
     @property
     def pooled(self) -> bool:
@@ -476,7 +472,7 @@ class TopologyTable(Table):
                 "give either kind (a generator) or file (a graph file or a named network); "
                 'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
             )
-        # A function of one's own may give a graph that has its number of agents.
+        # A custom function may set the number of agents.
         custom = self.kind is None or in_module(self.kind) is not None
         if self.agents is None and not custom:
             raise ValueError("a generator needs agents")
@@ -484,24 +480,23 @@ class TopologyTable(Table):
 
 
 class NoiseTable(Table):
-    """Noise of standard deviation scale/(t+1)^decay · f(t); agent i = 1..m may decay faster by i·decay_per_agent.
+    """Noise of scale·f(t)/(t+1)^decay in round t; the decay of agent i = 1..m is decay + i·decay_per_agent.
 
-    Lists give one value per agent. Without a scale, the target epsilon calibrates it.
+    Lists have one value per agent. Without a scale, the target epsilon calibrates it.
     """
 
     scale: Positive | list[Positive] | None = None
-    """Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or one per agent.
-    Left out: the target epsilon sets it."""
+    """Scale in round 0: the standard deviation of Gaussian noise, or the scale of Laplace noise; one number or one per
+    agent. Default: calibrated to the target epsilon."""
 
     decay: Decay | list[Decay] = 0.0
-    """Exponent of the decay in rounds; one number or one per agent."""
+    """Exponent of the decay over rounds; one number or one per agent."""
 
     decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = 0.0
-    """Added to the decay of agent i = 1..m, times i."""
+    """Increase of the decay per agent: i times this is added for agent i = 1..m."""
 
     points: Points | None = None
-    """Rounds and factors of f, as those of a step size; what is sent in round t carries the gradients of round t − 1.
-    """
+    """Rounds and factors of f, as those of a learning rate. The message of round t has the gradients of round t − 1."""
 
 
 def _check_clip(clip: Schedule) -> Schedule:
@@ -510,27 +505,25 @@ def _check_clip(clip: Schedule) -> Schedule:
     return clip
 
 
-# An array of numpy is a list of rows as well.
+# A numpy array is accepted as a list of rows.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
 
 
 class CorrelationTable(Table):
-    """Noise that agents share, and that cancels between them; noise that goes on from that of earlier rounds."""
+    """Correlated Gaussian noise: pairwise between agents (DECOR), or over rounds (matrix factorisation)."""
 
     across: Literal["pairwise", "optimised", "zero_sum"] | None = None
-    """ "pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed that
-    only the two know. "optimised": the same, with a scale of each agent and each link that errs least in gossip at one
-    price. "zero_sum": so do every two agents, neighbours or not."""
+    """ "pairwise": two neighbours add noise of opposite sign, from a seed that only they have. "optimised": the same
+    with scales per agent and edge of least gossip error at equal ε. "zero_sum": the same for all pairs of agents."""
 
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = None
-    """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
-    at one price, 4 at most, on a network that stays. Not read by "optimised"."""
+    """c/σ, standard deviation of the noise of a pair over that of an agent's independent noise. Default: the ratio of
+    least gossip error at equal ε on a fixed network, at most 4. Not read by "optimised"."""
 
     in_time: Count | Literal["banded_square_root"] | Rows | None = None
-    """Factor C⁻¹ of noise correlated over rounds. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2),
-    x the shift by a round, as many as rounds from one read of a record to the next; a number sets how many. A custom
-    C⁻¹ is a list of numbers for each round, in Python also an array. Noise is fresh in every round if left out. Saves
-    reading, and no privacy, where problem.stream.kind = "turns"."""
+    """Factor C⁻¹ of noise correlated over rounds; independent noise by default. "banded_square_root": C has the first
+    coefficients of (1 − x)^(−1/2), x the shift by a round; as many as the rounds between two reads of a record. A
+    number sets how many. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
@@ -540,54 +533,54 @@ class CorrelationTable(Table):
 
 
 class PrivacyTable(Table):
-    """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
+    """Table [privacy]: the guarantee, with a target epsilon or with noise scales."""
 
     guarantee: Literal["certified", "as_published", "none"] = "certified"
-    """ "certified": priced as run; "as_published": a paper's own protocol and noise, priced as well as can be proven;
-    "none": no noise and no clipping."""
+    """ "certified": a proved upper bound on ε; "as_published": the protocol and noise of a paper, with the ε that can
+    be proved; "none": no noise and no clipping."""
 
     mechanism: Literal["laplace", "gaussian"] | str | dict[str, Any] = "laplace"
-    """Noise of gossip algorithms: "laplace", "gaussian", or your own as "module:Name", or as a table with its kind and
-    options. Coordinator algorithms have their own."""
+    """Noise mechanism of gossip algorithms: "laplace", "gaussian", or a custom one as "module:Name" or as a table with
+    kind and options. Algorithms of a coordinator set theirs."""
 
     unit: Literal["record", "agent"] | GroupSize = "record"
-    """What is protected: "record", one record of an agent; a number k, any k of them together; "agent", everything
-    that it holds. Read by gossip algorithms that keep nothing un-noised."""
+    """Privacy unit: "record", one record of an agent; a number k, any k of its records; "agent", all its records. Read
+    by gossip algorithms without noiseless state."""
 
     neighbours: Literal["replace", "zero_out"] = "replace"
-    """What becomes of it in the data set that ε compares with: "replace", other records stand there; "zero_out", it
-    contributes nothing, which takes half the noise and protects half as much. Read by gossip algorithms that keep
-    nothing un-noised."""
+    """Adjacency of neighbouring data sets: "replace", the unit is replaced by another one; "zero_out", it contributes
+    zero, which needs half the noise and is a weaker guarantee. Read by gossip algorithms without noiseless state."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """q: ε holds against an adversary that sees every message and all that any q agents know. Read by gossip
+    """q: ε holds against an adversary that observes all messages and colludes with any q agents. Read by gossip
     algorithms."""
 
     correlation: CorrelationTable | None = None
-    """Gaussian noise that neighbours share, or that is correlated in time; all of it is an agent's own and fresh if
-    left out. Read by gossip algorithms that keep nothing un-noised."""
+    """Gaussian noise that is correlated between agents or over rounds; independent by default. Read by gossip
+    algorithms without noiseless state."""
 
     epsilon: Target | None = None
-    """Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the scales of
-    x, y and z are given."""
+    """Target ε of each agent over the whole run, for privacy.unit. It calibrates the noise. Default: noise_multiplier,
+    or the scales of x, y and z, set the noise."""
+
+    noise_multiplier: Positive | None = None
+    """z: a sum of clipped per-example gradients gets noise of standard deviation z times the clipping norm, for every
+    adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
 
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    """δ at which the budget is stated and ε is met; 0 for a pure guarantee."""
+    """δ of the guarantee; 0 for pure ε."""
 
     clip: dict[Channel, Positive | Annotated[Schedule, AfterValidator(_check_clip)]] = {}
-    """Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 under Gaussian
-    noise. Of gossip algorithms a table { scale, decay, points }, as a step size, too: a bound that changes."""
+    """Variable → clipping norm of one record's contribution: l1 for Laplace noise, l2 for Gaussian noise. For gossip
+    algorithms also a schedule { scale, decay, points }, as a learning rate."""
 
     box: dict[Channel, Finite] = {}
-    """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
-    no cost; under "as_published" the points of directions are. Read by gossip algorithms."""
+    """Variable → bound on the size of every coordinate (x: an upper bound). Released values are projected onto it, as
+    post-processing; with "as_published", the arguments of gradients are. Read by gossip algorithms."""
 
     share: dict[Channel, Positive] = {}
-    """Channel → its share of the budget, relative to the others; equal ones if left out. Read by gossip algorithms with
-    a target epsilon."""
-
-    cap: Positive | None = None
-    """ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."""
+    """Channel → its share of the privacy budget, relative to the others; equal by default. Read by gossip algorithms
+    with a target epsilon."""
 
     x: NoiseTable | None = None
     """Noise of the releases of x."""
@@ -600,12 +593,12 @@ class PrivacyTable(Table):
 
     @property
     def mechanism_kind(self) -> str:
-        """The name, or the place, of the mechanism."""
+        """Name of the mechanism, or "module:Name"."""
         return self.mechanism if isinstance(self.mechanism, str) else str(self.mechanism.get("kind"))
 
     @property
     def mechanism_options(self) -> dict[str, Any]:
-        """The options of a custom mechanism."""
+        """Options of a custom mechanism."""
         table = {} if isinstance(self.mechanism, str) else self.mechanism
         return {key: value for key, value in table.items() if key != "kind"}
 
@@ -623,12 +616,13 @@ class PrivacyTable(Table):
 
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
-        """Channel → (low, high) of what is released; without any where boxes are on the arguments of directions."""
+        """Channel → (low, high) of released values; empty if boxes bound the arguments of gradients."""
         if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
 
     def noise(self, channel: str) -> NoiseTable | None:
+        """Return the noise table of a channel."""
         table: NoiseTable | None = getattr(self, channel)
         return table
 
@@ -642,91 +636,91 @@ class Scenario(Table):
         'hypercube'
     """
 
-    # The schema for editors has no use for the example.
+    # Without the example.
     model_config = ConfigDict(
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
     title: Line = ""
-    """One line, for tables and reports."""
+    """Title in one line."""
 
     description: str = ""
-    """What it shows, and how its public parameters were chosen."""
+    """Purpose, and how the public parameters were chosen."""
 
     seed: Seed | None = None
-    """Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."""
+    """Seed of all noise and of public random draws. Without a seed the noise is secret; real records need this."""
 
     problem: ProblemTable
-    """The problem and its records."""
+    """The objective and its records."""
 
     topology: TopologyTable
-    """Who talks to whom."""
+    """The graph of the agents."""
 
     algorithm: AlgorithmTable
-    """How it is optimised."""
+    """The algorithm."""
 
     privacy: PrivacyTable = PrivacyTable()
-    """What is guaranteed, and what it costs."""
+    """The guarantee and its budget."""
 
     run: RunTable = RunTable()
-    """The engine, and which rounds are evaluated."""
+    """Engine and evaluation."""
 
     code_folders: list[str] = ["."]
-    """Folders whose files are modules of `kind = "module:Name"`, before those of the working directory."""
+    """Folders with the modules of `kind = "module:Name"`. They are searched before the working directory."""
 
     objects: dict[str, str] = {}
-    """Written into a run folder: components that were Python objects, which another run needs again."""
+    """Components that were Python objects. A run writes them into its folder, and another run needs them again."""
 
-    # Where relative paths start: the folder of the file it was read from.
+    # Relative paths start in the folder of its file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
-    # Component → what was handed over in Python in its place: of an algorithm its entry. And what each of them was, of
-    # those that are in no registry.
+    # Component → Python object in its place (of an algorithm its entry), and the names of objects in no registry.
     _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_objects)
     _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
-    # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
+    # "topology" and "algorithm" if they differ from those of the file, so that its title may not fit.
     _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def folder(self) -> Path:
+        """Folder in which relative paths start."""
         return self._folder
 
     @property
     def public_seed(self) -> int:
-        """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
+        """Seed of public random draws: never secret."""
         return self.seed if self.seed is not None else 0
 
     @property
     def tail_length(self) -> int:
-        """Released values that are averaged for evaluation and publication."""
+        """Number of released values in the tail average."""
         average, rounds = self.run.average, self.algorithm.rounds
-        # A share of rounds that is whole but for float64's last bit is whole.
+        # The share of rounds may miss a whole number by rounding.
         return average if isinstance(average, int) else max(1, math.floor(average * rounds + 1e-9))
 
     @property
     def records_seed(self) -> int:
-        """Public seed of what is drawn of records and first weights."""
+        """Public seed of partition, split, synthetic data and first weights."""
         return self.problem.seed if self.problem.seed is not None else self.public_seed
 
     def resolve(self, path: str) -> Path:
-        """A path in the scenario, seen from the scenario's folder, or from here where there is nothing.
+        """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
-        Raises InputError: no path, for it has a NUL character.
+        Raises InputError: a NUL character.
         """
         if "\0" in path:
-            raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
+            raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")
         path = os.path.expanduser(path)
         extra = self._folder / path
         full = os.path.abspath(extra if os.path.exists(extra) else path)
-        # ".." after a link leads elsewhere than its letters say.
+        # After a link, ".." leads to the parent of its target.
         return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(full) else full)
 
     @property
     def code_paths(self) -> list[Path]:
-        """Folders in which modules are looked up."""
+        """Folders of modules, in the order of the search."""
         return [*(self._folder / Path(name).expanduser() for name in self.code_folders), Path.cwd()]
 
     def modules(self) -> dict[tuple[str, ...], str]:
-        """(table, …, key) → "module:Name", for every value that names a component so."""
+        """Return (table, …, key) → "module:Name" of all custom components."""
         problem, mechanism = self.problem, self.privacy.mechanism
         named = {
             ("problem", "kind"): problem.kind,
@@ -740,7 +734,7 @@ class Scenario(Table):
         return {place: text for place, text in named.items() if isinstance(text, str) and in_module(text) is not None}
 
     def files(self) -> Files:
-        """(table, …, key) → absolute path, for every value that names a file of data that is there."""
+        """Return (table, …, key) → absolute path of all existing data files."""
         problem = self.problem
         named: dict[tuple[str, ...], Any] = {
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
@@ -748,17 +742,16 @@ class Scenario(Table):
             ("topology", "file"): self.topology.file,
         }
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
-        # Whoever reads it refuses what is no regular file.
         return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
 
     def code_files(self) -> Files:
-        """(table, …, key) → absolute path of the Python file, for every "module:Name" that is in a folder here."""
-        found = {place: module_file(kind.partition(":")[0], self.code_paths) for place, kind in self.modules().items()}
-        return {place: path.absolute() for place, path in found.items() if path is not None}
+        """Return (table, …, key) → absolute path of the Python files of all custom components."""
+        paths = {place: module_file(kind.partition(":")[0], self.code_paths) for place, kind in self.modules().items()}
+        return {place: path.absolute() for place, path in paths.items() if path is not None}
 
 
 def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
-    """Set the file that is named at (table, …, key), or at a number of a list."""
+    """Set the value at (table, …, key) of a scenario's content."""
     *tables, last = place
     inner: Any = content
     for table in tables:
@@ -767,5 +760,5 @@ def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
 
 
 def by_channel(table: Mapping[Channel, float | Schedule]) -> dict[str, float]:
-    """Name of a channel → its value, of a table whose keys are channels; of a clip that changes its scale."""
+    """Return channel → value; of a schedule its scale."""
     return {str(channel): value.scale if isinstance(value, Schedule) else value for channel, value in table.items()}

@@ -1,4 +1,4 @@
-"""Tables of a scenario that an algorithm starts from: every key that it needs, with an example of its value."""
+"""Example tables [algorithm] and [privacy] of an algorithm, with every key that it needs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM
 
 
 def algorithm_tables(entry: Entry) -> str:
-    """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
+    """Write the tables [algorithm] and [privacy] of a certified run of an algorithm."""
     if entry.trusts_coordinator:
         return _trusted_tables(entry)
     needed = [option for option in entry.keys if option.required]
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
     read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
-    # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
+    # Only some problems have records in the gradient of the upper loss by x or in the Jacobian.
     minimax = entry.solves == "minimax"
     notes = {} if minimax else {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
@@ -37,26 +37,26 @@ def _trusted_tables(entry: Entry) -> str:
     played = data.strip('"') in ENVIRONMENTS
     lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
     lines += _several(entry, "problem_keys")
-    # The graph plays no part; it says how many agents there are.
+    # Only the number of agents is used.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
     lines += [example_text(option) for option in entry.keys if option.required]
-    # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
-    given = ("domain", *entry.example)
-    lines += [f"{'' if o.key in given else '# '}{example_text(o)}" for o in entry.keys if not o.required]
+    # Defaults follow from constants on a bounded domain.
+    written = ("domain", *entry.example)
+    lines += [f"{'' if o.key in written else '# '}{example_text(o)}" for o in entry.keys if not o.required]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
     return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
 
 
 def _several(entry: Entry, key: str) -> list[str]:
-    """Lines of an example, where it has some."""
+    """Return the lines of an example's entry."""
     return entry.example[key].splitlines() if key in entry.example else []
 
 
 def channel_terms(entry: Entry) -> set[str]:
-    """The terms that the releases of a gossip algorithm are made of."""
+    """Return the terms in the releases of a gossip algorithm."""
     needed = [option for option in entry.keys if option.required]
-    given = {o.key: tomllib.loads(o.line)[o.key] for o in needed}
-    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
+    examples = {o.key: tomllib.loads(o.line)[o.key] for o in needed}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else examples[o.key] for o in needed}
     built = cast(Algorithm, entry.build(Options(values, {}), "certified"))
     return {term for channel in built.releases(1, 1).values() for term in channel.terms}

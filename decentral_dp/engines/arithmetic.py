@@ -54,13 +54,9 @@ def machine_digest(block: Any = None) -> str:
     Args:
         block: of agents, or their data set, whose problem has a device; default None, the processor only.
     """
-    device = getattr(getattr(block, "problem", None), "device", "cpu")
+    # Clients that read their records later have an inner block.
+    device = getattr(getattr(getattr(block, "block", block), "problem", None), "device", "cpu")
     return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def machine_of_clients(block: Any) -> str:
-    """Return `machine_digest` of a block of a coordinator's agents, whose records may be read later."""
-    return machine_digest(getattr(block, "block", block))
 
 
 @functools.cache

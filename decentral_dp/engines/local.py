@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.arithmetic import machine_of_clients
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import (
     MOST_OF_SCALE,
@@ -85,6 +86,8 @@ def coordinate(
 
 
 class _Coordinator:
+    """The state of a coordinator's program, its releaser and its divergence."""
+
     def __init__(self, coordinator_node: CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool) -> None:
         self.releaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
@@ -100,6 +103,7 @@ class _Coordinator:
         self._undrained: list[ReleasedValues] = []
 
     def round(self, t: int) -> None:
+        """Run round t + 1 from exchange to exchange."""
         program = self._coordinator_node.program
         index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
         running = running_step(program, t, self._coordinator_node.context, self._state)
@@ -261,7 +265,7 @@ class LocalEngine:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
         if control.check_machines is not None:
-            control.check_machines([machine_of_clients(block) for block in coordinator_node.client_blocks])
+            control.check_machines([machine_digest(block) for block in coordinator_node.client_blocks])
         return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
@@ -283,18 +287,16 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
         {c: join([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     )
-    divergence = min(troubles, default=None)
-
-    def drain(ending: bool) -> list[ReleasedValues]:
-        return drain_blocks(call_blocks, agents, ending)
-
-    def save() -> SavedState:
-        return SavedState(index, tuple(call_blocks("save")))
-
-    def score(values: Mapping[str, Array]) -> list[Any]:
-        return call_blocks("score", dict(values))
-
-    return Snapshot(index, released, published, state, divergence, save, drain, score)
+    return Snapshot(
+        index,
+        released,
+        published,
+        state,
+        divergence=min(troubles, default=None),
+        save=lambda: SavedState(index, tuple(call_blocks("save"))),
+        drain=partial(drain_blocks, call_blocks, agents),
+        score=lambda values: call_blocks("score", dict(values)),
+    )
 
 
 def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], ending: bool) -> list[ReleasedValues]:

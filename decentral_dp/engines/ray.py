@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.arithmetic import machine_of_clients
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import coordinate, drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
@@ -287,10 +287,12 @@ class Actor:
         keeps_releases: bool,
         states: str | None,
     ) -> None:
+        """Create the host; arguments as of `Host`."""
         self._boundary = boundary
         self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
+        """Receive the rows of other blocks, and return the rows that they read."""
         own_place, host = self._boundary.own_place, self._sound()
         try:
             if self._message is not None:
@@ -306,6 +308,7 @@ class Actor:
             raise
 
     def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the host."""
         return getattr(self._sound(), method)(*arguments)
 
     def _sound(self) -> Host:
@@ -321,11 +324,13 @@ class ClientActor:
         threadpool_limits(limits=1)
 
     def begin(self, client_block: Any) -> None:
+        """Set the block of agents."""
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the block."""
         if method == "machine":
-            return machine_of_clients(self._client_block)
+            return machine_digest(self._client_block)
         return getattr(self._client_block, method)(*arguments)
 
 

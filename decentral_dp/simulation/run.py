@@ -309,7 +309,7 @@ def collect_result(
         failed_callbacks: a sentence for each callback that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
-    status, reason = job.status, job.reason
+    status, reason = "ok", None
     if divergence is not None:
         growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"
@@ -417,7 +417,7 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            parts = journal.release_digests
+            parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
@@ -595,7 +595,7 @@ def _perform(
 
     control = RunControl(evaluation_rounds, observe, saved_state=saved, check_machines=check_machines)
     if journal is not None:
-        control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
+        control = control._replace(due=journal.due, keeps_releases=journal.releases is not None, states=journal.states)
     # Products with one agent's records are too small for two BLAS threads.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)

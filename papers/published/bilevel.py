@@ -1,6 +1,6 @@
-"""Bilevel algorithms and selections of a coordinator as their papers print them.
+"""Bilevel algorithms and selections of a coordinator as published.
 
-Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, but for
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, except
 `PublishedDpBilevel`.
 """
 
@@ -27,7 +27,7 @@ from papers.published.calibration import Noise, one_draw, published_noise, small
 class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
     """The fields and steps of `SecondOrder`, with the published noise, which needs a bounded domain.
 
-    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
+    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; accounted on its data.
 
     Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
     """
@@ -53,8 +53,8 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
 class PublishedDpBilevel(dp_bilevel.DpBilevel):
     """The fields and steps of `DpBilevel`, with the published noise.
 
-    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma
-    14 for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2
+    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as in Algorithm 1, by its Lemma 15, and by Lemma
+    14 for the inner descents. With Gaussian noise that is several times too much of it: composed exactly it costs .2
     to .4 for ε = 1, and less where solvers take many steps.
 
     Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
@@ -121,8 +121,8 @@ class PublishedRegularisedExponentialMechanism(exponential_mechanism.Regularised
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
-    curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
-    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
+    curve of Theorem B.4 instead of "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x only and is false: the ledger
+    accounts the mechanism by the correct S, at more than the claim if Hessians of records differ much.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
@@ -153,7 +153,7 @@ class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism
     claim = "Appendix C.3 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        # 2G, as the formula for n = 1 says.
+        # 2G, as in the formula for n = 1.
         return one_draw(self.law(context), published_lipschitz(constants_of(context), 1) / epsilon)
 
 
@@ -199,7 +199,7 @@ class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
         return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 
-# Bounds as papers print them: nothing is priced by these.
+# Bounds as published; no accounting uses them.
 
 
 def published_k(c: ProblemConstants) -> float:
@@ -215,7 +215,7 @@ def published_k(c: ProblemConstants) -> float:
 
 
 def published_lipschitz(c: ProblemConstants, n: int) -> float:
-    """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
+    """Evaluate 2G/n, the claimed Lipschitz constant of Φ_Z − Φ_Z'.
 
     Limits:
         False: its proof differentiates f(x, y_Z(x)) in x alone. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed

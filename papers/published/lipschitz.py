@@ -54,7 +54,7 @@ class ScoreBounds(NamedTuple):
 
 
 # Logistic: max σ' = 1/4 and max|σ''| = 1/(6√3), which needs R·box["y"] ≥ log(2 + √3) to be attained.
-# Of exactly these classes: a class that inherits from one may have other losses.
+# Exactly these classes: a subclass may have other losses.
 _BOUNDS: Mapping[type, ScoreBounds] = {
     LogisticHyperparameter: ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3)),
     SoftmaxHyperparameter: ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3)),

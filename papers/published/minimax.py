@@ -32,9 +32,9 @@ from papers.published.calibration import (
 class PublishedDpSgda(dp_sgda.DpSgda):
     """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the published noise.
 
-    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
+    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y for every problem. The noise on
     both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
-    certificate of that noise is its true price, which is less than half of what it claims.
+    certificate of that noise is its true ε, which is less than half of the claim.
 
     Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
     """
@@ -66,7 +66,7 @@ class PublishedDpSgda(dp_sgda.DpSgda):
 
 
 class ConstantClips(dp.MinimaxContext):
-    """A context that clips to constants, whatever ball the problem knows at a point."""
+    """A context that clips to constants instead of the problem's ball at a point."""
 
     def ball(self, term: str, x: dp.Array, y: dp.Array) -> PublicBall:
         return PublicBall(None, self.bound(term))
@@ -76,8 +76,8 @@ class ConstantClips(dp.MinimaxContext):
 
 
 REASON = (
-    "As published, y carries no noise where it is used: the agents are told exact means of samples, and what x moves "
-    "by depends on them, so nothing can be proven."
+    "As published, y has no noise when it is used: the agents receive exact means of samples, on which the change of x "
+    "depends, so that nothing can be proved."
 )
 
 
@@ -99,7 +99,7 @@ class State(NamedTuple):
 class PublishedPrivateDiff(privatediff.PrivateDiff):
     """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
 
-        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last noiseless y
         d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
         r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
         otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
@@ -183,7 +183,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
         """Compute the noise of Remark 5.1.
 
         Raises:
-            InputError: an η_i that says nothing of μ.
+            InputError: an η_i that is independent of μ.
         """
         if self.y is None or self.y.scale == 0.0:
             raise dp.InputError(
@@ -232,8 +232,8 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
         v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
 
-    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
-    sensitivity which the certificate of the published noise is for, and its ε is ∞ but for tiny n.
+    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, for every sample. That is the
+    sensitivity which the certificate of the published noise is for, and its ε is ∞ except for tiny n.
 
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
     """
@@ -268,7 +268,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         return released * unit
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        # What one record moves does not depend on the sample, which therefore amplifies nothing.
+        # The sensitivity does not depend on the sample, and there is no amplification by sampling.
         return spider.plan_of_estimates(context, rounds, self.period, 1.0)
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -292,7 +292,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
     Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ},
     which overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
 
-        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u alike with C_λ
+        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u likewise, C_λ
         otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
                      u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
         s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
@@ -303,10 +303,10 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
 
     Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an
     anchor, and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson
-    sample of rate 1/n stands for the one record: it has one on average.
+    sample of rate 1/n replaces the one record: it has one on average.
 
-    What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by
-    its true price. G, smoothness and clips are of h.
+    The ratio of differences to their noise is unbounded, so that nothing is certified. Only s is charged at its true
+    privacy cost. G, smoothness and clips are of h.
     """
 
     protocol = "published"
@@ -377,7 +377,7 @@ def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.Cli
 
 
 def _worst_point(context: dp.MinimaxContext) -> steps.Point:
-    """Where λ is least: there h and its derivatives reach as far as anywhere."""
+    """Return the point of the smallest λ, where h and its derivatives are largest."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
@@ -399,7 +399,7 @@ def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[f
 class PublishedDpSpider(spider.DpSpider):
     """The fields and steps of `DpSpider`, with the published noise in units of the clip.
 
-    Of the paper's own constant taken as 1, with N = qn and R rounds,
+    With the paper's constant as 1, N = qn and R rounds,
 
         anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
 
@@ -443,7 +443,7 @@ class PublishedDpSgdDual(spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
     The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
-    √(1/ε). Its certificate is its true price.
+    √(1/ε). Its certificate is its true ε.
 
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
     """

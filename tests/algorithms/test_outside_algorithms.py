@@ -134,7 +134,7 @@ REFUSED_CODE = {
     ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0, expected a number",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
     ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
-        "cannot be made: ValueError: never, in line 33 of "
+        "fails: ValueError: never, in line 33 of "
     ),
 }  # fmt: skip
 
@@ -329,7 +329,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Mend it there."
+    said = f"{said}, and releases_per_round states 1. Fix it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

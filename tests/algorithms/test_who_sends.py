@@ -281,10 +281,10 @@ def _queries(job: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("yielded", "told"),
     [
-        ("[7]", "wanted a mask of 7 agents or numbers of them"),
-        ("[0.5]", "wanted a mask of 7 agents"),
-        ("np.ones(3, dtype=bool)", "wanted a mask of 7 agents"),
-        ("[0]\n            if t == 2: return", "senders yields 3 rounds, and who sends in the next is asked"),
+        ("[7]", "expected a mask of 7 agents"),
+        ("[0.5]", "expected a mask of 7 agents"),
+        ("np.ones(3, dtype=bool)", "expected a mask of 7 agents"),
+        ("[0]\n            if t == 2: return", "senders yields 3 rounds"),
     ],
 )
 def test_who_sends_is_told_apart_from_what_is_no_agent(yielded: str, told: str, scenario: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pages that tell how to add a part: their code blocks, run by module and as objects."""
+"""Code blocks of the how-to pages for new parts, run by module and as objects."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def changed(path: Path, *changes: tuple[str, Any]) -> decentral_dp.Scenario:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_by_path_it_runs_and_is_priced_as_unverified(written: Path, name: str) -> None:
+def test_modules_run_and_are_unverified(written: Path, name: str) -> None:
     done = decentral_dp.run(written / f"{name}.toml", out=written / "out")
     assert done.result["status"] == "ok"
     assert done.result["privacy"]["epsilon_max"] <= 4.0
     assert np.isfinite(done.metrics["value"]).all()
     for *_, place in CASES[name][1]:
         assert any(note.startswith("Unverified") and place in note for note in done.result["privacy"]["notes"])
-    # The folder's own scenario runs again, from wherever it is.
+    # The scenario of the folder runs again.
     again = decentral_dp.run(written / "out" / "scenario.toml")
     for channel, value in done.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
 
 
-def test_objects_are_the_same(written: Path) -> None:
+def test_objects_release_the_same(written: Path) -> None:
     huber = run_file(written / "my_problem.py").HuberPull
     worse = run_file(written / "my_objective.py").WorseClass
     deal = run_file(written / "my_split.py").deal
@@ -92,13 +92,13 @@ def test_objects_are_the_same(written: Path) -> None:
         assert any("unverified" in note.lower() for note in done.result["privacy"]["notes"])
         again = decentral_dp.run(path, **given)
         np.testing.assert_array_equal(done.released["x"], again.released["x"])
-    # With other options no run is resumed.
+    # A run cannot be resumed with other options.
     digests = {run_digest(build(load(written / "huber.toml"), problem=huber(threshold=t))) for t in (1.0, 2.0)}
     assert len(digests) == 2
 
 
-def test_in_a_study_its_workers_find_it(written: Path) -> None:
-    """The scenarios of all pages are variants of one study: its workers, which are slow to start, start once."""
+def test_workers_of_a_study_import_modules(written: Path) -> None:
+    """One study of the scenarios of all pages, since its workers are slow to start."""
     content = 'scenario = "huber.toml"\nseeds = 2\nmeasure = ["epsilon_max"]\n[grid]\n"algorithm.rounds" = [2, 3]\n'
     variants = [f'[[variants]]\nname = "{name}"\nscenario = "{name}.toml"\n' for name in CASES]
     (written / "study.toml").write_text(content + "".join(variants))
@@ -107,8 +107,8 @@ def test_in_a_study_its_workers_find_it(written: Path) -> None:
     assert found.cells["variant"].value_counts().to_dict() == dict.fromkeys(CASES, 4)
 
 
-def test_graphs_of_ones_own_are_the_values_of_an_axis(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The scenario is a shipped one, so that files are looked for where the command is called.
+def test_custom_graphs_are_the_values_of_an_axis(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The scenario is a shipped one, so that modules are in the working directory.
     monkeypatch.chdir(written)
     found = conduct(load_study(written / "graphs.toml"), written / "graphs", 1)
     assert found.failed.empty
@@ -125,7 +125,7 @@ def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
         np.testing.assert_array_equal(there.released[channel], value)
 
 
-def test_a_changed_file_is_another_input(written: Path) -> None:
+def test_a_changed_file_changes_the_digest(written: Path) -> None:
     for name, (_, parts) in CASES.items():
         before = run_digest(build(load(written / f"{name}.toml")))
         for *_, place in parts:
@@ -138,7 +138,7 @@ def test_a_changed_file_is_another_input(written: Path) -> None:
 
 
 def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:
-    """`width` is a whole number of meta_learning, and `cap` a number above 0 of dro."""
+    """`width` is an int of meta_learning, and `cap` a positive number of dro."""
     file = written / "my_problem.py"
     text = file.read_text(encoding="utf-8").replace("ridge: float = 0.1", "width: float = 0.1\n    cap: str = 'no'")
     file.write_text(text.replace("self.ridge", "self.width"), encoding="utf-8")
@@ -154,7 +154,7 @@ def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> N
         build(load(content, folder=written))
 
 
-def test_the_study_of_the_page_runs_with_its_picture(tmp_path: Path) -> None:
+def test_the_study_of_the_page_runs_with_its_figure(tmp_path: Path) -> None:
     blocks = dict(BLOCK.findall((DOCS / "studies.md").read_text(encoding="utf-8")))
     (tmp_path / "first_sweep.toml").write_text(blocks["first_sweep.toml"], encoding="utf-8")
     study = load_study(

@@ -1,4 +1,4 @@
-"""The examples of the docstrings: all of them hold, none is overlooked, and every exported name has one."""
+"""Examples of docstrings: all run, and every public name has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEWEST = 150
 
 
 def prompts(path: Path) -> int:
-    """How many examples the text of a module begins."""
+    """Number of examples in the text of a module."""
     return sum(line.lstrip().startswith(">>> ") for line in path.read_text(encoding="utf-8").splitlines())
 
 
@@ -34,7 +34,7 @@ def test_examples_hold(module: str) -> None:
         runner.run(test, out=said.append)
     failed, tried = runner.summarize(verbose=False)
     assert failed == 0, "".join(said)
-    assert tried == EXAMPLES[module], "an example stands where doctest does not find it"
+    assert tried == EXAMPLES[module], "doctest does not find an example"
 
 
 def test_there_are_examples() -> None:
@@ -49,5 +49,5 @@ def test_exported_names_have_an_example(name: str) -> None:
     assert doctest.DocTestParser().get_examples(text), f"{name} has no example"
 
 
-def test_every_name_is_at_home() -> None:
+def test_every_public_name_has_a_module() -> None:
     assert sorted(decentral_dp._HOMES) == sorted(decentral_dp.__all__)

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the sources."""
+"""Allowed imports between the rooms of the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decentral_dp import annexes
 PACKAGE = Path(__file__).parents[2] / "decentral_dp"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# From the ground up: a room may import rooms above it in this list and itself, lazily or not, and nothing else.
+# From the ground up: a room may import itself and the rooms above it in this list only, also lazily.
 ORDER: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
@@ -38,9 +38,9 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "auditing studies",
     )
 )
-# Not in the core, which loads what it needs of them by `decentral_dp.annexes`. Audits may read a coordinator.
+# Outside the core, which loads their parts by `decentral_dp.annexes`. Audits may import the coordinator.
 ANNEXES = ("central", "auditing", "studies")
-# The rooms of an annex from the ground up; a file or folder may import those above it and its own line.
+# Rooms of an annex from the ground up. A room may import those above it and of its line.
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
@@ -72,12 +72,12 @@ REPORTING = {
     "decentral_dp.algorithms",
     "decentral_dp.problems",
 }
-# Results that are shown: a run by its figures, a plan by its sentences. What runs and writes a folder draws nothing.
+# Results with figures or printed text. The code that runs and writes a folder draws nothing.
 VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
-    # Algorithms see values through messages and answers alone.
+    # Algorithms receive values by messages and answers only.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants.py": ["decentral_dp.engines"],
@@ -97,7 +97,7 @@ TOP_LEVEL = {
     "api",
     "callbacks",
 }
-# Third-party package → the only places that may import it.
+# Third-party package → the only files or folders that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "tasks.py"],
     "networkx": ["topology"],
@@ -116,7 +116,7 @@ ONLY_IN = {
 
 @functools.cache
 def nodes(path: Path) -> list[ast.AST]:
-    """All of a file's syntax tree; a file is read once for all tests."""
+    """Nodes of the syntax tree of a file."""
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
@@ -153,7 +153,7 @@ MODULES = {module_of(path): path for path in SOURCES}
 
 
 def own_imports(path: Path, *, for_types: bool = True) -> set[str]:
-    """Modules of the package that a file imports anywhere in it. for_types: also those of annotations only."""
+    """Modules of the package that a file imports. for_types: also those for annotations."""
     found = set()
     types = {
         id(inner)
@@ -175,12 +175,12 @@ def own_imports(path: Path, *, for_types: bool = True) -> set[str]:
 @pytest.mark.parametrize("room", [*LEVEL, "reporting"])
 def test_imports_run_downwards(room: str) -> None:
     users = {name: path for name, path in MODULES.items() if room_of(name) == room}
-    assert users, f"{room} is gone: mend the order"
+    assert users, f"{room} is missing. Fix the order"
     for name, path in users.items():
         for other in own_imports(path) - {"decentral_dp"}:
             to = room_of(other)
             if to in ANNEXES and room not in ANNEXES:
-                # What it returns may be of an annex.
+                # It may annotate types of an annex.
                 fine = room == "api" and other not in own_imports(path, for_types=False)
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
@@ -202,7 +202,7 @@ def test_the_rooms_of_the_coordinator_have_an_order() -> None:
 
 
 def test_annexes_are_reached_by_one_table() -> None:
-    """Every name of the table is there, and no module but the table names a module of an annex in a text."""
+    """Every entry of the table exists, and no other module has the name of a module of an annex in a string."""
     tables = (
         annexes.ALGORITHMS,
         annexes.RULES,
@@ -222,13 +222,13 @@ def test_annexes_are_reached_by_one_table() -> None:
         )
 
 
-def test_no_room_is_outside_the_order_and_the_top_level_is_small() -> None:
+def test_every_room_is_in_the_order() -> None:
     assert {room_of(name) for name in MODULES} == {"", "reporting", *LEVEL}
     assert {path.stem for path in PACKAGE.glob("*.py")} == TOP_LEVEL
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Imports within functions count, and so do those that only annotations need."""
+def test_imports_have_no_cycle() -> None:
+    """Including imports in functions and for annotations."""
     graph = {name: own_imports(path) - {name, "decentral_dp"} for name, path in MODULES.items()}
     while ends := [name for name, others in graph.items() if not others & graph.keys()]:
         for name in ends:
@@ -237,23 +237,23 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 @pytest.mark.parametrize("place", FORBIDDEN)
-def test_rooms_do_not_reach_where_they_must_not(place: str) -> None:
+def test_rooms_have_no_forbidden_imports(place: str) -> None:
     files = [p for p in SOURCES if inside(p, place)]
-    assert files, f"{place} is gone: mend the table"
+    assert files, f"{place} is missing. Fix the table"
     for path in files:
         wrong = [n for n in imports(path) for prefix in FORBIDDEN[place] if reaches(n, prefix)]
         assert not wrong, f"{path.relative_to(PACKAGE)} imports {wrong}"
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
-def test_libraries_stay_in_their_room(library: str) -> None:
+def test_libraries_are_imported_in_their_rooms_only(library: str) -> None:
     users = [p for p in SOURCES if any(reaches(n, library) for n in imports(p))]
-    assert users, f"nothing imports {library} any more: mend the table"
+    assert users, f"nothing imports {library}. Fix the table"
     for path in users:
         assert any(inside(path, place) for place in ONLY_IN[library]), path.relative_to(PACKAGE)
 
 
-def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
+def test_forbidden_imports_in_functions_are_seen(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("def f():\n    from decentral_dp.engines import engine_of\n    import ray.util\n")
     assert any(reaches(n, "decentral_dp.engines") for n in imports(bad))
@@ -261,7 +261,7 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
 
 
 def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:
-    """Its import is a tenth of what a short run takes; pyarrow imports it with the first array of numpy's."""
+    """Its import takes a tenth of a short run."""
     changes = {"algorithm.rounds": 2}
     run = f"import sys, decentral_dp; decentral_dp.run('ring_breast_cancer', set={changes}, out='r')"
     check = f"{run}; print([m for m in ('torch', 'ray', 'pandas', 'scipy.linalg') if m in sys.modules])"
@@ -287,7 +287,7 @@ def test_no_global_randomness_and_no_asserts() -> None:
 
 
 def test_algorithms_do_not_open_bounded_values() -> None:
-    """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
+    """Arrays computed from `.value` or `.private` would be released without a privacy cost."""
     opened = {"value", "private"}
     for path in [
         p for p in SOURCES if any(inside(p, at) for at in ("algorithms", "central/bilevel", "central/minimax"))
@@ -297,7 +297,7 @@ def test_algorithms_do_not_open_bounded_values() -> None:
 
 
 def test_no_test_imports_a_test() -> None:
-    """What two tests share stands in `tests/support`."""
+    """Shared code of tests is in `tests/support`."""
     tests = PACKAGE.parent / "tests"
     for path in sorted(tests.rglob("*.py")):
         if path.is_relative_to(tests / "benchmarks"):
@@ -306,8 +306,8 @@ def test_no_test_imports_a_test() -> None:
         assert not wrong, f"{path.relative_to(tests)} imports {wrong}"
 
 
-def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
-    """Whoever places a tensor by itself forgets a device sooner or later."""
+def test_one_module_moves_tensors_between_devices() -> None:
+    """So that no code forgets a device."""
     moves = re.compile(r"\.(cpu|cuda|numpy)\(|\.to\((self\.)?device\b|^torch\..*\bdevice=(self\.)?device\b")
     places = {
         path.name
@@ -319,8 +319,8 @@ def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
     assert places == {"devices.py"}
 
 
-def test_the_package_does_without_the_papers_and_they_run_no_scenario() -> None:
-    """Experiments on published claims are in no wheel, and measure estimators and laws, not whole runs."""
+def test_the_package_imports_no_papers_and_they_run_no_scenario() -> None:
+    """Experiments on published claims are in no wheel, and do not run scenarios."""
     named = {path: name for path in SOURCES for name in imports(path) if name.split(".")[0] == "papers"}
     assert not named
     barred = ["decentral_dp.simulation.run", "decentral_dp.config.loading", "decentral_dp.studies"]

@@ -1,4 +1,4 @@
-"""What runs without torch and ray, which are installed on request; what needs them says so in a sentence."""
+"""The core without torch and ray, which are optional: other parts name the missing package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp.errors import InputError, needing
 
-# Runs commands where neither torch nor ray can be imported, nor found among the installed packages.
+# Runs commands without torch and ray.
 WITHOUT = """
 import importlib.metadata, json, sys
 
@@ -43,7 +43,7 @@ print(json.dumps(done))
 """
 
 
-def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_core_needs_neither_and_other_parts_name_them(tmp_path: Path) -> None:
     few = ["--set", "algorithm.rounds=2"]
     commands = [
         ["list"],
@@ -78,7 +78,7 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
 
 
 HEAVY = ("pandas", "pyarrow", "matplotlib", "sklearn", "networkx", "typer", "torch", "ray", "PIL")
-# Gossip at two levels and at one, a trusted coordinator of each kind, correlated noise, compression.
+# Bilevel and one-level gossip, coordinators of each kind, correlated noise, compression.
 FOLDERLESS = ("ring_breast_cancer", "classification", "dp_bilevel", "dp_sgda", "pp_ift", "shared_noise", "choco")
 RUNS = """
 import json, sys
@@ -93,7 +93,7 @@ print(json.dumps(loaded))
 
 
 def test_a_run_without_a_folder_loads_no_heavy_library() -> None:
-    """numpy, scipy, pydantic and cryptography are enough; tables, figures and graph files load theirs."""
+    """It needs numpy, scipy, pydantic and cryptography."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUNS, json.dumps(HEAVY), json.dumps(FOLDERLESS)],
         capture_output=True,
@@ -104,7 +104,7 @@ def test_a_run_without_a_folder_loads_no_heavy_library() -> None:
     assert json.loads(done.stdout) == {name: [] for name in ("import", *FOLDERLESS)}, done.stdout
 
 
-def test_another_missing_module_is_nobodys_extra() -> None:
+def test_other_missing_modules_are_no_extras() -> None:
     with pytest.raises(ModuleNotFoundError), needing("anything"):
         raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
     wanted = r'^from_losses: torch is not installed; pip install "decentral_dp\[torch\]" brings it\.$'
@@ -134,7 +134,7 @@ except decentral_dp.InputError as error:
 """
 
 
-def test_a_system_without_file_locks_has_all_but_run_folders(tmp_path: Path) -> None:
+def test_a_system_without_file_locks_has_no_run_folders(tmp_path: Path) -> None:
     """Windows has no fcntl."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_LOCKS], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""`python -m tests.of MODULE` finds the tests of a module: those of its name, and those that import what it defines."""
+"""`python -m tests.of MODULE` lists the tests of a module: by its name, and by imports from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every key has a description, and the reference pages are those of the fields."""
+"""Every key has a description, and the reference pages are up to date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decentral_dp.studies.schema import Study
 from tests.golden.reference import pages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
-# Tables whose keys are described elsewhere, in phrases: those of [algorithm] are the fields of the algorithms.
+# Keys of [algorithm] are described by phrases, as the fields of algorithms.
 ELSEWHERE = ("AlgorithmTable",)
 
 
@@ -33,7 +33,7 @@ def test_every_key_is_described(root: type[Scenario] | type[Study]) -> None:
     assert wrong == []
 
 
-def test_the_pages_are_those_of_the_fields() -> None:
+def test_reference_pages_are_up_to_date() -> None:
     made = pages()
     assert sorted(made) == sorted(path.name for path in FOLDER.glob("*.md"))
     for name, text in made.items():

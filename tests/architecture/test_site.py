@@ -1,4 +1,4 @@
-"""The documentation site: what is in its navigation, where its links lead, and the commands that it shows."""
+"""The documentation site: navigation, links and shown commands."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
-# What stands for a word of the reader's: NAME, FOLDER, NAME_OR_FILE, ….
+# Placeholders: NAME, FOLDER, NAME_OR_FILE, ….
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]+|…")
 FILE = re.compile(r"[\w./-]+\.(?:toml|py)(?::\w+)?|runs/[\w-]+")
 
 
 class Loader(yaml.SafeLoader):
-    """YAML in which a Python name, which only mkdocs needs, is nothing."""
+    """YAML without the Python names of mkdocs."""
 
 
 Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path, text: str) -> list[str]:
-    """Targets of relative links and pictures that lead nowhere."""
+    """Missing targets of relative links and images."""
     found = []
     for link, picture in LINK.findall(CODE.sub("", FENCE.sub("", text))):
         target = link or picture
@@ -81,7 +81,7 @@ def broken(page: Path, text: str) -> list[str]:
             continue
         path, _, anchor = target.partition("#")
         aim = (page.parent / path).resolve() if path else page
-        # The site holds docs alone.
+        # The site has only docs/.
         outside = page.is_relative_to(DOCS) and not (aim.is_relative_to(DOCS) and aim.is_file())
         if outside or not aim.exists() or (anchor and anchor not in anchors(aim)):
             found.append(target)
@@ -101,7 +101,7 @@ def shown_in(text: str) -> Iterator[list[str]]:
         for part in line.split("&&"):
             found = re.search(r"(?:^|\s|/)decentral-dp +(\S.*)", part)
             if found:
-                # Two spaces and more stand before what explains a line.
+                # Two or more spaces precede an explanation.
                 words = re.split(r"\s{2,}|\s#\s|\s[|>]\s", found[1])[0]
                 yield shlex.split(words)
 
@@ -112,7 +112,7 @@ def registered() -> frozenset[str]:
 
 
 def require_known(words: list[str], text: str) -> None:
-    """Raise where the command, an option, a name or a key is unknown, or a file not in the text. Nothing is run."""
+    """Raise if the command, an option, a name or a key is unknown, or a file not in the text. Nothing is run."""
     group: Any = typer.main.get_command(app)
     command = group.commands[words[0]]
     arguments = words[1:]
@@ -120,7 +120,7 @@ def require_known(words: list[str], text: str) -> None:
         return
     values = command.make_context(words[0], list(arguments)).params
     overrides = values.get("override") or []
-    # The first parameter is what the command is about.
+    # The first parameter is the subject of the command.
     subject = values.get(command.params[0].name)
     for name in map(str, filter(None, subject if isinstance(subject, (list, tuple)) else [subject])):
         if words[0] in ("resume", "report", "compare", "predict"):
@@ -151,14 +151,14 @@ def test_nothing_is_fetched_from_other_sites() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_and_pictures_lead_somewhere(name: str) -> None:
+def test_links_and_images_have_targets(name: str) -> None:
     page = ROOT / name
     assert broken(page, page.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shown_commands_exist(name: str) -> None:
-    # A guide may go on with the files of another one.
+    # A page may use the files of another one.
     every = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for words in shown_in((ROOT / name).read_text(encoding="utf-8")):
         require_known(words, every)
@@ -172,7 +172,7 @@ def test_shown_experiments_exist(name: str) -> None:
 
 
 def test_commands_and_links_are_found() -> None:
-    """A pattern that finds nothing would pass."""
+    """Otherwise a wrong pattern would pass."""
     shown = {p: list(shown_in((ROOT / p).read_text(encoding="utf-8"))) for p in NAMES}
     assert ["plan", "papers/scenarios/paper_boxed.toml"] in shown["docs/papers/ldp_dsbo.md"]
     assert ["resume", "runs/long"] in shown["docs/index.md"]
@@ -213,9 +213,9 @@ def test_a_wrong_link_is_found(target: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_index_of_a_formula_is_taken_for_emphasis(name: str) -> None:
-    """An underscore behind a sign, as in z'_t, opens emphasis: it is escaped, and emphasis has stars."""
-    # To the site's Markdown an accent is a sign as well. What is between dollars is a formula of KaTeX.
+def test_no_subscript_becomes_emphasis(name: str) -> None:
+    """An underscore after a sign, as in z'_t, would open emphasis: it is escaped, and emphasis has stars."""
+    # For Markdown an accent is a sign. What is between dollars is a formula of KaTeX.
     text = re.sub(r"\$\$.*?\$\$|\$[^$\n]+\$", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     text = re.sub(r"[\u0300-\u036f]_", "'_", text)
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
@@ -236,7 +236,7 @@ def test_tests_that_proofs_name_are_there() -> None:
 
 
 def test_the_first_run_is_that_of_the_readme() -> None:
-    """The README's block is compared with a run elsewhere."""
+    """Another test compares the block of the README with a run."""
     shown = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- main job -->")[2]
     lines = FENCE.findall(shown.partition("<!-- /main job -->")[0])[0][1]
     assert len(lines.splitlines()) > 5
@@ -261,7 +261,7 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     for page in PAGES:
         built = page.relative_to(DOCS).with_suffix(".html")
         file = tmp_path / "site" / (built.with_name("index.html") if page.stem == "README" else built)
-        # A fence that the site does not know would stay in the text.
+        # An unknown fence would stay in the text.
         assert "```" not in file.read_text(encoding="utf-8"), built
     python = (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
     assert 'id="decentral_dp.run"' in python

@@ -1,4 +1,4 @@
-"""What a run of the whole suite leaves out runs on another day, and nothing else is left out."""
+"""Slow tests run in turn, one part per day, and all others always."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTED = LIST.read_text(encoding="utf-8").splitlines()
 
 
 def left(chosen: str, nodes: list[str]) -> tuple[list[str], list[str]]:
-    """What a part keeps, and what it reports as deselected."""
+    """Kept and deselected tests of a part."""
     items: list[Any] = [SimpleNamespace(nodeid=n) for n in nodes]
     deselected: list[str] = []
     hook = SimpleNamespace(pytest_deselected=lambda items: deselected.extend(i.nodeid for i in items))
@@ -36,7 +36,7 @@ def test_every_slow_test_is_in_one_part_and_others_in_all() -> None:
 
 def test_the_list_names_tests() -> None:
     root = Path(__file__).parents[2]
-    # What test classes inherit.
+    # Inherited tests of classes.
     inherited = "".join(p.read_text(encoding="utf-8") for p in (root / "tests" / "conformance").glob("*.py"))
     for node in LISTED:
         path, _, name = node.partition("::")
@@ -55,7 +55,7 @@ def test_the_list_names_tests() -> None:
         ("TESTPATHS", "", "all", "all"),
     ],
 )
-def test_what_is_asked_for_by_name_runs(source: str, keyword: str, slow: str | None, chosen: str) -> None:
+def test_tests_on_the_command_line_run(source: str, keyword: str, slow: str | None, chosen: str) -> None:
     option = SimpleNamespace(slow=slow, keyword=keyword)
     manager = SimpleNamespace(register=lambda plugin, name: None)
     config: Any = SimpleNamespace(option=option, args_source=pytest.Config.ArgsSource[source], pluginmanager=manager)

@@ -1,4 +1,4 @@
-"""The tutorials run from their first cell to their last, as notebooks where Jupyter is installed, else as scripts."""
+"""The tutorials run completely, as notebooks if Jupyter is installed, else as scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-# Runs a notebook in a kernel of this very interpreter.
+# Runs a notebook in a kernel of this interpreter.
 KERNEL = """
 import sys, nbformat
 from nbclient import NotebookClient
@@ -23,7 +23,7 @@ notebook = nbformat.read(sys.argv[1], 4)
 nbformat.validate(notebook)
 NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
 """
-# A script shows nothing of what it makes, so that the package's views are asked for.
+# A script shows no objects, so that their views are called.
 SHOWN = """
 for shown in list(globals().values()):
     view = getattr(type(shown), "_repr_html_", None)

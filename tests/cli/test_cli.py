@@ -1,4 +1,4 @@
-"""The command line as a stranger meets it: what it prints, what it writes, what it refuses, and its exit codes."""
+"""The command line: output, files, refusals and exit codes."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# --- help, lists, descriptions ----------------------------------------------------------------------------------------
+# Help and descriptions.
 
 
 def test_help_answers_at_once() -> None:
     def seconds() -> float:
-        """Of processor time: how long it takes to get a processor is not the command's doing."""
+        """Processor time of the command."""
         before = os.times()
         said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
         assert said.returncode == 0
@@ -97,7 +97,7 @@ def test_every_name_that_is_listed_is_described(command: Command, what: str) -> 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
-    """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
+    """A copy is a scenario that can be planned and run, and so is the resolved scenario of the run."""
     tables = algorithm_tables(ALGORITHMS[name])
     assert tables.splitlines()[0] in command("list", name).out
     (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
@@ -107,7 +107,7 @@ def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Pat
         assert "ε = ∞" in said.out
     else:
         assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
-    # A folder's pictures take longer than the run, and are none of its resolved scenario.
+    # Without a folder, whose figures are slow.
     done = decentral_dp.run(tmp_path / "mine.toml")
     (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
     again = decentral_dp.run(tmp_path / "resolved.toml")
@@ -127,7 +127,7 @@ def test_a_target_below_what_float64_costs_is_refused_by_plan_and_run(command: C
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusts_coordinator))
 def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
-    """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
+    """A copy with the tables of a problem and a graph can be planned."""
     tables = algorithm_tables(ALGORITHMS[name]).replace("rounds = 100", "rounds = 3")
     assert "[algorithm]" in command("list", name).out
     problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
@@ -139,9 +139,9 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     said = command("plan", "mine.toml")
     assert said.code == 0, said.err
-    # In three rounds a walk does not come to every agent.
+    # A random walk of three rounds does not reach all agents.
     assert any(f"certified: {what}" in said.out for what in ("ε = 4", "ε = 3.99", "at most ε = 4"))
-    # Every clip that is shown is needed: with none of a variable there is no price.
+    # Every clipping norm is needed.
     clips = set(tomllib.loads(tables)["privacy"]["clip"])
     assert clips
     for clip in sorted(clips):
@@ -150,13 +150,13 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["quadratic", "hyper_cleaning", "tuning_pays"])
-def test_what_list_prints_of_a_scenario_is_one(command: Command, tmp_path: Path, name: str) -> None:
-    """Other things of that name, a problem or a study, are in comments above it."""
+def test_list_prints_a_scenario_that_can_be_saved(command: Command, tmp_path: Path, name: str) -> None:
+    """Descriptions of a problem or study of this name are comments."""
     (tmp_path / "mine.toml").write_text(command("list", name).out, encoding="utf-8")
     assert load(tmp_path / "mine.toml").title == load(name).title
 
 
-def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
+def test_similar_names_are_suggested(command: Command) -> None:
     for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
         said = command(*arguments)
         assert_one_sentence(said)
@@ -186,7 +186,7 @@ def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set
 
 
 @pytest.mark.parametrize(("name", "near"), [("privacy.shares", "privacy.share"), ("ldp_dsbow", "ldp_dsbo")])
-def test_list_suggests_the_nearest_few(command: Command, name: str, near: str) -> None:
+def test_list_suggests_similar_names(command: Command, name: str, near: str) -> None:
     said = command("list", name)
     assert_one_sentence(said)
     assert f'"{near}"' in said.err
@@ -210,7 +210,7 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
     assert "Traceback" not in said.err
 
 
-# --- plan -------------------------------------------------------------------------------------------------------------
+# Plans.
 
 
 def test_plan_runs_nothing_and_writes_nothing(
@@ -225,7 +225,7 @@ def test_plan_runs_nothing_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_prints_what_the_run_then_costs(command: Command, finished: Path) -> None:
+def test_plan_prints_the_epsilon_of_the_run(command: Command, finished: Path) -> None:
     said = command("plan", MAIN, *SMALL)
     privacy = json.loads((finished / "result.json").read_text())["privacy"]
     for agent in privacy["agents"]:
@@ -261,10 +261,10 @@ def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.Monkey
     assert "…" not in told
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
+# Runs.
 
 
-def test_run_writes_a_numbered_folder_and_says_where(command: Command, tmp_path: Path) -> None:
+def test_run_writes_a_numbered_folder_and_prints_it(command: Command, tmp_path: Path) -> None:
     changed = f"{MAIN}-rounds=4-evaluate_every=2-average=2"
     for name in (changed, f"{changed}-2"):
         said = command("run", MAIN, *SMALL)
@@ -359,7 +359,7 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
 def test_report_refuses_a_folder_that_lost_a_part(
     command: Command, finished: Path, tmp_path: Path, name: str, left: float | None
 ) -> None:
-    """A page that says "nothing was released" where the ledger is gone would be wrong."""
+    """A page without the ledger would be wrong."""
     import shutil
 
     copy = shutil.copytree(finished, tmp_path / "copy")
@@ -377,7 +377,7 @@ def test_report_refuses_a_folder_that_lost_a_part(
     assert {p.name for p in copy.iterdir()} == before
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# Refusals and failures.
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_report_refuses_a_folder_that_lost_a_part(
         [MAIN, "--engine", "ray", "--set", "run.address='127.0.0.1:1'"],
     ],
 )
-def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path: Path, arguments: list[str]) -> None:
+def test_mistakes_are_one_sentence_and_change_no_file(command: Command, tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
     (tmp_path / "broken.csv").write_text("a,b\n1,0\ntwo,1\n")
     (tmp_path / "islands.csv").write_text("source,target\n0,1\n2,3\n")
@@ -430,7 +430,7 @@ def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
     assert quiet.err == f"The run diverged: {result['reason']} See b.\n"
 
 
-def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -498,7 +498,7 @@ def test_two_runs_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert [str(p) for p in Path("runs").iterdir()] == ["runs/ring-2"], "what stays empty is removed"
 
 
-def test_an_interrupt_ends_with_130_and_says_what_was_released(tmp_path: Path) -> None:
+def test_an_interrupt_ends_with_130_and_prints_the_released_rounds(tmp_path: Path) -> None:
     changes = ("algorithm.rounds=100000", "algorithm.x.scale=1e-6", "run.evaluate_every=10000")
     long = [word for change in changes for word in ("--set", change)]
     # A shell may start it with SIGINT ignored, as it does with background jobs.
@@ -524,7 +524,7 @@ def test_an_interrupt_ends_with_130_and_says_what_was_released(tmp_path: Path) -
     assert 0 < result["rounds"] < 100_000
 
 
-def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
+def test_a_terminal_without_greek_letters_prints_a_plan() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "decentral_dp.cli.main", "plan", MAIN],
         capture_output=True,
@@ -534,7 +534,7 @@ def test_a_terminal_without_greek_is_no_reason_to_fail() -> None:
     assert b"= 4.00 at" in said.stdout
 
 
-def test_progress_never_says_less_than_what_is_spent() -> None:
+def test_progress_never_reports_less_epsilon_than_spent() -> None:
     from decentral_dp.privacy.accounting.accountants import price
 
     seen: list[tuple[int, float]] = []

@@ -76,7 +76,7 @@ def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
     assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
 
 
-def test_columns_of_words_dates_and_owners_are_declared(tmp_path: Path) -> None:
+def test_columns_of_words_dates_and_agents_are_declared(tmp_path: Path) -> None:
     rows = "".join(f"p{k},{'ns'[k % 2]},icu,20{k % 10 + 10}-01-01,{k % 9},{k % 2}\n" for k in range(60))
     (tmp_path / "t.csv").write_text("patient_id,hospital,ward,admitted,dose,died\n" + rows)
     changes = [
@@ -110,9 +110,7 @@ def test_columns_of_words_dates_and_owners_are_declared(tmp_path: Path) -> None:
         ({"data": str(SHIPPED)}, "Is a directory"),
     ],
 )
-def test_what_would_not_load_is_refused_and_nothing_is_written(
-    options: dict[str, Any], sentence: str, tmp_path: Path
-) -> None:
+def test_invalid_templates_are_refused_and_not_written(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
         write_template(tmp_path / "new.toml", **{**MINE, **options})
     assert not list(tmp_path.iterdir())
@@ -131,7 +129,7 @@ def test_cells_of_a_file_without_a_header_are_not_printed(change: str, tmp_path:
     assert not any(cell in str(refused.value) for cell in ("Miller", "Berlin", "flu"))
 
 
-def test_labels_and_ranges_are_read_as_numbers_where_they_are() -> None:
+def test_labels_and_ranges_are_converted_to_numbers() -> None:
     assert parse_classes("0, 1,2.5,no,nan") == [0, 1, 2.5, "no", "nan"]
     assert parse_ranges(["a=b=-1:+2e3"]) == {"a=b": (-1, 2000)}
 

@@ -45,7 +45,7 @@ def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(written.iloc[:, 1:].to_numpy(), chosen.predict_proba(new), rtol=1e-12)
 
 
-def test_a_run_that_left_a_model_says_how_it_predicts_and_calls_its_loss_by_its_name(tmp_path: Path) -> None:
+def test_a_run_with_a_model_prints_the_command_predict(tmp_path: Path) -> None:
     command = f"decentral-dp predict {tmp_path / 'run'} FILE --out FILE"
     said = _command("run", "classification", "--set", "algorithm.rounds=2", "--out", tmp_path / "run")
     assert command in said
@@ -57,7 +57,7 @@ def test_a_run_that_left_a_model_says_how_it_predicts_and_calls_its_loss_by_its_
     assert "predict" not in other
 
 
-def test_nothing_is_written_over_and_nothing_in_part(run: Path, tmp_path: Path) -> None:
+def test_predictions_are_never_overwritten_or_partial(run: Path, tmp_path: Path) -> None:
     out, new = tmp_path / "said.csv", run.parent / "new.csv"
     out.write_text("mine")
     with pytest.raises(decentral_dp.InputError, match="exists already"):
@@ -90,7 +90,7 @@ def test_values_outside_the_declared_ranges_are_one_warning(run: Path, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["A;B\n1;2\n", "größe,B\n1,2\n", 'A,B\n1,"2\n', "A,B\n1,2,3\n", "A,B\nx,2\n"])
-def test_refusals_of_new_records_name_no_key_that_predict_does_not_take(text: str, tmp_path: Path) -> None:
+def test_refusals_of_new_records_name_no_scenario_key(text: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"A": [1.0, 2.0] * 10, "B": [2.0, 3.0] * 10, "y": [0, 1] * 10})
     problem = {"kind": "classification", "data": "x.csv", "label": "y", "classes": [0, 1], "scale": {"*": [0, 4]}}
     content = {"seed": 1, "problem": problem, "topology": {"kind": "ring", "agents": 3}, "algorithm": {"rounds": 2}}

@@ -1,4 +1,5 @@
-"""How a certified run ends says nothing of its records: neighbours have one status, reason, exit code and result."""
+"""The end of a certified run reveals no record: status, reason, exit code and result of neighbouring data sets are
+equal."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
 
-# Nothing caps these losses, so that what is minimised overflows with one record.
+# Unbounded losses, so that one record makes the objective overflow.
 OBJECTIVE = """
 import numpy as np
 
@@ -71,7 +72,7 @@ class DataSet(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: of the process. said: on standard error. result: of result.json without metrics, digests and times."""
+    """code: of the process. said: standard error. result: result.json without metrics, digests and times."""
 
     code: int
     said: str
@@ -163,7 +164,7 @@ def check_alike(one: Ended, other: Ended) -> None:
 
 
 @pytest.mark.parametrize("role", ["train", "validation", "test"])
-def test_one_huge_label_does_not_show_in_the_end_of_a_gossip_run(tmp_path: Path, role: str) -> None:
+def test_one_huge_label_does_not_change_the_end_of_a_gossip_run(tmp_path: Path, role: str) -> None:
     plain = ended(tmp_path / "plain", numbers(), gossip())
     far = ended(tmp_path / "far", numbers().replaced(role, "1e200"), gossip())
     check_alike(plain, far)
@@ -174,7 +175,7 @@ def test_one_huge_label_does_not_show_in_the_end_of_a_gossip_run(tmp_path: Path,
 
 @pytest.mark.parametrize("body", ["pass", RAISES])
 @pytest.mark.parametrize("role", ["train", "validation"])
-def test_one_huge_label_does_not_show_in_the_end_of_a_coordinators_run(tmp_path: Path, body: str, role: str) -> None:
+def test_one_huge_label_does_not_change_the_end_of_a_coordinator_run(tmp_path: Path, body: str, role: str) -> None:
     made = own_objective(body)
     plain = ended(tmp_path / "plain", numbers(), made)
     far = ended(tmp_path / "far", numbers().replaced(role, "1e200"), made)
@@ -183,7 +184,7 @@ def test_one_huge_label_does_not_show_in_the_end_of_a_coordinators_run(tmp_path:
     assert far.metrics.get("primal") == ("inf" if body == "pass" else None)
 
 
-def test_without_a_guarantee_what_is_minimised_ends_a_run(tmp_path: Path) -> None:
+def test_without_a_guarantee_the_objective_ends_a_run(tmp_path: Path) -> None:
     made = {**own_objective("pass"), "privacy": {"guarantee": "none"}}
     far = ended(tmp_path / "far", numbers().replaced("train", "1e200"), made)
     assert (far.code, far.result["status"]) == (1, "diverged")
@@ -196,7 +197,7 @@ def test_without_a_guarantee_what_is_minimised_ends_a_run(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("share", [0.4, "released"])
 @pytest.mark.parametrize("left", ["no", "yes"])
-def test_whether_a_class_has_a_record_does_not_show_in_the_end_of_a_run(tmp_path: Path, share: Any, left: str) -> None:
+def test_an_empty_class_does_not_change_the_end_of_a_run(tmp_path: Path, share: Any, left: str) -> None:
     here = classes()
     other = {"no": "yes", "yes": "no"}[left]
     none = here._replace(labels=[left] * len(here.labels))
@@ -214,7 +215,7 @@ def test_whether_a_class_has_a_record_does_not_show_in_the_end_of_a_run(tmp_path
 
 @pytest.mark.parametrize("column", ["split", "a1", "t"])
 @pytest.mark.parametrize("cell", ["SECRET", "7e999", "12_34", "\x00SECRET"])
-def test_a_refusal_names_the_place_and_not_what_stands_there(tmp_path: Path, column: str, cell: str) -> None:
+def test_a_refusal_names_the_place_of_a_cell_and_not_its_value(tmp_path: Path, column: str, cell: str) -> None:
     classes().write(tmp_path / "d.csv")
     lines = (tmp_path / "d.csv").read_text(encoding="utf-8").splitlines()
     cells = lines[5].split(",")

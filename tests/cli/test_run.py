@@ -80,7 +80,7 @@ def test_large_errors_have_no_decimals_and_shares_have_four() -> None:
 
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgda"])
 def test_scores_are_labelled_as_not_covered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of agents and of a coordinator: the note follows every line that reads records."""
+    """The note follows every line that reads records."""
     out = io.StringIO()
     monkeypatch.setattr(printed, "console", lambda: Console(file=out, width=200))
     printed.print_run(decentral_dp.run(name, set={"algorithm.rounds": 2}))

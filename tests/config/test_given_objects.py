@@ -244,7 +244,7 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
     ):
         assert build(load({**content, "topology": table}, folder=tmp_path)).n_agents == agents
     for table, problem in (
-        ({"kind": "mine:barbell"}, r"^topology\.half: missing.*barbell says what it takes"),
+        ({"kind": "mine:barbell"}, r"^topology\.half: missing.*an option of mine:barbell"),
         ({"kind": "mine:pairs"}, r"^topology\.agents: missing"),
         ({"kind": "mine:petersen", "agents": 5}, r"^topology\.agents: .* gives 10 agents"),
         ({"kind": "mine:meetings", "agents": 4, "hop": 1}, 'topology.hop: unknown key; did you mean "hops"'),
@@ -260,7 +260,7 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
         ([DAY, nx.path_graph(5)], {}, r'one of 5 has "4", which the first lacks, which has 4'),
         ([nx.path_graph(5), DAY], {}, r"one of 4 lacks agents of the first, which has 5"),
         ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never hear of one another"),
-        ([DAY, NIGHT], {"topology.over_time": "matching"}, "topology.over_time: list says the graph of every round"),
+        ([DAY, NIGHT], {"topology.over_time": "matching"}, "topology.over_time: list has a graph for every round"),
         ([], {}, "topology: list is empty"),
         (np.zeros((0, 0)), {}, "topology: ndarray is empty"),
         (lambda t: nx.empty_graph(4), {"topology.agents": 4}, "6 graphs in turn leave 4 groups"),

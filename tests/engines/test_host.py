@@ -66,7 +66,7 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
-def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict[str, Any]) -> None:
+def test_a_run_resumes_with_its_blocks(scenario: Make, changes: dict[str, Any]) -> None:
     content = scenario(topology=RANDOM | changes, algorithm={"rounds": ROUNDS})
     saved: list[SavedState] = []
 
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict
         assert again.ledger.same_releases(alone.ledger)
 
 
-def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make) -> None:
+def test_placed_agents_have_consecutive_blocks(scenario: Make) -> None:
     run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
     job: Any = build(scenario(topology=RANDOM) | {"run": run})
     assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()
@@ -101,7 +101,7 @@ def _values() -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 30, 100])
 @pytest.mark.parametrize("step", [1, 4, 11])
-def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, step: int) -> None:
+def test_the_mean_excludes_the_start(length: int, step: int) -> None:
     values, recent = _values(), RecentValues(length)
     for newest, value in enumerate(values):
         recent.append(value)
@@ -113,7 +113,7 @@ def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, step: int
 
 
 @pytest.mark.parametrize("cut", [5, 29, 41])
-def test_who_goes_on_from_what_is_kept_has_the_same_bits(cut: int) -> None:
+def test_a_resumed_mean_has_equal_bits(cut: int) -> None:
     values, whole, after = _values(), RecentValues(30), RecentValues(30)
     for newest, value in enumerate(values):
         whole.append(value)

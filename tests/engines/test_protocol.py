@@ -67,7 +67,7 @@ CHANGES: dict[str, tuple[OverTime, float, int]] = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None:
+def test_a_changing_network_sends_only_the_rows_of_the_round(kind: str) -> None:
     over_time, largest, whole = CHANGES[kind]
     placed = nodes(agent_blocks(over_time.links, [16] * 4))
     cut, draw, travelled = boundaries(placed), np.random.default_rng(4), 0

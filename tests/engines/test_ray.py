@@ -80,7 +80,7 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
         np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
 
 
-def test_auto_is_one_agent_an_actor_where_they_have_places_and_nothing_elsewhere(scenario: Make) -> None:
+def test_auto_is_one_agent_per_actor_with_places(scenario: Make) -> None:
     placed = build(scenario(run={"engine": "ray", "agents_per_actor": "auto", "place": "site-{agent}"}))
     assert with_blocks(placed).sizes() == [1] * placed.n_agents
     here = build(scenario(run={"agents_per_actor": "auto", "blocks": 2}))
@@ -122,7 +122,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     _until(lambda: not ray_actors(), 20)
 
 
-def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
+def test_an_actor_that_always_fails_ends_the_run(
     scenario: Make, ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from decentral_dp.engines import ray as module
@@ -215,7 +215,7 @@ ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 """
 
 
-def test_a_ray_of_our_own_lets_nobody_in_who_has_no_token(tmp_path: Path) -> None:
+def test_a_started_ray_requires_a_token(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with subprocess.Popen(
         [sys.executable, "-c", STARTING],
@@ -239,7 +239,7 @@ def test_a_ray_of_our_own_lets_nobody_in_who_has_no_token(tmp_path: Path) -> Non
     assert let_in.returncode == 0, let_in.stderr
 
 
-def test_a_ray_that_knows_no_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_without_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -263,7 +263,7 @@ with engine.cluster("127.0.0.1:1"):
 @pytest.mark.parametrize(
     ("token", "mode", "joined_by"), [(True, None, "token"), (False, None, "None"), (True, "disabled", "disabled")]
 )
-def test_a_head_that_wants_a_token_is_joined_with_the_one_that_is_there(
+def test_a_head_with_tokens_is_joined_with_the_users_token(
     token: bool, mode: str | None, joined_by: str, tmp_path: Path
 ) -> None:
     """`ray start --head` wants a token where ~/.ray/auth_token is; Ray itself offers none to an explicit address."""

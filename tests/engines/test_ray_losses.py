@@ -106,7 +106,7 @@ def _saves(monkeypatch: pytest.MonkeyPatch, driver: bool) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_values_released_before_the_state_of_the_driver_are_drained_later(every: int, in_process: InProcessRay) -> None:
+def test_releases_before_the_drivers_state_are_drained_later(every: int, in_process: InProcessRay) -> None:
     """Drained after every, or every third, round; an actor is lost at each call in turn."""
     job = _job()
     ray_engine = engine.RayEngine(recovery=Recovery(save_every=0.0, restarts=2, pause=0.0))
@@ -144,7 +144,7 @@ def test_no_released_value_is_missing_wherever_an_actor_is_lost(
     _compare_losses(_job(), in_process, tmp_path)
 
 
-def test_no_released_value_is_missing_where_states_lie_with_agents(
+def test_no_released_value_is_missing_if_agents_keep_states(
     in_process: InProcessRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _often(monkeypatch, True)

@@ -136,7 +136,7 @@ def sites_of_actors() -> list[list[str]]:
     return sorted(sites)
 
 
-def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
+def test_a_run_resumes_after_a_lost_site_from_its_states(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)

@@ -31,7 +31,7 @@ from decentral_dp.tasks import read_outcome, write
 from tests.support.ray_processes import descendants, ray_processes
 
 
-def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_does_not_start_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(**_: Any) -> None:
         raise Exception(
             "The current node timed out during startup. This could happen because some of the raylet\nfailed."
@@ -45,7 +45,7 @@ def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.Mon
         decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
 
 
-def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
+def test_a_refused_token_and_an_absent_cluster_have_different_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(**_: Any) -> None:
@@ -131,7 +131,7 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])
-def test_no_file_makes_this_process_show_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
+def test_no_file_makes_this_process_send_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
     """A scenario that names a host is refused; a study under way that names one is computed here."""
     address = f"127.0.0.2:{listener.port}"
     if command == "run":
@@ -177,7 +177,7 @@ def _with_token(home: Path, token: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(home)}
 
 
-def test_the_listener_is_shown_the_token_where_the_user_names_it(listener: Listener, tmp_path: Path) -> None:
+def test_the_listener_receives_the_token_if_the_user_names_it(listener: Listener, tmp_path: Path) -> None:
     """The power of the test above."""
     token = secrets.token_hex(32)
     environment = _with_token(tmp_path, token) | {"RAY_ADDRESS": f"127.0.0.2:{listener.port}"}

@@ -92,7 +92,9 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
 
 
 @pytest.mark.parametrize(("dimension", "depth"), [(1, 4), (2, 2), (3, 1)])
-def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_follow_the_distribution_on_the_grid(
+    dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cells, "DEPTH", depth)
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
     target = GibbsTarget(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)

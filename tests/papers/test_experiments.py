@@ -101,7 +101,7 @@ def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_it_is_reproduced(name: str) -> None:
+def test_the_claims_are_reproduced(name: str) -> None:
     found = quick(name)
     assert found.reproduced, [(c.statement, c.numbers) for c in found.checks if not c.holds]
     assert not found.rows.empty
@@ -225,7 +225,7 @@ def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
     assert found == pytest.approx(exact, rel=0.03)
 
 
-def test_the_lower_bound_is_one() -> None:
+def test_the_lower_bound_is_valid() -> None:
     """Gaussian scores at a known distance: below the exact ε, and most of it; nothing of equal data sets."""
     rng, mu = np.random.default_rng(1), 1.5
     first, second = rng.normal(mu, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)

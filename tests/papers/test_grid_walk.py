@@ -29,7 +29,7 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 
 @settings(max_examples=30)
 @given(st.sampled_from([(7,), (3, 4), (2, 3, 2)]), st.integers(0, 10**6))
-def test_the_chain_keeps_its_law_and_is_reversible(shape: tuple[int, ...], seed: int) -> None:
+def test_the_chain_is_stationary_and_reversible(shape: tuple[int, ...], seed: int) -> None:
     exponent = np.random.default_rng(seed).normal(size=shape) * 3
     chain = walk(exponent)
     assert np.allclose(chain.matrix.sum(axis=1), 1.0)
@@ -97,7 +97,7 @@ def test_points_that_leave_are_within_two_zeta_and_two_xi(seed: int, zeta: float
     assert zeta == 0.0 or distance(at_rest, goal) > 0.0
 
 
-def test_certified_steps_are_beyond_use() -> None:
+def test_certified_steps_are_infeasible() -> None:
     """One dimension, α·τ = 40: a billion steps where a few thousand do. Why the exact samplers take its place."""
     side, alpha = 1.0, 40.0
     gamma = 1.0 / (2 * alpha)
@@ -109,7 +109,7 @@ def test_certified_steps_are_beyond_use() -> None:
     assert certified_steps(side, alpha, gamma, 1, 0.125, 0.5) > np.exp(2.0) * needed
 
 
-def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
+def test_a_walk_has_the_distribution_of_its_chain_and_no_certificate() -> None:
     """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
 
     def score(points: Array) -> Array:

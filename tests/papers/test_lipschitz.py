@@ -176,7 +176,7 @@ def test_no_constants_without_every_bound(problem):
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([Pull(RIDGE), Strengths(), Strengths(D)]))
-def test_no_two_points_move_a_penalty_farther_than_its_constants(seed, rule):
+def test_penalty_constants_hold(seed, rule):
     rng = np.random.default_rng(seed)
     box = {"x": 0.6, "y": 0.8, "z": 1.1}
     bound = penalty_constants(rule, box)
@@ -240,7 +240,7 @@ def test_the_constants_of_a_mean_hold_and_are_reached():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_no_neighbour_moves_the_lower_bound_instance_farther_than_its_constants(seed):
+def test_the_constants_of_the_lower_bound_instance_hold(seed):
     """The l1 constants of the private-state recursion."""
     rng = np.random.default_rng(seed)
     constants = lipschitz_constants(LINEAR, {}, 1.5)

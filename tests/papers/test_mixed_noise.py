@@ -54,7 +54,7 @@ def test_the_optimum_of_one_read_is_that_of_its_fixed_point(mixing: tuple[Array,
     assert error_of(gram_matrix, optimum(gram_matrix, ROUNDS)) == pytest.approx(v.sum(), rel=1e-3)
 
 
-def test_the_optimum_has_sensitivity_one_and_beats_what_is_named(mixing: tuple[Array, Array]) -> None:
+def test_the_optimum_has_sensitivity_one_and_is_best(mixing: tuple[Array, Array]) -> None:
     gram_matrix, apart = gram(spectrum(*mixing), ROUNDS), 4
     x = optimum(gram_matrix, apart)
     for phase in range(apart):

@@ -51,7 +51,7 @@ def zeroed_out(multiplier: float) -> float:
     [(1.0, 0.708, 7.52, 41.0, 117.0), (0.1, 0.877, 4.35, 30.4, 83.5), (0.01, 1.185, 2.39, 20.2, 53.1),
      (0.001, 2.54, 0.831, 7.75, 18.5)],
 )  # fmt: skip
-def test_one_step_is_priced_where_a_thousand_are_run(
+def test_one_step_is_accounted_instead_of_a_thousand(
     claim: float, multiplier: float, zeroed: float, passes: float, passes_replaced: float
 ) -> None:
     """DECOR's formula at example level, and what 1001 steps with its noise cost by every reading of the batches."""
@@ -91,7 +91,7 @@ MNIST = {
 
 
 @pytest.mark.parametrize("case", MNIST)
-def test_the_noise_that_the_scripts_of_decor_choose(case: tuple[float, str]) -> None:
+def test_the_noise_of_decors_scripts(case: tuple[float, str]) -> None:
     claim, name = case
     graph = laplacian(GRAPHS[name])
     own, pair = decor_mnist(claim, graph)
@@ -104,7 +104,9 @@ def test_the_noise_that_the_scripts_of_decor_choose(case: tuple[float, str]) -> 
     ("claim", "fresh", "alone", "scaled"),
     [(3.0, 2.5, 11.4, 3.8), (10.0, 8.9, 49.6, 14.2), (20.0, 18.4, 120.0, 30.6), (40.0, 36.8, 289.0, 57.0)],
 )
-def test_user_level_composes_and_falls_to_own_noise(claim: float, fresh: float, alone: float, scaled: float) -> None:
+def test_user_level_composes_and_falls_to_independent_noise(
+    claim: float, fresh: float, alone: float, scaled: float
+) -> None:
     steps = printed.LIBSVM_STEPS
     for name in GRAPHS:
         graph = laplacian(GRAPHS[name])
@@ -155,7 +157,7 @@ def test_noise_drawn_once_by_its_whole_covariance(turning: bool) -> None:
     assert constant_noise_mu(own, pair, graph, 4, rounds, turning) == pytest.approx(exact, rel=1e-12)
 
 
-def test_the_largest_release_without_what_is_constant() -> None:
+def test_the_largest_release_without_constants() -> None:
     """The event of `largest_shows` has its claimed probability for any constant draw."""
     rng, reads, rounds, mu, runs = np.random.default_rng(5), 3, 40, 4.0, 20_000
     for sign, cut in ((1.0, 2.0), (-1.0, 2.0), (1.0, 1.5)):
@@ -170,7 +172,7 @@ def test_the_largest_release_without_what_is_constant() -> None:
     assert printed.largest_shows(mu, reads, rounds) > 0.0
 
 
-def test_a_sum_shows_all_of_a_record_that_is_always_read() -> None:
+def test_a_sum_reveals_a_record_that_is_read_in_every_round() -> None:
     assert printed.sum_shows(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
     assert printed.sum_shows(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
 
@@ -259,7 +261,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(list(printed.lines()), columns=list(printed.Line._fields))
 
 
-def test_nothing_shown_exceeds_what_is_certified(frame: pd.DataFrame) -> None:
+def test_no_empirical_bound_exceeds_the_certificate(frame: pd.DataFrame) -> None:
     assert (frame["shown"] <= frame["certified"] * (1.0 + 1e-9)).all()
     high_enough = frame.loc[frame["shown"] <= frame["claimed"], ["paper", "setting"]]
     assert set(high_enough.itertuples(index=False, name=None)) == {

@@ -24,7 +24,7 @@ COSTS = {
 
 
 @pytest.mark.parametrize("claimed", COSTS)
-def test_what_is_charged_is_what_others_found(claimed: float) -> None:
+def test_costs_agree_with_independent_computations(claimed: float) -> None:
     """With the period that the paper takes, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
     period, *expected = COSTS[claimed]
     assert e16.CLAIMED[claimed] == period == round((N * claimed / (math.sqrt(270_000) * ROOT)) ** (2 / 3))

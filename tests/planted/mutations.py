@@ -5,7 +5,7 @@ from __future__ import annotations
 from .planting import Mutation
 
 _FLIPS = "tests/simulation/folder/test_flipped_bits.py"
-_LINES = "tests/simulation/folder/test_journal.py::test_other_lines_than_those_that_were_written_are_refused"
+_LINES = "tests/simulation/folder/test_journal.py::test_changed_lines_are_refused"
 _MECHANISMS = "tests/privacy/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
@@ -439,15 +439,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "secret noise keyed as seeded noise",
         "simulation/jobs/build.py",
-        'return secret_root() if seed is None else seeded_root(seed, b"run")',
-        'return seeded_root(seed or 0, b"run")',
+        'secret_root() if seed is None else seeded_root(seed, b"run")',
+        'seeded_root(seed or 0, b"run")',
         (f"{_NOISE}::test_secret_jobs_share_no_noise",),
     ),
     Mutation(
         "seeded noise that differs by graph",
         "simulation/jobs/build.py",
-        "job.with_root(noise_root(c.scenario.seed))",
-        "job.with_root(noise_root(c.scenario.seed and c.scenario.seed + len(str(c.scenario.topology.kind))))",
+        "    seed = c.scenario.seed\n",
+        "    seed = c.scenario.seed and c.scenario.seed + len(str(c.scenario.topology.kind))\n",
         (f"{_NOISE}::test_central_does_not_depend_on_a_graph",),
     ),
     Mutation(
@@ -490,7 +490,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "user_code.py",
         'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
         "elif False:\n",
-        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+        ("tests/test_user_code.py::test_importable_functions_are_no_components",),
     ),
     Mutation(
         "an installed module that a run folder from elsewhere names and runs",
@@ -504,7 +504,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "user_code.py",
         "        return ModuleSpec(name, self, origin=str(file))",
         '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
-        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+        ("tests/test_user_code.py::test_a_cache_of_a_file_is_never_read",),
     ),
     Mutation(
         "a run of another scenario that is taken for the one asked for",
@@ -532,14 +532,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         "if others and interruption.leased_rounds:",
         "if False:",
-        (f"{_MACHINES}::test_where_a_run_was_resumed_counts_from_then_on",),
+        (f"{_MACHINES}::test_the_machine_of_the_last_resume_counts",),
     ),
     Mutation(
         "a run that forgets where it was resumed",
         "simulation/folder/journal.py",
         "resumed=start.state_number, versions=machine_of(job)",
         "resumed=start.state_number",
-        (f"{_MACHINES}::test_where_a_run_was_resumed_counts_from_then_on",),
+        (f"{_MACHINES}::test_the_machine_of_the_last_resume_counts",),
     ),
     Mutation(
         "blocks of agents resumed on other machines",
@@ -597,10 +597,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "../papers/published/private_state.py",
         "max() >= 1.0 - _SMALLEST_GAP",
         "max() >= 1.0",
-        (
-            "tests/papers/test_private_state.py::"
-            "test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound",
-        ),
+        ("tests/papers/test_private_state.py::test_a_growth_within_rounding_of_one_has_no_bound",),
     ),
     Mutation(
         "network DP by an inverse without correct digits",
@@ -1202,7 +1199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "../papers/network_attacks.py",
         "for children in ([4], [4, 5])",
         "for children in ([4], [4])",
-        (f"{_ATTACKS}::test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified",),
+        (f"{_ATTACKS}::test_every_attack_exceeds_the_claim_and_none_the_certificate",),
     ),
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
@@ -1261,14 +1258,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/pair_noise.py",
         "Draws(self._streams, index, tag, rows[part])",
         "Draws(self._streams, 0, tag, rows[part])",
-        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more",),
+        (f"{_ATTACKS}::test_pairwise_noise_has_its_accounted_privacy",),
     ),
     Mutation(
         "shared noise priced as if a colluder forgot its seeds",
         "privacy/pair_noise.py",
         "effective_scale(self.own_deviations(np.arange(m)), pair, self.colluders)",
         "effective_scale(self.own_deviations(np.arange(m)), pair, 0)",
-        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[colluder]",),
+        (f"{_ATTACKS}::test_pairwise_noise_has_its_accounted_privacy[colluder]",),
     ),
     Mutation(
         "agents of other noise taken for alike",
@@ -1408,17 +1405,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/result.py",
         "        missing = (name in needed or name in digests) and not path.is_file()\n",
         "        missing = False\n",
-        (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
+        (f"{_FLIPS}::test_the_error_names_a_missing_file_of_a_complete_folder",),
     ),
     Mutation(
         "a run that released what was not planned keeps the plan's budget",
         "simulation/folder/journal.py",
         "statement_of(spent) if planned else without_bound(statement_of(spent))",
         "statement_of(spent)",
-        (
-            "tests/simulation/folder/test_journal.py"
-            "::test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned",
-        ),
+        ("tests/simulation/folder/test_journal.py::test_a_run_with_an_unplanned_release_has_no_epsilon",),
     ),
     Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
@@ -1493,7 +1487,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
-            "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
+            "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_differs_from_the_manifest_is_refused",
             "tests/simulation/jobs/test_agent_records.py::test_resume_checks_the_files_again",
         ),
     ),
@@ -1509,21 +1503,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/host.py",
         'return state if self._states is None else {"states"',
         'return state if self._states is None else state | {"states"',
-        ("tests/simulation/folder/test_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
+        ("tests/simulation/folder/test_states.py::test_only_the_owner_reads_states_and_the_driver_has_receipts",),
     ),
     Mutation(
         "a digest that tells whether a guess of the state is right",
         "simulation/folder/states.py",
         "os.urandom(_SALT).hex()",
         '""',
-        ("tests/simulation/folder/test_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
+        ("tests/simulation/folder/test_states.py::test_a_digest_does_not_confirm_a_guess_of_the_state",),
     ),
     Mutation(
         "states of agents that everybody may read",
         "simulation/folder/states.py",
         "write_synced(self._path(t), content, mode=0o600)",
         "write_synced(self._path(t), content, mode=0o644)",
-        ("tests/simulation/folder/test_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
+        ("tests/simulation/folder/test_states.py::test_only_the_owner_reads_states_and_the_driver_has_receipts",),
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
@@ -1537,7 +1531,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/job.py",
         "self.scenario.run.agent_scores, self.scenario.seed is None",
         "self.scenario.run.agent_scores, False",
-        ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
+        ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_depends_on_the_secrets_in_the_files",),
     ),
     # Files of a run under way ---------------------------------------------------------------------------------------
     Mutation(
@@ -1545,14 +1539,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/ray.py",
         "driver.set_state(saved, drain_blocks(call_blocks, agents, False))",
         "driver.set_state(saved)",
-        (f"{_LOSSES}::test_values_released_before_the_state_of_the_driver_are_drained_later",),
+        (f"{_LOSSES}::test_releases_before_the_drivers_state_are_drained_later",),
     ),
     Mutation(
         "a round that is taken for observed though an actor was lost meanwhile",
         "engines/ray.py",
         "        done = control.observe(last)\n        driver.observed_round = last.round\n",
         "        driver.observed_round = last.round\n        done = control.observe(last)\n",
-        (f"{_LOSSES}::test_values_released_before_the_state_of_the_driver_are_drained_later",),
+        (f"{_LOSSES}::test_releases_before_the_drivers_state_are_drained_later",),
     ),
     Mutation(
         "a note of a cluster that is followed whoever wrote it",
@@ -1566,21 +1560,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/run.py",
         "            except BlockLostError:\n",
         "            except GeneratorExit:\n",
-        (f"{_LOSSES}::test_no_released_value_is_missing_where_states_lie_with_agents",),
+        (f"{_LOSSES}::test_no_released_value_is_missing_if_agents_keep_states",),
     ),
     Mutation(
         "parts of released values that are joined over a gap",
         "simulation/folder/releases.py",
         "        if first != following:\n",
         "        if False:\n",
-        (f"{_RELEASES}::test_a_part_that_is_not_there_is_no_result[0]",),
+        (f"{_RELEASES}::test_a_missing_part_is_an_error[0]",),
     ),
     Mutation(
         "the last release in the part before it",
         "simulation/folder/releases.py",
         "border = self._job.first_release(t)",
         "border = self._job.first_release(t + 1)",
-        (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
+        (f"{_RELEASES}::test_a_full_disk_when_parts_are_joined_loses_no_part",),
     ),
     Mutation(
         "an interrupted run that ends by the result of another run",
@@ -2217,7 +2211,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "ratio",
         (
             f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged[scales]",
-            f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[path]",
+            f"{_ATTACKS}::test_pairwise_noise_has_its_accounted_privacy[path]",
         ),
     ),
     Mutation(
@@ -2234,7 +2228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "left = number",
         (
             f"{_CORRELATED}::test_where_all_share_any_colluders_are_alike",
-            f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[zero_sum]",
+            f"{_ATTACKS}::test_pairwise_noise_has_its_accounted_privacy[zero_sum]",
         ),
     ),
     Mutation(
@@ -2259,6 +2253,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a noise multiplier relative to the sensitivity, not to one record's contribution",
+        "simulation/jobs/gossip_plan.py",
+        "largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))",
+        "largest = np.maximum(largest, sensitivity / 4)",
+        ("tests/simulation/test_noise_multiplier.py::test_epsilon_is_that_of_the_gaussian_mechanism",),
+    ),
     Mutation(
         "a claim decided by its mean alone",
         "studies/comparisons.py",

@@ -52,7 +52,7 @@ from decentral_dp.simulation.folder.journal_lines import (
     read_bound,
     read_lines,
 )
-from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml
+from decentral_dp.simulation.folder.layout import CODE, INPUTS, TENSORBOARD, copy_inputs, resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
@@ -295,6 +295,7 @@ class RunInProgress:
     Attributes:
         states: name of the run, under which agents keep their states.
         begun: digest of the journal's first line.
+        releases: the writer of released values; None if they are not kept.
     """
 
     def __init__(
@@ -312,7 +313,7 @@ class RunInProgress:
         self._machines = start.machines if start else ()
         self.states: str = json.loads((self._place / ROOT).read_text())["states"]
         after, parts = (start.saved_state[0] if start.saved_state else 0, start.releases) if start else (0, {})
-        self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
+        self.releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         self.begun = first_digest(self._place / JOURNAL)
         lines = read_lines(self._place / JOURNAL)
         self._chain = lines.chain
@@ -327,7 +328,7 @@ class RunInProgress:
     def due(self, t: int) -> bool:
         """Return whether to write before round t + 1."""
         self._reached = max(self._reached, t)
-        full = self._releases is not None and self._releases.due(t)
+        full = self.releases is not None and self.releases.due(t)
         return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
 
     def check_machines(self, machines: Sequence[str]) -> None:
@@ -346,16 +347,6 @@ class RunInProgress:
             self._machines = tuple(machines)
             self._write(machines=list(machines))
 
-    @property
-    def keeps_releases(self) -> bool:
-        """Whether released values are written."""
-        return self._releases is not None
-
-    @property
-    def release_digests(self) -> Digests:
-        """Digests of the parts of the released values; empty if they are not kept."""
-        return {} if self._releases is None else self._releases.digests
-
     def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
         """Write released values, a state and a lease if they are due.
 
@@ -367,8 +358,8 @@ class RunInProgress:
         ending = s.round == self._job.rounds or s.divergence is not None
         # Evaluated once: releases before a state are written with it.
         saves = time.monotonic() >= self._next_save
-        if self._releases is not None and (ending or saves or self._releases.due(s.round)):
-            for part, digest in self._releases.collect(s.round, s.drain(ending)):
+        if self.releases is not None and (ending or saves or self.releases.due(s.round)):
+            for part, digest in self.releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
         if s.divergence is not None:
             return
@@ -512,9 +503,8 @@ def _mode(job: PlannedJob) -> int:
 
 def _remove(folder: Path) -> None:
     """Remove the folder of a run without a release, and parent folders that are empty then."""
-    for place in (folder / IN_PROGRESS, folder / TENSORBOARD):
-        shutil.rmtree(place, ignore_errors=True)
-    remove_inputs(folder)
+    for name in (IN_PROGRESS, TENSORBOARD, CODE, INPUTS):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):
             path.unlink()

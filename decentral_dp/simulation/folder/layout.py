@@ -166,12 +166,6 @@ def inputs_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
-def remove_inputs(folder: Path) -> None:
-    """Remove the files in a folder that `copy_inputs` has written."""
-    for name in (CODE, INPUTS):
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
 def _copies(c: Components, folder: Path) -> dict[Path, str]:
     """Return the files with a copy in the run folder: resolved path → name in the folder."""
     copies: dict[Path, str] = {}

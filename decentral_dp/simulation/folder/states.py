@@ -20,6 +20,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -110,10 +111,7 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
 
 def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
     """Describe a value in JSON, and put its arrays into `arrays`."""
-
-    def inner(part: Any) -> Any:
-        return _describe(part, arrays, module)
-
+    inner = partial(_describe, arrays=arrays, module=module)
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
     if type(value) is float:
@@ -183,9 +181,7 @@ def _class(name: list[str], module: AuthorModule) -> Any:
 
 
 def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:
-    def inner(part: Any) -> Any:
-        return _built(part, arrays, module)
-
+    inner = partial(_built, arrays=arrays, module=module)
     if "value" in described:
         return described["value"]
     if "float" in described:

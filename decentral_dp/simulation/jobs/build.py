@@ -19,28 +19,12 @@ from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
+from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.summary import setting_of
-
-
-def noise_root(seed: int | None) -> Root:
-    """Return the key of all draws of a job.
-
-    A seeded key depends on the seed only: draws of one agent, channel and release are identical in every scenario, so
-    that two runs differ by their algorithms and graphs, and not by their noise. An adversary that knows the seed
-    subtracts the noise: seeded runs are simulations. Without a seed, no two jobs share a key.
-
-    Args:
-        seed: of the scenario; None for secret noise.
-
-    Returns:
-        32 bytes derived from the seed, or 32 secret bytes of the operating system.
-    """
-    return secret_root() if seed is None else seeded_root(seed, b"run")
 
 
 def run_digest(job: PlannedJob) -> str:
@@ -116,7 +100,10 @@ def plan_job(c: Components) -> PlannedJob:
     with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
         job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
     _check_probabilities(job)
-    return job.with_root(noise_root(c.scenario.seed))
+    seed = c.scenario.seed
+    # A seeded key depends on the seed only: draws of one agent, channel and release are identical in every scenario. An
+    # adversary that knows the seed subtracts the noise: seeded runs are simulations. Secret keys differ between jobs.
+    return job.with_root(secret_root() if seed is None else seeded_root(seed, b"run"))
 
 
 def with_blocks(job: PlannedJob) -> PlannedJob:

@@ -1,4 +1,4 @@
-"""Hyper-parameters of training from public numbers: default learning rate and clip, and the largest stable step.
+"""Hyper-parameters of training from public numbers only: default learning rate and clip, and stability on a graph.
 
 T rounds of noisy steps with learning rate λ and momentum β cover the time τ = T λ/(1 − β) of gradient flow. A target
 (ε, δ) corresponds to μ-Gaussian DP. With N records of each of m agents, the noise of all rounds moves every weight of
@@ -195,9 +195,10 @@ def stable_momentum(topology: Topology, kind: str) -> float:
 
 
 def _has_target(c: Components) -> bool:
-    """Return whether the noise is Gaussian and follows from ε and δ."""
+    """Return whether the noise is Gaussian and follows from ε and δ, or from the noise multiplier."""
     privacy = c.scenario.privacy
-    return privacy.epsilon is not None and privacy.delta > 0.0 and c.mechanism == GAUSSIAN
+    is_set = privacy.noise_multiplier is not None or (privacy.epsilon is not None and privacy.delta > 0.0)
+    return is_set and c.mechanism == GAUSSIAN
 
 
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
@@ -210,7 +211,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
         problem = "It is planned if features have declared ranges"
         fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
     elif is_noisy and not _has_target(c):
-        problem = "It is planned for Gaussian noise and a target"
+        problem = "It is planned for Gaussian noise with a target ε or a noise multiplier"
         fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
     else:
         return
@@ -256,15 +257,20 @@ def with_settings(
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
-    mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, reason = float(unit.clips(fewest)), 0.0, ""
+    mu = math.inf
+    if noisy and has_target and s.privacy.noise_multiplier is not None:
+        # T releases, each a Gaussian pair of clips/z.
+        mu = math.sqrt(s.algorithm.rounds) * clips / s.privacy.noise_multiplier
+    elif noisy and has_target:
+        mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta)
     if centring:
         reason = _no_centre(s, topology, stream, model_facts)
         if not reason and unit.records is None:
             reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
-        if not reason and noisy and not has_target:
-            reason = "its share of the budget is planned for Gaussian noise and a target"
+        if not reason and noisy and (not has_target or s.privacy.epsilon is None):
+            reason = "its share of the budget is planned for Gaussian noise and a target ε"
     if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(averaged)))
         reason = "" if share else "noise would hide their mean at this ε"
@@ -426,22 +432,22 @@ def settings_text(
     return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
 
 
-# Algorithms whose steps are taken at the own released point, of y and, where there is one, of z.
-_AT_OWN = ("ldp_single_level", "ldp_dsbo")
+# Algorithms with gradients at the agent's released point, before mixing.
+_BEFORE_MIXING = ("ldp_single_level", "ldp_dsbo")
 
 
 def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float]) -> float:
-    """Return L, a bound on the curvature in y for every possible record; infinite where none is known.
+    """Compute L, a bound on the curvature in y for every possible record; infinite if unknown.
 
     Args:
-        problem: of one level or of two, where x stands at its start.
-        radius: bound on ‖a‖₂ of every possible record; None where there is none.
+        problem: of one level, or of two levels with x at its start.
+        radius: bound on ‖a‖₂ of every possible record; None if there is none.
         start: channel → constant start.
     """
     if isinstance(problem, PlannedTraining):
-        known = problem.step_facts()
-        # Of a network it is what is usual, and no bound.
-        return known.curvature if known.linear else math.inf
+        facts = problem.step_facts()
+        # The usual curvature of a network is no bound.
+        return facts.curvature if facts.linear else math.inf
     if radius is None:
         return math.inf
     x = np.full(problem.p, float(start.get("x", 0.0)))
@@ -452,22 +458,22 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
 
 
 def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature: float) -> float:
-    """Return the largest step of y that is stable on this graph; 0 where momentum grows by itself.
+    """Compute the largest learning rate of y that is stable on a graph; 0 if momentum is unstable.
 
-    Let P be the matrix of all weights, the own ones included, λ_min its least eigenvalue, and L a certified bound on
-    the curvature of every agent's objective in y. Near a minimum, along an eigenvector of P to w and of curvature
-    h ≤ L:
+    Let P be the matrix of all weights with the diagonal, λ_min its smallest eigenvalue, and L a certified bound on the
+    curvature of every agent's objective in y. Near a minimum, along an eigenvector of P with the eigenvalue w and the
+    curvature h ≤ L:
 
-    - gradients at the own released point, c⁺ = w c − λ h c: stable where λ L < 1 + λ_min. Beyond it λ_min − λL < −1.
-    - gradients at the mixture, with momentum β, c⁺ = w((1 + β − λh) c − β c⁻). By the criterion of Jury this dies out
-      where λL < 2 (1 + β) for w = 1, and for w = −u < 0 where u (1 + 2β) < 1 and λL < (1 + u)/u.
+    - gradients before mixing, c⁺ = w c − λ h c, are stable if λL < 1 + λ_min.
+    - gradients after mixing with momentum β, c⁺ = w((1 + β − λh) c − β c⁻), are stable, by the criterion of Jury, if
+      λL < 2 (1 + β) for w = 1, and for w = −u < 0 if u (1 + 2β) < 1 and λL < (1 + u)/u.
 
-    Agents without links, a server, and networks that change are judged by w = 1 alone, λL < 2 (1 + β). L holds for all
-    records of the declared ranges, so that a longer step may be stable on the records at hand. A clip bounds how fast
-    values grow, and not how far.
+    For agents without edges, a server, and networks that change, the condition is that of w = 1, λL < 2 (1 + β). L
+    holds for all records of the declared ranges. A larger learning rate may be stable on the actual records. A clip
+    bounds the speed of divergence, and does not prevent it.
 
     Args:
-        kind: the algorithm's name in a scenario.
+        kind: name of the algorithm.
         algorithm: the gossip program.
         topology: of its agents.
         curvature: L.
@@ -486,7 +492,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
     if not mixes:
         return 2.0 * (1.0 + beta) / curvature
-    if kind in _AT_OWN:
+    if kind in _BEFORE_MIXING:
         return (1.0 + least) / curvature
     if -least * (1.0 + 2.0 * beta) >= 1.0:
         return 0.0
@@ -495,13 +501,17 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
 
 
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
-    """Warn of a step that is not stable on this graph, and name the largest that is; "" where it is stable.
+    """Warn of a learning rate that is unstable on a graph, with the largest stable one; "" if it is stable.
 
     Args:
-        kind, algorithm, topology, curvature: as of `largest_stable_step`.
-        rounds: T, of which the longest step counts.
+        kind: name of the algorithm.
+        algorithm: the gossip program.
+        topology: of its agents.
+        curvature: L.
+        rounds: T, over which the largest learning rate is taken.
     """
-    sizes = {name: getattr(algorithm, name, None) for name in (("y", "z") if kind in _AT_OWN else ("y",))}
+    channels = ("y", "z") if kind in _BEFORE_MIXING else ("y",)
+    sizes = {name: getattr(algorithm, name, None) for name in channels}
     steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}
     if not steps or not 0.0 < curvature < math.inf:
         return ""
@@ -512,12 +522,13 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         return ""
     if not largest:
         return (
-            f"Momentum {algorithm.heavy_ball:g} grows by itself on this graph, whose weights have the eigenvalue "
+            f"Momentum {algorithm.heavy_ball:g} is unstable on this graph, whose weights have the eigenvalue "
             f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
         )
     # Three digits, rounded down.
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     return (
-        f"The step of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for records of "
-        f"the declared ranges). The largest stable step is {float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
+        f"The learning rate of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
+        "records of the declared ranges). The largest stable learning rate is "
+        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
     )

@@ -113,7 +113,7 @@ def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_a_file_that_was_removed_from_a_complete_folder_is_named(tmp_path: Path, name: str) -> None:
+def test_the_error_names_a_missing_file_of_a_complete_folder(tmp_path: Path, name: str) -> None:
     folder, other = tmp_path / "run", tmp_path / "other"
     decentral_dp.run(_load(False), out=folder)
     shutil.copytree(folder, other)

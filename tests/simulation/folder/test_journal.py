@@ -143,9 +143,7 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
         ("moved - self.y(t) * gradient", "moved - self.y(t) * gradient.private", "got y without noise"),
     ],
 )
-def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
-    old: str, new: str, said: str, tmp_path: Path
-) -> None:
+def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said: str, tmp_path: Path) -> None:
     loaded = _page_algorithm("heavy_ball", tmp_path, old, new)
     with pytest.raises(UnplannedReleaseError, match=said):
         decentral_dp.run(loaded, out=tmp_path / "run")
@@ -163,7 +161,7 @@ def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: 
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
-def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: Path) -> None:
+def test_a_run_whose_state_cannot_be_saved_resumes_from_its_start(tmp_path: Path) -> None:
     loaded = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
     code = loaded.with_suffix(".py")
     code.write_text(
@@ -268,7 +266,7 @@ def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> Non
         decentral_dp.resume(tmp_path / "run")
 
 
-def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
+def test_a_run_killed_during_cleanup_is_complete(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
@@ -285,7 +283,7 @@ def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
     assert not (folder / "in_progress").exists()
 
 
-def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[str, Any], tmp_path: Path) -> None:
+def test_only_an_interrupted_run_is_resumed(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def meanwhile(progress: Progress) -> None:
@@ -336,7 +334,7 @@ def test_an_incomplete_line_does_not_precede_the_next(small: dict[str, Any], tmp
 
 
 @pytest.mark.parametrize("failing", [0, 2, 5, 9, 16])
-def test_a_disk_that_is_full_at_any_write_loses_nothing(
+def test_a_full_disk_at_any_write_loses_no_release(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     uninterrupted, folder, count = _uninterrupted(small), tmp_path / "run", [0]
@@ -440,7 +438,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name", ["in_progress/journal.jsonl", "in_progress/lock", "in_progress/saved-4.npz", "scenario.toml"]
 )
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: Path, name: str) -> None:
+def test_a_pipe_instead_of_a_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).rename(folder / "kept")
     os.mkfifo(folder / name)
     with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe; give a regular file"):
@@ -450,7 +448,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: P
     assert decentral_dp.resume(folder).result.status == "ok"
 
 
-def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_close_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing the journal writes a failed line again."""
     write = run_in_progress.RunInProgress._write
 
@@ -492,7 +490,7 @@ def _written_lines(path: Path, lines: list[bytes]) -> Path:
     return path
 
 
-def test_a_journal_is_read_as_it_was_written_lines(tmp_path: Path) -> None:
+def test_a_journal_is_read_as_written(tmp_path: Path) -> None:
     entries = [BEGUN, {"leased": 3}, {"leased": 9}, {"unkept": "no state"}]
     lines = _lines(*entries)
     read = read_lines(_written_lines(tmp_path / "journal", lines))
@@ -511,7 +509,7 @@ def test_an_incomplete_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
 
 
 @pytest.mark.parametrize("change", ["missing", "moved", "foreign", "spaced", "without its end", "twice"])
-def test_other_lines_than_those_that_were_written_are_refused(tmp_path: Path, change: str) -> None:
+def test_changed_lines_are_refused(tmp_path: Path, change: str) -> None:
     first, second, third = _lines(BEGUN, {"leased": 3}, {"leased": 9})
     foreign = _lines({**BEGUN, "noise_key": "c"}, {"leased": 3}, {"leased": 9})
     changed = {

@@ -41,7 +41,7 @@ def base(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
 
 
-def test_where_a_run_was_resumed_counts_from_then_on(
+def test_the_machine_of_the_last_resume_counts(
     base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Begun here without a release, resumed elsewhere, and not resumed here again: that would repeat other bits."""

@@ -38,7 +38,7 @@ def _keeping(scenario: Make, **run: Any) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 5, "keep_releases": True, **run})
 
 
-def test_the_file_has_what_left_and_nothing_else(
+def test_the_file_has_exactly_the_released_values(
     scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: dict[tuple[int, str, int], list[float]] = {}
@@ -148,9 +148,7 @@ def _flipped(part: Path, draw: random.Random) -> None:
     part.write_bytes(content)
 
 
-def test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_when_parts_are_joined_loses_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = _quick()
     decentral_dp.run(loaded, out=tmp_path / "whole")
 
@@ -172,7 +170,7 @@ def test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them(
 
 
 @pytest.mark.parametrize("place", [0, 2, -1])
-def test_a_part_that_is_not_there_is_no_result(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_an_error(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, join = _quick(), kept_releases.join
     decentral_dp.run(loaded, out=tmp_path / "whole")
 

@@ -31,7 +31,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return MemoryFileSystem()
 
 
-def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, tmp_path: Path) -> None:
+def test_an_upload_is_a_run_folder_without_noiseless_values(store: Any, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*RUN, "--upload", URL]).exit_code == 0
     store.get("/bucket/one", str(tmp_path / "copy"), recursive=True)
     names = {p.relative_to(tmp_path / "here") for p in (tmp_path / "here").rglob("*") if p.is_file()}
@@ -56,9 +56,7 @@ def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, t
         ("no-package-of-this-name://a", "cannot be reached"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_refused_before_the_run(
-    store: Any, tmp_path: Path, url: str, message: str
-) -> None:
+def test_an_unusable_url_is_refused_before_the_run(store: Any, tmp_path: Path, url: str, message: str) -> None:
     store.pipe_file("/bucket/one/other.txt", b"")
     refused = CliRunner().invoke(app, [*RUN, "--upload", url])
     assert isinstance(refused.exception, InputError)

@@ -163,7 +163,7 @@ def test_a_run_resumes_from_the_last_round_of_all_blocks(
     assert not (shards / STATES).exists()
 
 
-def test_a_run_that_has_lost_states_is_cut_off_again(
+def test_a_run_with_lost_states_is_interrupted_again(
     shards: Path, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shards, tmp_path / "run")
@@ -187,7 +187,7 @@ def test_a_run_that_has_lost_states_is_cut_off_again(
     assert_same(again, undisturbed)
 
 
-def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_path: Path) -> None:
+def test_only_the_owner_reads_states_and_the_driver_has_receipts(shards: Path, tmp_path: Path) -> None:
     cut_off(shards, tmp_path / "run")
     for rounds in states(shards).values():
         assert {path.stat().st_mode & 0o777 for path in rounds.values()} == {0o600}
@@ -205,7 +205,7 @@ def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_pat
         assert '"float"' not in text
 
 
-def test_a_digest_does_not_tell_whether_a_guess_is_right(tmp_path: Path) -> None:
+def test_a_digest_does_not_confirm_a_guess_of_the_state(tmp_path: Path) -> None:
     home, state = AuthorModule("", {}), {"y": np.array([1.0, 2.0])}
     digests = {AgentStates(tmp_path / STATES, f"run-{k}", home).write(3, state)[-1][1] for k in range(2)}
     assert len(digests) == 2
@@ -237,7 +237,7 @@ def test_records_in_a_folder_that_cannot_be_written(
     assert_same(again, undisturbed)
 
 
-def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
+def test_another_machine_is_refused_if_agents_may_have_lost_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shards, tmp_path / "run")
@@ -305,7 +305,7 @@ class Inner(NamedTuple):
     ],
     ids=str,
 )
-def test_values_come_back_as_they_were(value: Any) -> None:
+def test_values_are_read_as_written(value: Any) -> None:
     read = from_bytes(to_bytes(value, OWN), OWN)
     assert type(read) is type(value)
     if isinstance(value, np.ndarray):
@@ -318,7 +318,7 @@ def test_values_come_back_as_they_were(value: Any) -> None:
         assert repr(read) == repr(value)
 
 
-def test_what_is_no_value_is_refused() -> None:
+def test_objects_without_values_are_refused() -> None:
     for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
         with pytest.raises(TypeError, match="cannot be kept"):
             to_bytes(bad, OWN)
@@ -344,7 +344,7 @@ def test_what_is_no_value_is_refused() -> None:
         {"nothing": 1},
     ],
 )
-def test_a_file_cannot_choose_what_is_called(described: Any) -> None:
+def test_a_state_file_cannot_name_code_to_call(described: Any) -> None:
     import io
     import json
 

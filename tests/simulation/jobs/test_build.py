@@ -66,7 +66,7 @@ def test_one_bit_of_one_record_matters() -> None:
     assert digest(MAIN, *changes, data=(features.copy(), labels.copy())) in digests
 
 
-def test_records_of_a_file_matter_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_digest_depends_on_a_files_records_and_not_on_its_path(tmp_path: Path) -> None:
     text = (SCENARIOS / "own_csv.toml").read_text(encoding="utf-8")
     rows = (SCENARIOS / "own_records.csv").read_text(encoding="utf-8")
     digests = []
@@ -101,7 +101,7 @@ def problem(weight: float) -> Any:
     return decentral_dp.from_losses(loss, loss, p=1, q=30, n_features=30)
 
 
-def test_what_a_loss_closes_over_matters() -> None:
+def test_the_digest_depends_on_the_closure_of_a_loss() -> None:
     digests = [digest(MAIN, problem=problem(weight)) for weight in (1.0, 1.0, 2.0)]
     assert digests[0] == digests[1] != digests[2]
 
@@ -126,7 +126,7 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
     assert tuned[0].weight == tuned[1].weight != tuned[2].weight
 
 
-def test_it_is_the_same_in_another_process_and_on_another_processor() -> None:
+def test_the_digest_is_equal_in_another_process_and_on_another_processor() -> None:
     text = """
 import decentral_dp
 from decentral_dp.simulation.jobs.build import build_job, run_digest

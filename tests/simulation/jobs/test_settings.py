@@ -70,7 +70,7 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
         ({"kind": "ring", "agents": 16, "drop": 0.1}, "dp_dsgd", 0.0),
     ],
 )
-def test_momentum_is_asked_for_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
+def test_default_momentum_is_stable_on_the_graph(graph: dict[str, Any], kind: str, beta: float) -> None:
     job = decentral_dp.build(_scenario(topology=graph, algorithm={"kind": kind})).simulation()
     assert stable_momentum(job.topology, kind) == beta
 
@@ -97,27 +97,26 @@ def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind
     run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
     job = run.simulation()
     assert run.result.method == decentral_dp.plan(job.scenario).method == name
-    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "adaptive", "centring_rounds")] == [0, 0, 0]
+    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "centring_rounds")] == [0, 0]
     assert job.problem.p == 0
     assert not any(name.endswith("_last") for name in run.result.metrics)
     assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
 
 
-def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
-    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "adaptive": 0.99, "centring": True}
+def test_plans_runs_and_comparisons_name_the_options_of_the_algorithm(tmp_path: Path) -> None:
+    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "centring": True}
     content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
-    method = "D-SGD + momentum 0.9, second moments 0.99, centred features, tail average"
+    method = "D-SGD + momentum 0.9, centred features, tail average"
     plan = decentral_dp.plan(content)
     assert plan.method == method
     # The terminal breaks lines.
-    assert f"Algorithm {method}." in " ".join(str(plan).split())
-    assert f"Algorithm: {method}." in plan._repr_html_()
+    assert all(method in " ".join(text.split()) for text in (str(plan), plan._repr_html_()))
     on, off = (tmp_path / name for name in ("on", "off"))
     decentral_dp.run(content, out=on)
     decentral_dp.run(_scenario(algorithm={"kind": "dp_dsgd", "rounds": 20}, run={"measures": ["test_loss"]}), out=off)
     assert method in (on / "report.html").read_text(encoding="utf-8")
-    (budgets, *_) = comparison_tables(decentral_dp.compare(on, off))
-    assert dict(budgets.rows)["algorithm"] == [method, "D-SGD"]
+    tables = comparison_tables(decentral_dp.compare(on, off))
+    assert [method, "D-SGD"] in [cells for table in tables for _, cells in table.rows]
 
 
 def test_the_learning_rate_and_the_clip_bound_each_other() -> None:
@@ -146,9 +145,9 @@ def test_the_settings_text_has_the_accumulated_noise(across: str | None) -> None
     nothing = Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.heavy_ball)
-    sentence_text = job.settings_text
-    assert f"of step {job.algorithm.y.scale:g}" in sentence_text
-    assert float(sentence_text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
+    text = job.settings_text
+    assert f"of step {job.algorithm.y.scale:g}" in text
+    assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
 
 # Networks.
@@ -186,9 +185,7 @@ def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_lar
 @pytest.mark.parametrize("records", [20, 200, 20_000])
 @pytest.mark.parametrize("mu", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("features", [1, 10, 300])
-def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_released(
-    features: int, mu: float, records: int
-) -> None:
+def test_the_share_of_the_mean_of_features_is_bounded(features: int, mu: float, records: int) -> None:
     noise = 2.0 / (records * mu)
     share = share_of_centre(features, noise)
     length = math.sqrt(features) * noise
@@ -221,7 +218,7 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"algorithm": {"kind": "federated"}}, True),
     ],
 )
-def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[str, Any], centred: bool) -> None:
+def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centred: bool) -> None:
     asked = {"kind": "dp_dsgd", "centring": True} | tables.get("algorithm", {})
     job = decentral_dp.build(_scenario(**{**tables, "algorithm": asked})).simulation()
     assert job.problem.p == (30 if centred else 0)
@@ -235,10 +232,8 @@ def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[
 # Defaults of scenarios.
 
 
-def test_missing_keys_and_auto_are_equal() -> None:
-    auto = {"algorithm": {"kind": "auto", "rounds": "auto", "y": "auto"}}
-    default, sentence_text = decentral_dp.build(_scenario()), decentral_dp.build(_scenario(**auto))
-    assert default.scenario == sentence_text.scenario
+def test_missing_keys_have_defaults() -> None:
+    default = decentral_dp.build(_scenario())
     assert (default.scenario.algorithm.kind, default.rounds, default.scenario.run.average) == ("dp_dsgd", 1000, 1)
 
 
@@ -266,10 +261,6 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
             "local steps of an agent are clipped as one. Fix: give algorithm.y and privacy.clip",
-        ),
-        (
-            {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},
-            'algorithm.rounds: "auto" is for problem.kind = "classification" or "regression"',
         ),
         ({"algorithm": {"kind": "ldp_dsbo", "x": {"scale": 1.0}, "z": {"scale": 1.0}}}, "has nothing to tune"),
     ],
@@ -345,7 +336,7 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model:
 # Scores of networks.
 
 
-def test_a_network_with_planned_settings_learns_what_a_linear_model_cannot() -> None:
+def test_a_network_with_default_hyperparameters_learns_products_of_features() -> None:
     draw, n = np.random.default_rng(11), AGENTS * RECORDS
     features = draw.uniform(-1.0, 1.0, (n, 9))
     label = (features[:, 1] * features[:, 4] - features[:, 7] * features[:, 2] > 0.0).astype(float)
@@ -367,7 +358,7 @@ GAPS = {
 
 
 @pytest.mark.parametrize("kind", GAPS)
-def test_planned_settings_come_near_scikit_learn(kind: str) -> None:
+def test_default_hyperparameters_come_close_to_scikit_learn(kind: str) -> None:
     features, labels, classes = _table(kind)
     for epsilon, gap in zip((8.0, 1.0), GAPS[kind], strict=True):
         got, reference_score = _learnt(features, labels, classes, epsilon)
