@@ -121,7 +121,7 @@ _COORDINATED = (
     ),
     _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
     *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
-    _row(lambda c: c.s.topology.pooled, "topology.pooled", "the agents of {it} trust its coordinator already"),
+    _row(lambda c: c.s.topology.pooled, "topology.kind", "the agents of {it} trust its coordinator already"),
     _row(
         lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
         "privacy.epsilon",

@@ -62,8 +62,9 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
             if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
             is_train_loss = metric == "lower_loss" and r.result.is_one_level
-            # The axis names the records.
-            label = "train loss" if is_train_loss else metric_label(metric).replace(" on held-out records", "")
+            label = "train loss" if is_train_loss else metric_label(metric)
+            if axis == "score on held-out records":
+                label = label.replace(" on held-out records", "")
             c = r.curve(metric) or curve(r.metrics, metric)
             if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
                 curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])

@@ -45,7 +45,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
     if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
-        # What is clipped is all steps of an agent together, and no record.
+        # The steps of an agent are clipped together, not its records.
         return {}
     values = outcome.last_snapshot.published
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
@@ -135,7 +135,7 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     last = float(values[end].mean())
     if learned_little and last > first + _RISEN_SHARE * abs(first):
         return f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
-    # Means over rounds, for under noise two single values may differ by chance.
+    # Means over rounds, since noise moves single values.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
         return f"The {loss} was still decreasing. Fix: increase algorithm.rounds."

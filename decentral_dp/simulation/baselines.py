@@ -61,9 +61,9 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
         privacy = privacy.model_copy(update={**noise, "epsilon": float(job.budget.epsilon.max())})
     shared = privacy.correlation
     if shared is not None and shared.across is not None:
-        # Nobody has a neighbour to share noise with, or to tell what is known.
-        own = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
-        privacy = privacy.model_copy(update={"correlation": own, "colluders": 0})
+        # Without neighbours there is no correlated noise and no collusion.
+        over_rounds = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
+        privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:

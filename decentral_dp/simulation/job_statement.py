@@ -221,7 +221,7 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
             n = n if batch is None else np.minimum(n, batch)
             one = sensitivity / unit.clips(n)
             drift = drift + one * n
-    # What neighbours share is not in the average.
+    # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
     total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))

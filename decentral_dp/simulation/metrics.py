@@ -75,12 +75,12 @@ class Reach(NamedTuple):
     over_rounds: tuple[str, ...]
 
 
-SCORE = Reach("Of runs, over rounds and at the end", ("run",), ("run",))
-PRICE = Reach("Of plans, over rounds and at the end; of runs, at the end", ("run", "plan"), ("plan",))
-OF_RUNS = Reach("Of runs, at the end", ("run",), ())
-FACT = Reach("Of runs and plans, at the end", ("run", "plan"), ())
-SENT = Reach("Of runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
-OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
+SCORE = Reach("Runs, over rounds and at the end", ("run",), ("run",))
+PRICE = Reach("Plans, over rounds and at the end; runs, at the end", ("run", "plan"), ("plan",))
+OF_RUNS = Reach("Runs, at the end", ("run",), ())
+FACT = Reach("Runs and plans, at the end", ("run", "plan"), ())
+SENT = Reach("Runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
+OF_PLANS = Reach("Plans, at the end", ("plan",), ())
 
 
 class Measure(NamedTuple):
@@ -295,9 +295,11 @@ class Evaluator:
             rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
             # Held-out records have no index that a problem could count them by.
             if self.gap and self.test is not None and not hasattr(self.problem, "place_records"):
-                there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-                if np.isfinite(there).all():
-                    rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
+                population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+                if np.isfinite(population_gradient).all():
+                    rows.append(
+                        (index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - population_gradient)))
+                    )
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:

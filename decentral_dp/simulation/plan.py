@@ -234,11 +234,6 @@ def graph_line(graph: Mapping[str, Any]) -> str:
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 
-def rounds_text(count: int) -> str:
-    """Return a number of rounds as text."""
-    return "1 round" if count == 1 else f"{count} rounds"
-
-
 def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes."""
     free: dict[str, list[str]] = {}

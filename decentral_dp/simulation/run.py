@@ -489,7 +489,7 @@ def _run(
         records=ledger,
         released=last.released,
         published=last.published,
-        unnoised=Secret("the un-noised values of a run", last.state),
+        unnoised=Secret("the noiseless values of a run", last.state),
         result=result,
         folder=folder,
     )
@@ -508,20 +508,20 @@ def _run_in_folder(
             if isinstance(error, OSError):
                 raise unwritable_error(folder, error) from error
             raise
-        goes_on = f'"decentral-dp resume {folder}" goes on'
+        resumes = f'"decentral-dp resume {folder}" resumes it'
         released = f"Up to round {journal.released_rounds} of {job.rounds} may have been released"
         interrupted = isinstance(error, KeyboardInterrupt)
-        cause = f"interrupted; {goes_on}" if interrupted else " ".join(str(error).split()) or type(error).__name__
+        cause = f"interrupted; {resumes}" if interrupted else " ".join(str(error).split()) or type(error).__name__
         journal.write_interruption(
             "interrupted" if interrupted else "failed", cause, planned=not isinstance(error, UnplannedReleaseError)
         )
         ended: BaseException = error
         if interrupted:
-            ended = Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.")
+            ended = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
-            ended = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {goes_on}.")
+            ended = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
         elif lacks_memory(error):
-            ended = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}")
+            ended = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
             ended = UserCodeError(f"{error} {released}, and is on record in {folder}.")
         if ended is error:

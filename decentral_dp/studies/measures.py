@@ -106,8 +106,8 @@ def group_measures() -> dict[str, dict[str, Measure]]:
     """Group the measures by the cells that have them, those over rounds first.
 
     Example:
-        >>> list(group_measures())[0], list(group_measures()["Of plans, at the end"])[0]
-        ('Of runs, over rounds and at the end', 'claimed_endless')
+        >>> list(group_measures())[0], list(group_measures()["Plans, at the end"])[0]
+        ('Runs, over rounds and at the end', 'claimed_endless')
     """
     reaches = (SCORE, SENT, PRICE, OF_RUNS, FACT, OF_PLANS)
     return {reach.head: {name: m for name, m in sorted(MEASURES.items()) if m.reach is reach} for reach in reaches}

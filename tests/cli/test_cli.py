@@ -440,7 +440,7 @@ def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monke
     assert said.code == 1
     assert said.err.count("\n") == 1
     assert "No space left on device" in said.err
-    assert '"decentral-dp resume deep/a" goes on' in said.err
+    assert '"decentral-dp resume deep/a" resumes it' in said.err
     assert json.loads(Path("deep/a/result.json").read_text())["status"] == "failed"
     for other in (["report"], ["audit", "--membership"]):
         assert "not complete" in command(*other, "deep/a").err

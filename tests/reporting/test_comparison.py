@@ -116,7 +116,7 @@ def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
     published = read_result(write_run(tmp_path / "published", guarantee="as_published"))
     found = compare(folders / "a", tmp_path / "published")
     assert found.budgets.loc["published", "claimed"] == published.privacy.claimed_epsilon == 320.61
-    budgets = dict(comparison_tables(found)[0].rows)
+    budgets = dict(comparison_tables(found)[1].rows)
     assert budgets["claimed by a paper, not certified"][0] == "–"
     assert budgets["guarantee"][1].startswith("provable for the algorithm as published")
     with pytest.raises(InputError, match="a run has no folder"):

@@ -90,7 +90,7 @@ def test_a_page_is_self_contained_and_shows_every_figure(certified: Path) -> Non
     assert markup.startswith("<!DOCTYPE html>")
     assert {p.stem for p in (certified / "plots").iterdir()} == ALL_FIGURES
     assert page.tags.count("img") == len(ALL_FIGURES)
-    assert all(r.startswith("data:") for r in page.resources)
+    assert all(r.startswith(("data:", "#")) or (certified / r).is_file() for r in page.resources)
     assert "script" not in page.tags
     assert not re.search(r"https?://|url\(|@import", markup)
     assert len(markup) < 3_000_000
@@ -98,7 +98,7 @@ def test_a_page_is_self_contained_and_shows_every_figure(certified: Path) -> Non
 
 def test_the_budget_table_rounds_up(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run")
-    assert page.row("0") == ["3.28", "∞", "1.97", "2.30", "3.28", "2.30"]  # 3.28, 1.968, 2.296, 3.28, 2.296
+    assert page.row("0") == ["3.28", "1.97", "2.30", "3.28", "2.30"]  # 3.28, 1.968, 2.296, 3.28, 2.296
     assert page.row("9")[0] == "4.00"
     entry = {"agent": 0, "epsilon_pure": 7.0001, "epsilon": 3.9912, "channels": {}, "records": {}}
     privacy = privacy_of(tmp_path / "known", agents=[entry], epsilon_max=3.9912)
@@ -115,10 +115,10 @@ def test_a_claim_is_never_shown_without_its_label(as_published: Path) -> None:
     assert "by ε = ∞, which protects nothing" in page.text
     assert "ε → 3550.2" in page.text
     header = next(row for row in page.rows if row and row[0] == "Agent")
-    # The claim follows ε and pure ε of the whole run.
+    # The claim follows ε of the whole run.
     assert header[header.index("Whole run") + 1] == "Claimed, not certified"
-    assert page.row("9")[:3] == ["∞", "∞", "320.61"]
-    assert set(page.row("9")[3:]) == {"∞"}
+    assert page.row("9")[:2] == ["∞", "320.61"]
+    assert set(page.row("9")[2:]) == {"∞"}
     for before in (page.text[: m.start()] for m in re.finditer("320.61", page.text)):
         assert "laimed" in before[-40:] or before.rstrip().endswith("∞")
 
@@ -140,10 +140,10 @@ def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> N
     entry = {"epsilon_pure": "inf", "epsilon": 2.0, "channels": {}, "records": {}}
     same = [{"agent": i, **entry} for i in range(10)]
     page = page_of(tmp_path / "same", changes={"privacy": privacy_of(tmp_path / "known", agents=same)})
-    assert page.row("all 10") == ["2.00", "∞"]
+    assert page.row("all 10") == ["2.00"]
     same[3] = {**same[3], "epsilon": 2.5}
     page = page_of(tmp_path / "one", changes={"privacy": privacy_of(tmp_path / "known", agents=same)})
-    assert page.row("0–2, 4–9") == ["2.00", "∞"]
+    assert page.row("0–2, 4–9") == ["2.00"]
     page = page_of(tmp_path / "many", agents=1000, rounds=2)
     assert page.row("lowest of 1000")[0] == "3.21"
     assert page.row("median of 1000")[0] == "3.61"

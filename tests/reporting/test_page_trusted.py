@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make
 
 
-def _dot(folder: Path, drawing: Any) -> list[Path]:
+def _dot(folder: Path, report: Any) -> list[Path]:
     (folder / "plots").mkdir(exist_ok=True)
     (folder / "plots" / "losses.png").write_bytes(DOT)
     return []

@@ -64,4 +64,4 @@ def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
     said = loss_sentence(pd.DataFrame(rows), "algorithm.y.scale", True)
-    assert said.endswith("Use a smaller algorithm.y.scale.") == rises
+    assert said.endswith("Fix: decrease algorithm.y.scale.") == rises

@@ -142,10 +142,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "laplace": ({"mechanism": "laplace"}, {}, "under Gaussian noise only"),
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
-    "alone with everybody": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
+    "one agent": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
     "a ratio of many": ({"correlation": {"across": "optimised", "ratio": 2.0}}, {}, "a scale for each edge"),
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "constant network"),
-    "many tell": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
+    "many colluders": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
     "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),
     "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
 }

@@ -25,7 +25,17 @@ from decentral_dp.reporting.report import read_report
 from decentral_dp.simulation.folder.journal_lines import next_line
 from decentral_dp.simulation.result import FORMAT, seal, sha256_of_file, text_of
 
-ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
+ALL_FIGURES = {
+    "accuracy",
+    "consensus",
+    "epsilon",
+    "hypergradient",
+    "losses",
+    "noise",
+    "topology",
+    "upper_variable",
+    "utility",
+}
 SCENARIO = """title = "{title}"
 description = "It is a test.\\n\\nNothing more."
 seed = 7

@@ -365,7 +365,7 @@ def test_a_run_without_memory_at_the_end_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "result_of", failing)
-        with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*goes on"):
+        with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*resumes it"):
             decentral_dp.run(small, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
@@ -468,7 +468,7 @@ def test_a_full_disk_at_close_does_not_hide_the_error(tmp_path: Path, monkeypatc
 
     with monkeypatch.context() as here:
         here.setattr(run_in_progress.RunInProgress, "_write", full)
-        with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" goes on'):
+        with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" resumes it'):
             decentral_dp.run(_load(), out=tmp_path / "run")
     assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
     shutil.rmtree(tmp_path / "run")
