@@ -462,8 +462,8 @@ def _of_code(name: str, code: Any) -> Target:
     if hasattr(code, "step"):
         return _first_that_builds(name, _around_algorithm(entry_of_class(code, name)))
     solves = _problem_type(code, name)
-    options = outside.option_fields(code, name) if isinstance(code, type) else {}
-    missing = [key for key, (_, default) in options.items() if default is ...]
+    options = outside.parameters(code, "problem.kind", name) if isinstance(code, type) else {}
+    missing = [key for key, option in options.items() if option.default is option.empty]
     if missing:
         raise InputError(
             f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
