@@ -447,7 +447,7 @@ def _target(what: Any) -> Target:
         solves = PROBLEMS[what].solves
         table = next((table for table in _PROBLEMS[solves] if table["kind"] == what), {"kind": what})
         return _first_that_builds(what, _around_problem(table, solves))
-    if in_module(what) is not None or what.lower().endswith(".py"):
+    if in_module(what) is not None:
         return _of_code(what, component(what, [Path.cwd()], "check"))
     if what in shipped_names("scenario"):
         return Target(what, load_scenario(what))

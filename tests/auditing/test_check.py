@@ -428,7 +428,7 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
         ("ldp_dsbow", "the nearest is 'ldp_dsbo'"),
         ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
-        ("heavy_ball.py", 'expected "module:Name"'),
+        ("heavy_ball.py", 'or "module:Name"'),
         ("missing.toml", "is no file"),
         ("laplace", "by checking a scenario that uses it"),
         ("stair:Logistic", "by checking a scenario that uses it"),
