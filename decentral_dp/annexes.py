@@ -17,18 +17,18 @@ ALGORITHMS: Mapping[str, str] = {
 }
 # Setting → its rules before a job is built: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
-    "coordinator_bilevel": f"{_CENTRAL}.declared:BILEVEL",
-    "coordinator_minimax": f"{_CENTRAL}.declared:MINIMAX",
+    "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
-# Setting → builder and privacy statement of its jobs: `simulation.setting.Setting`.
+# Setting → how its jobs are built and its privacy statement: `simulation.summary.Setting`.
 SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
 }
 # Kind of problem → folder of such problems, and builder of a custom one.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
-AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author"}
-# Trajectories as records.
+AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:of_author"}
+# Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex → its place.
 FUNCTIONS: Mapping[str, str] = {
@@ -43,7 +43,7 @@ FUNCTIONS: Mapping[str, str] = {
     "load_study": f"{_STUDIES}.schema:load_study",
     "group_measures": f"{_STUDIES}.measures:group_measures",
     "conduct": f"{_STUDIES}.study:conduct",
-    "study_command": f"{_STUDIES}.terminal:study_command",
+    "study_command": f"{_STUDIES}.study:study_command",
 }
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
-    from decentral_dp.studies.page import Findings
+    from decentral_dp.studies.report import Findings
     from decentral_dp.studies.schema import Study
 
 # Component → its key in a scenario.
@@ -179,8 +179,8 @@ class Job:
             # matplotlib is slow to import, and only a folder has figures.
             from decentral_dp.reporting import page
 
-            for drawn in (*ran.values(), done):
-                page.draw_run(drawn.folder or done.folder, drawn.drawing)
+            for one in (*ran.values(), done):
+                page.draw_run(one.folder or done.folder, one.report)
         return done
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
@@ -406,11 +406,11 @@ def check(what: Any, **options: Any) -> CheckResult:
     """Test the privacy contract of a component on synthetic data.
 
     Args:
-        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded) with all its
-            components, a job, or an algorithm or problem as a Python object.
-        **options: pairs: number of pairs of neighbouring data sets; seed: public seed of the search; rounds: number of
-            first rounds, by default those of a few seconds; callbacks: functions of a `Progress` of pairs, by default
-            notebooks show a bar.
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
+            then all that it names is checked), a job, or an algorithm or problem as a Python object.
+        **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
+            many are run, from the first on, by default 24; callbacks: called with a
+            `Progress` of pairs; by default notebooks show a bar.
 
     Returns:
         One row per check. A passed check is no proof: it is labelled "checked".
@@ -556,8 +556,8 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
-    # rich is slow to import, and only runs show a bar.
-    from decentral_dp.reporting.progress import show_progress
+    # rich is slow to import, and what runs nothing shows no bar.
+    from decentral_dp.reporting.terminal import show_progress
 
     return show_progress(callbacks, unit)
 

@@ -69,18 +69,6 @@ def epsilon_text(value: float | None) -> str:
     return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
 
-def duration_text(seconds: float) -> str:
-    """Write a duration with its unit.
-
-    Example:
-        >>> duration_text(40.2), duration_text(420.0), duration_text(9000.0)
-        ('40 s', '7 min', '2.5 h')
-    """
-    if seconds < 90.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
-
-
 def at_least_text(value: float) -> str:
     """Round a lower bound on ε down: two decimals, or two digits if it is large.
 

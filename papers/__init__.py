@@ -1,4 +1,4 @@
-"""What papers on private bilevel, minimax and robust optimisation prove or claim: rates, privacy, where they fail.
+"""Published claims on private bilevel, minimax and robust optimisation: rates, privacy and failures.
 
     Kornowski, Differentially Private Bilevel Optimization                                     first-order, by penalties
     Lowy & Liu, Differentially Private Bilevel Optimization: Efficient Algorithms with         exponential mechanisms,
@@ -7,7 +7,7 @@
     Xu et al., Differentially Private Non-convex Distributionally Robust Optimization
 
 `run` measures one experiment and holds each claim against its numbers. Exponents come with an interval over seeds, and
-a claim holds only where the whole interval lies in the window that theory leaves. What is measured is mostly the error
+a claim holds only where the whole interval lies in the window of the theory. The measured quantity is mostly the error
 of the gradient estimator with the rounds and the penalty that theory prescribes: gradient norms at the end of a run mix
 in how far from stationary it was started. Nothing here is private: seeds are known, and data made up.
 
@@ -53,7 +53,7 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "e1",
             "Rate of the penalty method",
             f"{_FIRST}, Theorem 4",
-            "The error of the private penalty gradient falls like n^(−1/3), whatever d_y.",
+            "The error of the private penalty gradient falls like n^(−1/3) for every d_y.",
             "penalty_rate",
         ),
         "kornowski_lemma_8_dimension": Entry(
@@ -149,23 +149,23 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
         ),
         "zhang_theorem_1_noise": Entry(
             "e15",
-            "What printed noise for minimax problems is worth",
+            "Privacy cost of published noise for minimax problems",
             "Zhang et al. 2025, Theorem 1 and Remark 5.1",
             "DP-SGDA's costs less than half of what it claims, and PrivateDiff's would cost twice as much as that.",
             "claimed_noise",
         ),
         "xu_theorem_1_noise": Entry(
             "e16",
-            "What printed noise for SPIDER methods is worth",
+            "Privacy cost of published noise for SPIDER methods",
             "Xu et al. 2025, Theorems 1, 6 and 8",
-            "A claim of 1 costs 7 to 9 had each record been clipped, and the clipped means it is for hide nobody.",
+            "A claim of 1 costs 7 to 9 with clipped records, and the clipped means of the method hide no record.",
             "spider_budgets",
         ),
         "xu_table_2_membership": Entry(
             "e17",
             "Membership inference on groups that differ",
             "Xu et al. 2025, Table 2",
-            "The reported AUCs exceed what the claimed ε allows for others drawn as members, and tell classes apart.",
+            "The reported AUCs exceed the limit of the claimed ε for others drawn as members: they separate classes.",
             "membership",
         ),
         "zhang_theorem_6_rates": Entry(
@@ -221,7 +221,7 @@ def run(name: str, seed: int = 0, quick: bool = False) -> Finding:
         quick: whether there are fewer points and repetitions, in seconds; default no.
 
     Returns:
-        What was measured, and how its claims stand.
+        Return the measurements and the verdicts on the claims.
 
     Raises:
         InputError: no such experiment, or a package that it needs is not installed.

@@ -34,7 +34,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) -> Iterator[Finding]:
-    """Run one after the other, print each as it is done, and write it into a folder.
+    """Run experiments in turn, print each result, and write it into a folder.
 
     Args:
         names: of experiments.

@@ -3,7 +3,7 @@
     g(x, y; z) = ½(y − x)² − z y,     f(x, y; v) = ½(y − v)² + v x,     z, v ∈ [−1, 1]
 
 Each round releases the minimiser of G, that of G + F/λ, and the upper gradient ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)) at the
-two released points, at prices fixed beforehand. All others' records are known to be 0; one train or one validation
+two released points, at planned privacy costs. All others' records are known to be 0; one train or one validation
 record is +1 or −1. Given what was released before, each release is a Gaussian around a known number in either data set,
 so the likelihood ratio of a transcript is exact, and no attack is better. Its power on half of the transcripts, with
 the event chosen on the other half, bounds ε from below (Clopper & Pearson, confidence 0.99).
@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.statistics import bound_by_counts, exactly, over_seeds, rate_at_least
 from papers.draws import generator, mu_of, noised
@@ -48,7 +48,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for split in SPLITS:
@@ -74,13 +74,13 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 class _Plan(NamedTuple):
-    """Of the three releases of a round: scales of the noise, and what one record of each kind is charged, μ."""
+    """The three releases of a round: noise scales, and the privacy cost μ of one record of each split."""
 
     scales: tuple[float, float, float]
     prices: Mapping[Split, tuple[float, float, float]]
 
     def mu(self, split: Split) -> float:
-        """Of all rounds."""
+        """Return μ of all rounds."""
         return math.sqrt(ROUNDS * sum(m**2 for m in self.prices[split]))
 
 
@@ -103,7 +103,7 @@ def plan() -> _Plan:
 def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) -> Array:
     """(n,) log-likelihood ratio of +1 over −1, of transcripts drawn where the record is `sign`.
 
-    factor: of the noise, 1 where it is what the prices ask for.
+    factor: of the noise; 1 for the planned noise.
     """
     scales = [factor * s for s in plan().scales]
     x, loss = np.zeros((_BATCH, 1)), np.zeros((_BATCH, 1))
@@ -152,12 +152,12 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     checks = []
     for split in SPLITS:
         certified = float(values(rows, PANEL, f"{split}: certified")[0])
-        # Each number is a lower bound of its own: the largest is what was shown.
+        # Each number is a lower bound, and the largest is the result.
         shown = float(values(rows, PANEL, f"{split}: shown").max()) / certified
         broken = float(values(rows, BROKEN, f"{split}: shown").max()) / certified
         even = over_seeds(values(rows, SHARE, split))
@@ -167,7 +167,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
             Check(f"a {split} record, noise halved: the same", exactly(broken), (1.0, math.inf)),
         ]
     return checks, [
-        "The same attack exceeds the certificate where the noise is half of what it asks for: it can tell.",
+        "With half of the planned noise, the attack exceeds the certificate: it has power.",
         "A validation record is charged all that it can lose here; the minimiser of G + F/λ is charged a little more "
         "for a train record than it can move.",
     ]

@@ -1,10 +1,10 @@
 """Batches of the upper level: how far a batch is from all records, and how much noise its privacy takes.
 
 The printed noise on the mean of a batch is the same for every batch size b. Here it is the least that is (ε, δ)-private
-over T rounds where every batch is all n records. On the sum of a batch that is z = 2√T·b/(nμ) clips: where z is small,
-whoever sees the releases knows whether a record was drawn. The two data sets of the attack are one record of +1 or of
-−1, all others 0, so a release is N(±1·[drawn], z²) and its likelihood ratio is known; δ(ε) = E[(1 − e^{ε−L})₊] over
-the sum L of the logarithms is then estimated from whole transcripts.
+over T rounds where every batch is all n records. On the sum of a batch that is z = 2√T·b/(nμ) clips: if z is small,
+an adversary that sees the releases learns whether a record was drawn. The two data sets of the attack have one record
+of +1 or of −1, all others 0. A release is N(±1·[drawn], z²), and its likelihood ratio is known. Then
+δ(ε) = E[(1 − e^{ε−L})₊] over the sum L of the logarithms is estimated from whole transcripts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     return [*_errors(seed, quick), *_privacy(seed, quick)]
 
@@ -123,7 +123,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     certified = {b: float(values(rows, BUDGET, CERTIFIED, b)[0]) for b in (100, 1000)}
     checks = [
@@ -142,7 +142,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         f"Noise that is right for all {RECORDS} records is z = {noise(10):.2g}, {noise(100):.2g} and {noise(1000):.2g} "
         "clips on batches of 10, 100 and 1000; the theorem needs batches of about nε/√T, though it allows any.",
         f"At a tenth of nε/√T the certified ε is {epsilon_text(certified[100])}.",
-        "For the full rate in n batches must grow with the square of what Remark 12 says.",
+        "For the full rate in n, batches must grow with the square of Remark 12's size.",
     ]
 
 

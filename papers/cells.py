@@ -10,7 +10,7 @@ so size·exp(−λ·that bound) is an envelope, constant on the cell. Cells are 
 mass is; then a cell is drawn by its envelope, a candidate in it uniformly, and accepted with the exact ratio. How cells
 were refined depends on the data and changes only how long a draw takes, not its law.
 
-A public lower bound on the acceptance follows from the rule of refinement alone: e^{−τ−1/16} but for a tenth, τ the log
+A public lower bound on the acceptance follows from the rule of refinement alone: e^{−τ−1/16} up to a tenth, τ the log
 ratio of upper and lower bound in the cells at which refinement ends. It is worth nothing where λ·L·diameter is beyond
 about 10^6 in one dimension, 10^3 in two and 10^2 in three. Draws may still be quick there, or never end.
 """
@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import DEPTH, Box, Score, units
-from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, uniform_integer
+from decentral_dp.central.integer_samplers import IntArray, Weights, uniform_integer
+from decentral_dp.central.selection import DEPTH, Box, Score, units
 
 _MOST_CELLS = 2**20
 # At each of the 41 depths, cells are left unrefined whose envelopes sum to this part of the mass, or less.

@@ -1,11 +1,11 @@
-"""What printed noise for private minimax problems is worth, and how much noise its claims would need.
+"""Privacy cost of published noise for minimax problems, and the noise that its claims need.
 
 The setting of the paper's experiments: n = 60 000 records, samples of 2048 on average, 80 epochs, so R = 2344 rounds,
 δ = n^(−1.1); clips of 1. Poisson samples, one record replaced, both gradients of a round one event.
 
     DP-SGDA       the noise of the explicit values after Theorem 1, 8√(R log(1/δ))/(nε) on both means
     PrivateDiff   that of Remark 5.1 with T = 2, if x moved with one record by 2C over the size of a sample, and y by
-                  what Lemma 9 says: both are false, and this is what it would be worth if they were true
+                  the bound of Lemma 9: both are false, and this is the cost if they were true
 
 Each as the programs themselves calibrate it. The least noise for a claim is found by the same accountant. Numbers of a
 coarser grid of losses are larger, .184 and .369 where a fine one has .171 and .362.
@@ -52,7 +52,7 @@ def context() -> MinimaxContext:
 def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: float) -> ChannelLedger:
     """Form the ledger of a Gaussian channel that is one coordinate wide.
 
-    What rounding costs is left out.
+    The cost of rounding is not included.
 
     Args:
         channel: its name.
@@ -141,7 +141,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for claim in CLAIMS:
@@ -161,7 +161,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     found = values(rows, WORTH, SGDA)
     share = found / np.array(CLAIMS)

@@ -27,11 +27,10 @@ from decentral_dp.central.sensitivities import (
     minimiser_sensitivity,
     score_oscillation,
 )
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import ProblemConstants, box_width
+from decentral_dp.constants import Family, ProblemConstants, box_width
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Placed, Problem, Terms
+from decentral_dp.problems.protocol import Problem, Terms
 from decentral_dp.problems.records import regulariser_matrices, take
 
 _UNCLIPPED = Clip("l2")
@@ -245,7 +244,7 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
 def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
     """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
     records = problem.prepare(features, labels, "l2")
-    if split == "validation" or not isinstance(problem, Placed):
+    if split == "validation" or not hasattr(problem, "place_records"):
         return records
     agents = int(getattr(problem, "agents", 1))
     shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]
@@ -254,7 +253,7 @@ def _prepared(problem: Problem, features: Array, labels: Array, split: Split) ->
 
 
 def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array], start: Array) -> Array:
-    """Where the gradient of a strongly convex function vanishes; steps are halved until it shrinks."""
+    """Find the zero of the gradient of a strongly convex function; steps are halved until the gradient shrinks."""
     y, slope = start, gradient(start)
     enough = _TOLERANCE * max(norm(slope), 1.0)
     for _ in range(_NEWTON_STEPS):
@@ -272,7 +271,7 @@ def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array
     return y
 
 
-# What float64 leaves of a change that is 0.
+# Return the float64 error of a change that is 0.
 _NOTHING = 1e-9
 # Distinct records besides the replaced one; every other is a copy of one of them.
 _OTHERS = 2
@@ -299,7 +298,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What is public: the family, its records' domain, the box of x, and how many records there are.
+    """Public facts: the family, the domain of its records, the box of x, and the number of records.
 
     Args:
         family: with its constants, which the search tries to refute.
@@ -441,7 +440,7 @@ def _implicit_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, f
 
 
 class Target(NamedTuple):
-    """What one replaced record changes, and what bounds it."""
+    """The change by one replaced record, and its bound."""
 
     change: Change
     bound: Bound
@@ -478,7 +477,7 @@ def search(
         InputError: there is no such target.
 
     Example:
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(2), radius=1.0)
         >>> space = SearchSpace(family, n_features=2, radius=1.0, low=-np.ones(2), high=np.ones(2))

@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import score_unit
+from decentral_dp.central.selection import score_unit
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
+from decentral_dp.privacy.mechanisms import GAUSSIAN, gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -23,7 +22,7 @@ def generator(name: str, seed: int, *place: int) -> np.random.Generator:
     Args:
         name: of the experiment, its alias.
         seed: public.
-        place: further numbers that tell parts apart.
+        place: further numbers that distinguish parts.
     """
     return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).generator(0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Pictures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
+"""Figures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots.style import (
+from decentral_dp.reporting.style import (
     BLUE,
     SERIES_COLOURS,
     letter_size,
@@ -33,7 +33,7 @@ _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 
 def write_finding(finding: Finding, path: Path) -> Path:
-    """Draw one picture with a plot for each panel.
+    """Draw a figure with a plot for each panel.
 
     Args:
         finding: as of `papers.run`.

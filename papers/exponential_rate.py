@@ -2,9 +2,9 @@
 
     f = −⟨y, a⟩,  ‖a‖ ≤ 1,     g = ½‖y − x‖²,     X = [−1, 1]^d:     Φ(x) = −⟨x, ā⟩
 
-The law ∝ e^{−kΦ} is a product of truncated exponentials, so the expected excess is known in closed form beside the
-draws. k = ε/s with s the oscillation of a neighbour's difference of scores, which falls like 1/n; Equation 4 as printed
-has k = ε/(2s) with a term in s that does not fall.
+The distribution ∝ e^{−kΦ} is a product of truncated exponentials, so that the expected excess has a closed form, in
+addition to the draws. k = ε/s with s the oscillation of a neighbour's difference of scores, which falls like 1/n.
+Equation 4 as published has k = ε/(2s) with a term in s that does not fall.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import Box, score_unit
+from decentral_dp.central.selection import Box, score_unit
 from decentral_dp.central.sensitivities import score_oscillation
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers import cells
@@ -27,7 +27,7 @@ from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 from papers.published.bilevel import published_score
 
-CORRECTED, PRINTED = "corrected scale", "scale as printed"
+CORRECTED, PRINTED = "corrected scale", "scale as published"
 AGREE, OPTIMAL = "drawn against closed form", "closed form against d_x·s/ε"
 _RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 _AXIS = "n·ε"
@@ -41,7 +41,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for d in (1, 2) if quick else (1, 2, 3):
@@ -63,7 +63,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def scales(d: int, n: int) -> tuple[float, float]:
-    """s of the package, and s as printed, where L_gy is that of g on the whole of Y = X."""
+    """s of the package, and s as published, where L_gy is that of g on the whole of Y = X."""
     family = family_of(MeanLowerBound(d), 1.0)
     low, high = -np.ones(d), np.ones(d)
     c, width = family.constants(low, high), 2.0 * math.sqrt(d)
@@ -111,7 +111,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     names = list(dict.fromkeys(rows["series"]))
     share = float(rows[rows["panel"] == OPTIMAL]["value"].max())
@@ -120,7 +120,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     checks = [
         *(slope_check(rows, f"{name}, corrected: 1/(nε)", (CORRECTED, name), around(-1.0, -0.5)) for name in names),
         *(
-            slope_check(rows, f"{name}, as printed: does not fall", (PRINTED, name), around(0.0, -1.0))
+            slope_check(rows, f"{name}, as published: does not fall", (PRINTED, name), around(0.0, -1.0))
             for name in names
         ),
         Check("drawn excess over its closed form", agree, (0.9, 1.1)),

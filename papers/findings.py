@@ -1,8 +1,8 @@
-"""What an experiment reports: a tidy table of measured numbers, and each claim held against them.
+"""Results of an experiment: a tidy table of measured numbers, and verdicts on claims.
 
 A slope is fitted by least squares on logarithms, seed by seed; its interval is Student's, 95 % over seeds. A claim is
 reproduced only where the whole interval lies in its window, and refuted only where all of it lies outside; between them
-it is undecided, so an experiment too noisy to tell reproduces nothing, and refutes nothing.
+it is undecided, so that a noisy experiment neither reproduces nor refutes a claim.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from decentral_dp.simulation.statistics import Interval, over_seeds
 
 # No window is wider than this on either side of an exponent of theory.
 WIDEST = 0.1
-# Numbers are printed in the first of so many digits that shows on which side of their window they are.
+# Numbers of digits to try, until a number's side of its window is visible.
 _DIGITS = (3, 6, 9, 12, 17)
 COLUMNS = ("panel", "series", "axis", "at", "measure", "seed", "value")
 
@@ -67,7 +67,7 @@ class Check(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """The number with its interval, beside the window, in as many digits as it takes to tell them apart."""
+        """The number with its interval and the window, with enough digits to distinguish them."""
         digits = next((d for d in _DIGITS if self._is_faithful(d)), _DIGITS[-1])
         value, low, high = (short(number, digits) for number in self.measured)
         spread = f" (95 % of [{low}, {high}])" if self.measured.high > self.measured.low else ""
@@ -209,7 +209,7 @@ def _window(window: tuple[float, float]) -> str:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """A number in so many digits: 1e-6, not 1e-06.
+    """Format a number with a number of digits: 1e-6, not 1e-06.
 
     Args:
         value: the number.

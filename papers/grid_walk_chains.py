@@ -96,7 +96,7 @@ def conductance(chain: Walk) -> float:
 
 
 def output(start: Array, exponent: Array, fine: Array) -> Array:
-    """The law of the points that leave, (n, k): states drawn from `start` (n,), k candidates θ in each cell.
+    """Return the distribution of output points, (n, k): states drawn from `start` (n,), k candidates θ in each cell.
 
     exponent: (n,) at the centres. fine: (n, k) at the candidates. Raises InputError where the last step has no law.
     """
@@ -127,7 +127,7 @@ def certified_steps(side: float, alpha: float, gamma: float, dimension: int, xi:
 
 
 def price(epsilon: float, zeta: float, xi: float) -> float:
-    """What a walk costs whose chain is within ξ of its law: ε + 2(2ζ + 2ξ). No run claims it: no one can afford ξ.
+    """Compute ε + 2(2ζ + 2ξ), the privacy cost of a walk within ξ of its distribution; ξ is not feasible in runs.
 
     Args:
         epsilon: ε of the law.

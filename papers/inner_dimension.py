@@ -1,7 +1,7 @@
-"""What the lower dimension costs the penalty gradient, for inner errors of one length but different directions.
+"""Error of the penalty gradient by the lower dimension, for inner errors of equal length and different directions.
 
 The gradient sees the errors of the two minimisers through ∇²_xy g, which has d_x rows. Gaussian noise has the same size
-in the few directions that matter whatever d_y; only an error placed there in full, which a black-box bound on its
+in the few relevant directions for every d_y; only an error placed there in full, which a black-box bound on its
 length has to allow for, grows with √d_y.
 """
 
@@ -25,7 +25,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, (10, 100, 1000)) if quick else (20, (10, 32, 100, 320, 1000, 3200, 10_000))
@@ -44,7 +44,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     checks = [
         slope_check(rows, "along the worst direction: √d_y", (PANEL, WORST), around(0.5, 0.0)),

@@ -23,7 +23,7 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central.bilevel.lower_solvers import PublicFacts, steps_of_descent
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, make, point
@@ -43,7 +43,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
@@ -199,7 +199,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     least = float(rows[rows["panel"] == RECORDS]["at"].min())
     # √K = √log n of DP-GD, and √log T of DP-Loc-GD, bend the exponent by 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T).

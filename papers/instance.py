@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.constants import Family, ProblemConstants, family_of
+from decentral_dp.problems.bilevel.linear import Quadratic
 from papers.draws import generator
 
 
@@ -39,12 +38,12 @@ class Instance(NamedTuple):
         return self.family.constants(point, point, record_mass)
 
     def minimiser(self, x: Array) -> Array:
-        """Of G, (q,)."""
+        """Return the minimiser of G, (q,)."""
         shares, moments = self.train
         return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
 
     def penalised(self, x: Array, lam: float) -> Array:
-        """Of G + F/λ, (q,)."""
+        """Return the minimiser of G + F/λ, (q,)."""
         shares, moments = self.train + self.validation / lam
         return np.asarray((moments + self.ridge * (self.lift @ x)) / (shares + self.ridge))
 
@@ -69,19 +68,19 @@ class Instance(NamedTuple):
         return np.asarray(self.ridge * (solved @ self.lift))
 
     def value(self, x: Array) -> float:
-        """Φ(x) but for a constant: the upper loss at the minimiser, record by record in effect."""
+        """Φ(x) up to a constant: the upper loss at the minimiser, record by record in effect."""
         y = self.minimiser(x)
         return float(0.5 * (self.validation[0] * y) @ y - self.validation[1] @ y)
 
     def hypergradient(self, x: Array) -> Array:
-        """∇Φ(x), (p,), by central differences, which are exact for a quadratic but for rounding."""
+        """∇Φ(x), (p,), by central differences, which are exact for a quadratic up to rounding."""
         step = 0.5
         axes = step * np.eye(x.size)
         return np.array([(self.value(x + e) - self.value(x - e)) / (2.0 * step) for e in axes])
 
 
 def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instance:
-    """Draw an instance: shares fall like 1/j, and P is weighted alike, so that the problem looks the same at every q.
+    """Draw an instance: shares fall like 1/j, and P has equal weights, so that the problem looks the same at every q.
 
     Args:
         rng: random bits.

@@ -1,15 +1,15 @@
 """Reported AUCs of membership inference against what the claimed ε allows, and where such numbers come from.
 
 Xu et al. 2025, Table 2: attacks on models trained on 25 500 images of CIFAR-10 in which classes 0 to 4 are thinned to
-100 each and classes 5 to 9 are whole, at claimed ε of 0.1 to 10 and δ = n^(−1.1). Where members and others are drawn
-alike, (ε, δ) allows an AUC of (e^ε + δ)/(1 + e^ε). Where they are not, an attack first learns how the groups differ:
-98 % of the members are of classes 5 to 9, so a score that reads nothing but the class has an AUC of 0.740 against
-others of all ten classes alike, and of 0.990 against others of classes 0 to 4 alone, which is how the code published
-with the paper forms them, from the images that were dropped. `shifted` starts from there.
+100 each and classes 5 to 9 are whole, at claimed ε of 0.1 to 10 and δ = n^(−1.1). If members and others have one
+distribution, (ε, δ) allows an AUC of (e^ε + δ)/(1 + e^ε). If not, an attack learns the difference of the groups: 98 %
+of the members are of classes 5 to 9, so that a score of the class only has an AUC of 0.740 against others of all ten
+classes, and of 0.990 against others of classes 0 to 4 only. The published code takes these from the removed images.
+`shifted` is the bound for this case.
 
 The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and noised for (ε, δ), the
-noise at its exact price and independent of the data; attacked by minus the loss of a record, as that code does, and by
-the model's confidence in its answer, as the paper's text says.
+noise accounted exactly and independent of the data. Attacks use minus the loss of a record, as in the code, and the
+model's confidence in its answer, as in the paper's text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.data import load_dataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
+from decentral_dp.problems.bilevel.linear import SoftmaxHyperparameter, class_shares
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.statistics import Interval, over_seeds
@@ -51,7 +51,7 @@ DELTA_CLAIMED = float(_WHOLE + _THINNED) ** -1.1
 TABLE, ALIKE, BALANCED, DROPPED = (
     "as reported, and ceilings at the claimed ε",
     "ceiling: others drawn as members",
-    "ceiling: others of all classes alike",
+    "ceiling: others of all classes",
     "ceiling: others of classes 0–4 alone",
 )
 
@@ -60,22 +60,22 @@ DIGITS, BY_CONFIDENCE, CEILING = (
     "the last, by confidence",
     ALIKE,
 )
-OTHERS = ("others drawn as members", "others of all classes alike", "others of classes 0–4 alone")
+OTHERS = ("others drawn as members", "others of all classes", "others of classes 0–4 alone")
 EPSILONS, DELTA = (0.5, 1.0, 8.0), 1e-4
-# Of about 900 digits 0 to 4 so many stay; this share of what stays is trained on.
+# Number of kept digits 0 to 4 of about 900, and the share of all kept digits that are trained on.
 _KEPT, _TRAINED = 18, 0.6
 ROUNDS, STEP = 30, 1.0
 
 
 class Split(NamedTuple):
-    """Indices of members, and of others: drawn as they are, of all classes alike, of the thinned classes alone."""
+    """Indices of members, and of others: drawn as members, of all classes, and of the thinned classes only."""
 
     members: IntArray
     others: tuple[IntArray, IntArray, IntArray]
 
 
 def class_aucs() -> tuple[float, float]:
-    """Of the class alone, in the reported setting: against all ten classes alike, and against classes 0 to 4."""
+    """Return AUCs of the class only, in the reported setting: against all ten classes, and against classes 0 to 4."""
     members = np.repeat([0, 1], [_THINNED, _WHOLE])
     return class_only(members, np.array([0, 1])), class_only(members, np.array([0]))
 
@@ -88,7 +88,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     balanced, dropped = class_aucs()
@@ -120,8 +120,8 @@ def shifted(epsilon: float, delta: float, distance: float) -> float:
     Args:
         epsilon: ε ≥ 0.
         delta: δ in [0, 1].
-        distance: A, the largest AUC of any fixed function of a record. Where the laws differ in the shares of classes
-            alone, it is that of the best order of the classes.
+        distance: A, the largest AUC of any fixed function of a record. If the distributions differ in the shares of
+            classes only, it is that of the best order of the classes.
 
     Example:
         >>> round(shifted(epsilon=1.0, delta=0.0, distance=0.6), 4)
@@ -201,7 +201,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     high, low = (0.0, math.inf), (-math.inf, 0.0)
     checks = [
@@ -209,8 +209,8 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         for name, k, ceiling, against in (
             (DOUBLE, 2, ALIKE, "others drawn as members"),
             (RECURSIVE, 1, ALIKE, "others drawn as members"),
-            (DOUBLE, 1, BALANCED, "others of all classes alike"),
-            (RECURSIVE, 0, BALANCED, "others of all classes alike"),
+            (DOUBLE, 1, BALANCED, "others of all classes"),
+            (RECURSIVE, 0, BALANCED, "others of all classes"),
         )
         for least in [min(_excess(rows, name, ceiling)[: k + 1], key=lambda i: i.low)]
     ]
@@ -229,11 +229,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         shown = over_seeds(values(rows, DIGITS, OTHERS[2], epsilon))
         checks.append(Check(f"digits, ε = {epsilon:g}: AUC, {OTHERS[2]}", shown, (0.95, 1.0)))
     return checks, [
-        "A reported AUC above a ceiling is impossible at the claimed ε, whatever was trained, if others were drawn so; "
-        "below it, it says nothing for or against the claim.",
+        "A reported AUC above a ceiling is impossible at the claimed ε, for any training, if others were drawn so; "
+        "below it, it is no evidence for or against the claim.",
         "Against others of classes 0 to 4 alone every reported number is possible, and an honestly private model has "
-        "such an AUC as well: it tells classes apart, not members.",
-        "Against others drawn as members the same models tell next to nothing, far less than even ε = 0.5 would allow.",
+        "such an AUC as well: it separates classes, not members.",
+        "Against others drawn as members the same models leak almost nothing, far less than even ε = 0.5 allows.",
     ]
 
 

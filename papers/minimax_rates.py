@@ -20,9 +20,8 @@ import pandas as pd
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.central.minimax.dp_sgda import DpSgda
-from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
-from decentral_dp.central.programs import Coordinated
+from decentral_dp.central.minimax.privatediff import PrivateDiff, PrivateDiffXY
+from decentral_dp.central.vocabulary import Coordinated
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import generator
 from papers.findings import Check, Row, around, slope_check, values
@@ -64,14 +63,14 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for repeat in range(4 if quick else 8):
         for k, s in enumerate(_NOISE[:2] if quick else _NOISE):
             for name, made in PROGRAMS.items():
                 rows.append(_row(PANEL, name, seed, repeat, k, s, _NARROW, made))
-        # What is claimed of the width is claimed of one program.
+        # The claim about the width is for one program.
         for name, made in ((n, m) for n, m in PROGRAMS.items() if n == BOTH or not quick):
             rows.append(_row("four times as wide", name, seed, repeat, 1, _NOISE[1], _WIDE, made))
     return rows
@@ -100,7 +99,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     half, two_thirds = around(0.5, 2.0 / 3.0), around(2.0 / 3.0, 0.5)
     least = float(rows["at"].min())

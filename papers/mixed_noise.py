@@ -1,19 +1,19 @@
 """Noise correlated in time, mixed over a graph: Figure 3 of Bellet et al. 2025 (MAFALDA-SGD) without its matrices.
 
 Every agent adds n = C⁻¹ n° to its steps and averages, x_{t+1} = W(x_t − η(g_t + n_t)). Every message is released, so
-that the price is that of one agent's rounds, whatever the graph: μ² in proportion to sens²(C), the largest ‖C u‖² over
-the rounds u that read one record. What noise adds to all models of all rounds is, by agent and coordinate,
+that the privacy cost is that of one agent's rounds, for every graph: μ² is proportional to sens²(C), the largest ‖C u‖²
+over the rounds u that read one record. The noise in all models of all rounds is, per agent and coordinate,
 
     E = (1/m) Σ_{s,s'} G_{s,s'} (C⁻¹C⁻ᵀ)_{s,s'},      G_{s,s'} = Σ_t tr(W^{t−s+1} (W^{t−s'+1})ᵀ),
 
-and E · sens²(C) is what factors are compared by, at equal price. The official code (github.com/dimiarbre/MFDL, its
-README and code of c852929; of the paper its abstract and introduction were read, and its figures were not seen) builds
-the mT × mT matrix of all W^{t−s+1} for G, which it says takes some 200 GB. Here W is reversible, π_i w_ij = π_j w_ji,
+and factors are compared by E · sens²(C), at equal μ. The official code (github.com/dimiarbre/MFDL, its README and code
+of c852929; of the paper its abstract and introduction were read, and not its figures) builds the mT × mT matrix of all
+W^{t−s+1} for G, about 200 GB by its documentation. Here W is reversible, π_i w_ij = π_j w_ji,
 with eigenvalues λ and eigenvectors U of the symmetric Π^{1/2} W Π^{−1/2}:
 
     tr(W^a (W^b)ᵀ) = Σ_{k,l} λ_k^a K_kl λ_l^b,      K = (Uᵀ Π U) ∘ (Uᵀ Π⁻¹ U),
 
-so that G takes O(m³ + m²T + mT²) operations and O(m² + T²) numbers. Of a factor that is the same in all rounds
+so that G takes O(m³ + m²T + mT²) operations and O(m² + T²) floats. For a factor that is constant over rounds,
 h_t = λ (h_{t−1} + a_t) per eigenvalue, with a the first column of C⁻¹, gives E of all numbers of rounds at once:
 O(m²T), or O(mT) where W is symmetric, and no T × T matrix at all.
 """
@@ -33,7 +33,7 @@ import scipy.optimize
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
-from decentral_dp.privacy.mechanisms.time_factors import banded_square_root
+from decentral_dp.privacy.time_factors import banded_square_root
 from decentral_dp.simulation.statistics import exactly
 from decentral_dp.topology import build_topology, from_file
 from papers.findings import Check, Row, values
@@ -45,7 +45,7 @@ DELTA, EPSILON = 1e-6, 10.0
 FRESH, ANTI = "fresh noise", "AntiPGD"
 GRAPH, CENTRAL = "optimal for the graph (MAFALDA)", "optimal for one model"
 ROOT = "banded square root"
-# The paper's graphs of 148, 271 and 919 agents are files that are not at hand; preferential attachment stands in.
+# The paper's graphs of 148, 271 and 919 agents are unavailable files; preferential attachment replaces them.
 GRAPHS: Mapping[str, Any] = {
     "florentine families, 15 agents": lambda: from_file("florentine_families"),
     "hypercube, 64": lambda: build_topology("hypercube", 64),
@@ -59,7 +59,7 @@ ERROR, AT_EPSILON = "noise in all models, over that of fresh noise", f"ε that t
 
 
 class Spectrum(NamedTuple):
-    """Of W: λ, (m,), its eigenvalues, and K, (m, m), with which m E is a form in their powers."""
+    """The spectrum of W: eigenvalues λ, (m,), and K, (m, m), the kernel of m E in powers of λ."""
 
     values: Array
     kernel: Array
@@ -119,7 +119,7 @@ def square_root(rounds: int, bands: int, apart: int) -> tuple[Array, float]:
     Args:
         rounds: T.
         bands: coefficients of C.
-        apart: a record is read in every so many rounds.
+        apart: number of rounds between reads of a record.
 
     Returns:
         a, (T,): what a draw of round 0 adds to the noise of each round; and sens².
@@ -136,7 +136,7 @@ def anti_pgd(rounds: int, apart: int) -> tuple[Array, float]:
 
     Args:
         rounds: T, at least 2.
-        apart: a record is read in every so many rounds.
+        apart: number of rounds between reads of a record.
 
     Returns:
         a, (T,), and sens². The entries of C are 1, so the reads up to round t show their number.
@@ -171,7 +171,7 @@ def optimum(whole: Array, apart: int) -> Array:
 
     Args:
         whole: G, (T, T).
-        apart: a record is read in every so many rounds.
+        apart: number of rounds between reads of a record.
 
     Returns:
         X, (T, T).
@@ -227,7 +227,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     epochs = QUICK_EPOCHS if quick else EPOCHS
@@ -274,7 +274,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     longest = int(rows[rows["axis"] == "rounds"]["at"].max())
     best = max(
@@ -291,12 +291,12 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     ends = [(place, at_end(place, GRAPH), at_end(place, CENTRAL)) for place in GRAPHS]
     held, matrix = (rows[rows["series"] == name]["value"].max() for name in ("eigenvalues", "the matrix of all powers"))
     slow = rows[rows["panel"] == TIME]["value"].max()
-    told = "; ".join(f"{place}: {own:.2f} and {one:.2f}" for place, own, one in ends)
+    ratios = "; ".join(f"{place}: {own:.2f} and {one:.2f}" for place, own, one in ends)
     worst = rows[rows["panel"] == ANTI]["value"].max()
     return [Check(statement, exactly(best), (0.0, 1.0))], [
-        f"Noise after {longest} rounds over that of fresh draws at equal price, of the graph's own factor and of the "
-        f"best one for a single model: {told}. Averages over hundreds of agents cancel most noise in a few rounds, and "
-        "a factor that does not know the graph has little left to cancel.",
+        f"Noise after {longest} rounds over that of fresh draws at equal μ, for the factor of the graph and the "
+        f"best one for a single model: {ratios}. Averages over hundreds of agents cancel most noise in a few rounds, "
+        "and a factor that ignores the graph has little left to cancel.",
         f"AntiPGD adds up to {worst:.0f} times as much as fresh noise: a record is read {longest // APART} times.",
         f"G of {largest} takes {held / 1e6:.3g} MB and {slow:.2g} s here; the matrix of all powers would take "
         f"{matrix / 1e9:.3g} GB.",

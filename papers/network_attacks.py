@@ -1,24 +1,24 @@
-"""Attacks on what published calculators claim of curious neighbours, beside the claim and the certificate.
+"""Attacks on published ε for honest-but-curious neighbours, compared with the claim and the certificate.
 
 `python -m papers.network_attacks` prints them.
 
 Noise has one standard deviation, graphs have their usual weights (1/3 on paths and rings), and the record of one agent
-moves its noiseless message by D. All is in μ: the two views are told apart at least as well as two Gaussian laws of one
-standard deviation whose means differ by μ. The claim is the price of linear gossip, which published calculators state
-of training. It fails in three ways:
+moves its noiseless message by D. All results are in μ: the two views are as distinguishable as two Gaussian
+distributions of standard deviation 1 whose means differ by μ. The claim is the μ of linear gossip, which published
+calculators use for training. It fails in three ways:
 
-    feedback     a hidden agent's gradient turns with its state, and says again at full clip what came weakened;
-    curvature    hidden agents with ηh = 1 wipe out the noise that linear gossip counts on;
-    turning      the victim's contributions change their sign, where linear gossip takes them for alike.
+    feedback     a hidden agent's gradient turns with its state, and repeats a weakened message at full clip;
+    curvature    hidden agents with ηh = 1 remove the noise that linear gossip relies on;
+    turning      the victim's contributions change their sign, where linear gossip assumes equal ones.
 
-The last case is a trap of the certificate itself: a price for whom the observer heard is no price where the observer
-picks whom it hears by what it heard before. The price of all that it may hear is one.
+The last case tests the certificate: the μ of the senders that the observer selected is no bound if it selects them by
+earlier messages. The μ of all possible senders is a bound.
 
 Four games have agents that are offline, on networks that lose messages, deliver them late or change: an agent that does
-not send holds its last message. The claim there is the price of agents that add noise in every round.
+not send keeps its last message. The claim there is the μ of agents that add noise in every round.
 
-Two games try the price of noise that neighbours share, against who sees every message, with the noise that the package
-draws: no claim of others is refuted there, and drawing, keys and colluders have to be what is priced.
+Two games test the accounting of pairwise noise, against an adversary that sees all messages, with the noise of the
+package. They refute no claim; draws, keys and colluders must agree with the accounting.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ from rich.table import Table
 from rich.text import Text
 from scipy.special import ndtr, ndtri
 
+from decentral_dp.auditing.network_gossip import pairwise
+from decentral_dp.auditing.network_training import Coupled, neighbour_mu
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.formatting import at_least_text, epsilon_text
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
-from decentral_dp.privacy.accounting.network import pairwise
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal
 
 RUNS = 50_000
-# At which the certified ε are told.
+# δ of the certified ε.
 DELTA = 1e-5
 _ROOT = float(np.sqrt(2.0 * np.pi))
-# Of quadratures, standard deviations on both sides.
+# Range of quadratures in standard deviations.
 _TAIL = 7.0
 
 
 class Attack(NamedTuple):
-    """What one observer shows, in μ.
+    """The result of one observer, in μ.
 
     Args:
         case: what happens, where, and for how long.
         method: "exact" (Gaussian laws), "integral" (total variation of the views) or "runs" (a lower bound).
         shown: μ is at least this.
-        claimed: the price of linear gossip, or of picking whom to hear that of the messages that were heard, or of
-            agents that are offline that of fresh noise in every round; NaN of shared noise.
-        certified: by `privacy.accounting.neighbour_price`, at most `everything`; by `correlated_noise` of shared noise.
-        everything: against somebody who sees every message, and knows all noise that is shared; NaN where the victim's
-            own has no noise.
+        claimed: μ of linear gossip; of the selected messages, if the observer selects senders; of fresh noise in every
+            round, if agents are offline; NaN for pairwise noise.
+        certified: by `auditing.network_training`, at most `everything`; by `correlated_noise` for pairwise noise.
+        everything: μ against an adversary that sees all messages and all shared noise; NaN if the victim's message has
+            no noise.
     """
 
     case: str
@@ -80,7 +80,7 @@ class Attack(NamedTuple):
 
     @property
     def epsilon(self) -> float:
-        """What is certified, as ε at δ = 1e-5."""
+        """Return the certified ε at δ = 1e-5."""
         return float(gaussian_epsilon(self.certified, DELTA))
 
     @property
@@ -98,7 +98,7 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkAudit:
-    """What all attacks show. runs: of each of two data sets. confidence: of every single bound from runs.
+    """Results of all attacks. runs: of each of two data sets. confidence: of each bound from runs.
 
     Example:
         >>> found = audit_network(runs=1000)
@@ -117,7 +117,7 @@ class NetworkAudit:
 
 
 def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> NetworkAudit:
-    """Attack what is claimed, and what is certified, of curious neighbours in training.
+    """Attack claimed and certified privacy costs of honest-but-curious neighbours in training.
 
     Args:
         runs: of each of two data sets, for the attacks that no quadrature reaches.
@@ -125,7 +125,7 @@ def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> 
         seed: of their noise.
 
     Returns:
-        What each attack shows, beside both prices.
+        The result of each attack, with both privacy costs.
 
     Example:
         >>> shown = audit_network(runs=1000).attacks[2]
@@ -168,12 +168,12 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
 
     either, both = (_picked_price(0.5, children) for children in ([4], [4, 5]))
     shown = total_variation_mu(picked_child(0.5))
-    yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
+    yield Attack("selected senders", "integral", shown, either, both, float("nan"))
 
     for who, shared in (
         ("shared noise, ring 16", SharedNoise.on_a_ring(16, 4.0, 0)),
         ("shared noise, colluder", SharedNoise.on_a_ring(16, 4.0, 1)),
-        ("zero sum, 2 of 8 tell", SharedNoise.on_a_ring(8, 3.0, 2, all_pairs=True)),
+        ("zero sum, 2 colluders", SharedNoise.on_a_ring(8, 3.0, 2, all_pairs=True)),
         ("unlike scales, path 6", SharedNoise.on_a_path(6)),
     ):
         shown = counted_mu(*shared.scores(runs, seed), risk)
@@ -204,7 +204,7 @@ class WatchedGossip(NamedTuple):
         return float(budget.mu[0, self.victim])
 
     def attack(self, case: str, method: Literal["exact", "runs"], shown: float, factors: Array | float = 1.0) -> Attack:
-        """What is shown beside the prices. factors: (m, 1) or a number, of each agent's step."""
+        """Return the empirical μ and the privacy costs. factors: (m, 1) or a number, of each agent's step."""
         m, rounds = len(self.mixing), self.movement.size
         visible = np.repeat(self.mixing[[self.observer]] != 0.0, rounds, axis=0)
         noise = np.ones((rounds, m))
@@ -273,7 +273,7 @@ class OfflineGossip(NamedTuple):
         return float(np.sqrt(max(0.0, shift @ np.linalg.pinv(covariance, rcond=1e-13, hermitian=True) @ shift)))
 
     def price(self, held: bool = True) -> float:
-        """Compute the price of the pair. A late message is an agent more, which holds a copy for a round.
+        """Compute the privacy cost of the pair. A late message is an additional agent that keeps a copy for a round.
 
         held: whether agents that do not send hold their last message; else they add noise in every round.
         """
@@ -299,7 +299,7 @@ class OfflineGossip(NamedTuple):
         return float(neighbour_mu(Coupled(factors, noise, visible, np.zeros(noise.shape)), [self.victim], movement)[0])
 
     def attack(self, case: str) -> Attack:
-        """What is shown beside the prices."""
+        """Return the empirical μ and the privacy costs."""
         network = self.network()
         everything = float(np.sqrt(sum(_online(network, t + 1)[self.victim] for t in range(self.reads))))
         return Attack(case, "exact", self.shown(), self.price(held=False), min(self.price(), everything), everything)
@@ -319,9 +319,10 @@ OFFLINE: Mapping[str, OfflineGossip] = {
 
 
 class SharedNoise(NamedTuple):
-    """Noise of deviation 1 or more and noise that agents share, seen by who sees every message of some rounds.
+    """Independent noise of standard deviation at least 1 and pairwise noise, against an adversary of all messages.
 
-    colluders: who tell it all that they know. victim: whose record moves its message by 2, in directions that turn.
+    colluders: agents that share their secrets with it. victim: its record moves its message by 2, in alternating
+    directions.
     """
 
     noise: PairNoise
@@ -363,7 +364,7 @@ class SharedNoise(NamedTuple):
         streams, pairs = Streams(root, "noise", everybody), PairDraws(self.noise, root, everybody)
         releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, pairs=pairs)
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
-        # A colluder has the seeds of its own links.
+        # A colluder has the seeds of its edges.
         honest = np.setdiff1d(everybody, self.colluders)
         disclosed = PairDraws(self.noise, root, everybody, np.array(self.colluders, dtype=np.int64))
         grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
@@ -403,14 +404,14 @@ def total_variation_mu(distance: float) -> float:
 
 
 def counted_mu(first: Array, second: Array, risk: float) -> float:
-    """Bound μ from below, but for probability `risk`, by counts of the scores (n,) in either data set."""
+    """Bound μ from below, except with probability `risk`, by counts of the scores (n,) in either data set."""
     return bound_by_counts(first, second, 0.0, risk, np.linspace(0.05, 0.95, 91), "μ")
 
 
 def sign_feedback(variance: float, epsilon: float) -> float:
     """Compute δ(ε) of two rounds on the path v – h – o, weights w = 1/3, where h's gradient is −sign(its state).
 
-    Round 0 tells o a known part k of h's next state. In round 1 it sees, with u = ±1 + N(0, 1),
+    In round 0, o receives a part k of h's next state. In round 1 it receives, with u = ±1 + N(0, 1),
 
         y = w u + sign(k + w u) + N(0, 1).
 
@@ -437,10 +438,10 @@ def sign_feedback(variance: float, epsilon: float) -> float:
 
 
 def picked_child(bend: float) -> float:
-    """Compute the total variation of what an observer hears that picks whom it hears.
+    """Compute the total variation of messages to an observer that selects its senders.
 
     Two hidden agents hold m_1, m_2 = ±1/2 + N(0, 1). A neighbour sends bend·(|m_1| − |m_2|) + N(0, 1); the observer
-    then hears the noiseless child of the one that this points to.
+    then receives the noiseless child of the selected one.
     """
     # Simpson's rule on both sides of 0, where |m| has its kink.
     m, y = np.linspace(-_TAIL, _TAIL, 241), np.linspace(0.0, _TAIL, 121)
@@ -452,12 +453,12 @@ def picked_child(bend: float) -> float:
     def law(side: float) -> Array:
         return np.asarray(points @ (weight_m * _density(m - side)) * _density(m - side))
 
-    # Either child alike, by symmetry, and the larger of p − q and 0 as often as that of q − p.
+    # Both children are equal by symmetry, and so are the larger of p − q and 0 and that of q − p.
     return float(weight_y @ np.abs(law(0.5) - law(-0.5)) @ weight_m)
 
 
 def _picked_price(bend: float, children: list[int]) -> float:
-    """The price of that, hearing these children: agents v, h_1, h_2, the neighbour, and a child of each h."""
+    """Compute μ for these children as senders: agents v, h_1, h_2, the neighbour, and a child of each h."""
     passes = np.zeros((6, 6))
     passes[[1, 2, 4, 5], [0, 0, 1, 2]], passes[3, [1, 2]] = 1.0, bend
     ridge = np.zeros((6, 6))

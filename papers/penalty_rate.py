@@ -20,7 +20,7 @@ from decentral_dp.central.sensitivities import (
     penalty_bias,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import ProblemConstants, round_up
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, repeated
@@ -38,7 +38,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
@@ -175,7 +175,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     checks = [
         slope_check(rows, f"{panel}, {series}: n^(−1/3)", (panel, series), around(-1.0 / 3.0, -0.5))

@@ -16,8 +16,8 @@ from scipy.special import expit
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
+from decentral_dp.constants import Family, family_of
+from decentral_dp.problems.bilevel.linear import logistic_regularisation
 from papers.draws import generator
 from papers.findings import Check, Row, around, slope_check
 
@@ -35,7 +35,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     features, labels = _population(generator("e9", seed), 100_000 if quick else 1_000_000)
     truth = slope_by_differences(features, labels, features, labels, WEIGHT)
@@ -113,7 +113,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     check = slope_check(rows, "the distance falls like n^(−1/2), not n^(−1/4)", (PANEL, SERIES), around(-0.5, -0.25))
     return [check], ["So n^(−1/4) is what the proof of the theorem loses, not what samples cost."]

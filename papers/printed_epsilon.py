@@ -1,10 +1,10 @@
-"""What ε that papers on decentralised learning print is worth: claimed, certified and shown, setting by setting.
+"""Published ε of papers on decentralised learning: claimed, certified and empirical, by setting.
 
     DECOR          Allouah et al. 2024, arXiv:2405.01031             pair noise that cancels
     CorN-DSGD      Rodio et al. 2025, arXiv:2501.14644 (Whisper)     optimised covariance of the noise
     PN-f-DP        Li et al. 2025, arXiv:2510.19934                  f-DP of random walks, and of pair noise
-    MFDL           Bellet et al. 2025, arXiv:2510.17480              pairwise prices by matrix factorisation
-    Muffliato      Cyffers et al. 2022, arXiv:2206.05091             pairwise prices of gossip averages
+    MFDL           Bellet et al. 2025, arXiv:2510.17480              pairwise ε by matrix factorisation
+    Muffliato      Cyffers et al. 2022, arXiv:2206.05091             pairwise ε of gossip averages
     Top-DP         Guo et al. 2020, arXiv:2006.07817                 noise of a neighbour counted as own
 
 Claimed: the formula that the paper, or the code published with it, evaluates. Certified: the smallest ε that the
@@ -13,7 +13,7 @@ smaller ε holds. All at δ = 1e-5, for one record or all records of an agent, r
 noise of a pair, both over the clip. "As accounted": noise as the paper's accountant has it, afresh in every round. "As
 run": pair noise drawn once, as the published scripts draw it; what they scale it by plays no part then.
 
-The formulas are written anew from public code. What was read of each paper, and what was not, is in docs/papers/.
+The formulas are written anew from public code. The parts of each paper that were read are in docs/papers/.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scipy.stats import norm
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import Releases
+from decentral_dp.privacy.pair_noise import effective_scale
 from decentral_dp.topology import build_topology
 from papers.network_attacks import audit_network
 
@@ -42,7 +42,7 @@ EVERYBODY, NEIGHBOUR = "everybody", "neighbour"
 RECORD, AGENT = "record", "agent"
 # Agents of DECOR and PN-f-DP. A step more is run than the accountants count.
 AGENTS, STEPS, LIBSVM_STEPS = 16, 1000, 5000
-# Of MNIST: records of a batch, of an agent as accounted, batches of a pass, and passes that are begun.
+# MNIST: records of a batch, records of an agent as accounted, batches of a pass, and started passes.
 BATCH, SHARD, BATCHES, PASSES = 64, 3750, 59, 17
 # Copies of a record among the agents, which the script's division of MNIST makes up to.
 COPIES = 15
@@ -59,7 +59,7 @@ class Line(NamedTuple):
         setting: of which releases.
         protects: what is replaced.
         observer: who sees every message, or what one neighbour receives.
-        claimed: ε as printed.
+        claimed: ε as published.
         certified: smallest ε that this package proves.
         shown: largest ε that a test refutes everything below of.
     """
@@ -124,7 +124,7 @@ def certified_mu(own: float, pair: float, graph: Array, reads: int) -> float:
 
 
 def exposure(own: float, pair: float, graph: Array) -> float:
-    """max_v [(σ²I + c²L)⁻¹]_vv, as the papers' accountants have it, and as it is in exact arithmetic.
+    """max_v [(σ²I + c²L)⁻¹]_vv, as in the papers' accountants, and in exact arithmetic.
 
     Args:
         own: σ.
@@ -278,7 +278,7 @@ def pn_f_dp(printed: float, graph: Array, clip: float) -> PairNoise:
     """Noise of the f-DP row of PN-f-DP's script.
 
     The formulas 1/((n − 1)σ²) + (1 − 1/(n − 1))/(σ² + a c²), a the second least eigenvalue of L, are given σ and c for
-    σ² and c²; μ = C√(2T(…)) stands where ρ = 2C²T(…) gives μ = √(2ρ) = 2C√(T(…)).
+    σ² and c²; μ = C√(2T(…)) is written where ρ = 2C²T(…) gives μ = √(2ρ) = 2C√(T(…)).
 
     Args:
         printed: the ε, at `DELTA`.
@@ -341,7 +341,7 @@ def gossip_shown(mixing: Array, victim: int, neighbour: int, rounds: int) -> flo
     return float((kept[:, victim] ** 2).sum())
 
 
-# What tests show ------------------------------------------------------------------------------------------------------
+# Empirical lower bounds -----------------------------------------------------------------------------------------------
 
 
 def _events_show(log_more: Array, log_less: Array) -> float:
@@ -352,7 +352,7 @@ def _events_show(log_more: Array, log_less: Array) -> float:
 
 
 def sum_shows(mu: float, rate: float, rounds: int) -> float:
-    """What the sum of all releases shows of a record that is in each of T batches with probability q.
+    """Empirical ε of the sum of all releases for a record that is in each of T batches with probability q.
 
     It is N(±kμ/2, T), k ~ Binomial(T, q); the event is that it exceeds a bound.
 
@@ -378,7 +378,7 @@ def sum_shows(mu: float, rate: float, rounds: int) -> float:
 
 
 def largest_shows(mu: float, reads: int, rounds: int) -> float:
-    """What the largest of T releases shows of a record in `reads` of them, in secret places; what is constant is lost.
+    """Empirical ε of the largest of T releases for a record in `reads` of them, in secret places; constants cancel.
 
     Noise that is the same in every release leaves with their mean. With that, and one fresh N(0, 1/T) for the noise of
     the mean, they are independent with variance 1. The event is that none exceeds a bound.
@@ -401,7 +401,7 @@ def largest_shows(mu: float, reads: int, rounds: int) -> float:
 
 
 def alone_shows(mu: float, shard: int, passes: int, rounds: int) -> float:
-    """What the largest of T releases shows of a record that is alone in a pass's last batch with probability 1/N.
+    """Empirical ε of the largest of T releases for a record that is alone in a pass's last batch with probability 1/N.
 
     Args:
         mu: how far two records move a release of a full batch of `BATCH`. Alone, they move it `BATCH` times as far.
@@ -451,7 +451,7 @@ def one_hop(kept: float, gain: float, turn: float, apart: float) -> tuple[Array,
 
 
 def lines() -> Iterator[Line]:
-    """Every printed ε that could be priced."""
+    """Every published ε that could be accounted."""
     for printed in (1.0, 0.1, 0.01, 0.001):
         yield from _mnist(printed)
     for printed in (3.0, 10.0, 20.0, 40.0):
@@ -490,7 +490,7 @@ def _fresh_and_once(noise: PairNoise, graph: Array, steps: int) -> Iterator[tupl
     """(setting, certified, shown) of pair noise afresh in every round, and of pair noise drawn once."""
     shown = gaussian(2.0 * math.sqrt(steps * exposure(*noise, graph)))
     yield "as accounted", gaussian(certified_mu(*noise, graph, steps)), shown
-    # Of an agent whose gradients turn in every round but one, no pair noise is left.
+    # For an agent whose gradients turn in every round except one, no pair noise remains.
     shown = gaussian(2.0 * constant_noise_mu(*noise, graph, steps - 1, steps, turning=True))
     yield "as run", gaussian(2.0 * math.sqrt(steps) / noise.own), shown
 
@@ -522,7 +522,7 @@ def _pn_f_dp(printed: float) -> Iterator[Line]:
 
 
 def _pairs() -> Iterator[Line]:
-    """Claims against one neighbour; against everybody the price is μ = 1, or of MFDL 2, 10 and 20."""
+    """Claims against one neighbour; against an adversary that sees all messages μ is 1, or 2, 10 and 20 for MFDL."""
     exact = gaussian(1.0)
     before, after, step = one_hop(kept=1.0, gain=5.0, turn=4.9, apart=1.0)
     shown = densities_show(after, before, step)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 from rich.text import Text
 
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.reporting.terminal import console, terminal
 from decentral_dp.simulation.folder.layout import check_writable
 from papers.findings import short
 from papers.printed_epsilon import DELTA, Line, lines
 
-TITLE = "What printed ε is worth"
+TITLE = "Published, certified and empirical ε"
 _ON_TERMINAL = ("setting", "claimed", "certified", "shown ε", "claim")
 FILE = "printed_epsilon.parquet"
 
@@ -34,7 +34,7 @@ def in_words(frame: pd.DataFrame) -> TextTable:
         figures = [line.claimed, line.certified, line.shown]
         rows.append([*line[:4], *map(short, figures), verdict])
         keys.append([None] * 4 + figures + [None])
-    return TextTable(heads, numbers, rows, keys, f"Of what is replaced by others, at δ = {short(DELTA)}.")
+    return TextTable(heads, numbers, rows, keys, f"Adjacency: replaced by others, at δ = {short(DELTA)}.")
 
 
 def conduct(folder: Path) -> None:

@@ -1,13 +1,13 @@
-"""An audit of PrivateDiff Minimax, as it is printed and with a private y, on a problem that shows the difference.
+"""An audit of PrivateDiff Minimax, as published and with a private y, on a problem that shows the difference.
 
     f(x, y; z) = K y sin x + z y − (μ/2) y²,     z ∈ [−1, 1]
 
-All records are 0 but one, which is +1 or −1: that decides the sign of every y, however many records there are, and the
-sign of y that of every record's ∇_x f = K y cos x. Where y carries no noise and K is large, clipped gradients are all
-C or all −C: two data sets are 2C apart and not 2C/n. Assumption 1 of the paper, which is all that its privacy theorem
-asks for, holds: μ-strong concavity in y, and no word of K.
+All records are 0 except one, which is +1 or −1. It decides the sign of y for any number of records, and the sign of y
+decides that of every record's ∇_x f = K y cos x. If y has no noise and K is large, clipped gradients are all C or all
+−C: neighbouring data sets are 2C apart and not 2C/n. Assumption 1 of the paper, the only condition of its privacy
+theorem, holds: μ-strong concavity in y, without a condition on K.
 
-The program itself is run, through the curator that adds its noise. As printed, with the noise of Remark 5.1 for ε = 1
+The program itself is run, with its noise. As published, with the noise of Remark 5.1 for ε = 1
 and R = 100 rounds, the attack looks at x after the first of them. With a private y it is the likelihood ratio of the
 whole transcript. A share of runs bounds ε from below (Clopper & Pearson, 95 %).
 """
@@ -28,24 +28,24 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.programs import Coordinated
+from decentral_dp.central.vocabulary import Coordinated
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
 from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 
-PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
+PRINTED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
 PANEL, CERTIFIED, OF_Y = "ε shown by an attack", "certified", "certified of y alone"
 RECORDS, DELTA = 1000, 5e-4
-# Claimed where it is as printed, with the rounds that its noise is for; certified where y is private, all rounds seen.
+# Claimed: as published, with the rounds of its noise. Certified: with a private y, over all rounds.
 CLAIMED, ROUNDS = 1.0, 100
 TARGETS, SOUND_ROUNDS = (1.0, 8.0), 2
 _CONFIDENCE = 0.95
@@ -185,7 +185,7 @@ def as_published(rate: float) -> Audit:
 
 
 def sound(epsilon: float) -> Audit:
-    """All records, prices in the planned proportions: together one Gaussian pair.
+    """All records, privacy costs in the planned proportions: together one Gaussian pair.
 
     Args:
         epsilon: certified, at δ.
@@ -244,7 +244,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     trials = {PRINTED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
     # The first release is of C or −C, or of 0 where the record was never drawn: halfway up is far from both.
@@ -279,7 +279,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def _data_sets(score: Callable[[float, bytes], float], name: str, trials: int) -> tuple[Array, Array]:
-    """Scores of so many runs in the data set of +1, and as many in that of −1; each with noise of its own."""
+    """Scores of runs on the data set of +1, and as many on that of −1, with independent noise."""
     plus, minus = (
         np.array([score(sign, seeded_root(k, f"e14 {name} {sign}".encode())) for k in range(trials)])
         for sign in (1.0, -1.0)
@@ -310,7 +310,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     printed = {name: float(values(rows, PANEL, name)[0]) for name in (PRINTED, SAMPLED)}
     checks = [
@@ -321,11 +321,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         shown, certified, of_y = (float(values(rows, PANEL, name, target)[0]) for name in (SOUND, CERTIFIED, OF_Y))
         statement = f"with a private y, ε = {target:g}: ε shown, over ε certified"
         checks.append(Check(statement, exactly(shown / certified), (0.0, 1.0)))
-        # What there is to be shown of a small budget is less than so few runs can show.
+        # Few runs cannot give a lower bound on a small ε.
         window = (0.0 if target == TARGETS[0] else 0.1, 1.0)
         checks.append(Check(f"{statement} of y's releases alone", exactly(shown / of_y), window))
     return checks, [
-        "One release is enough: x after the first round tells the sign of the one record, 26 deviations apart.",
-        "What is shown as printed grows with the logarithm of the number of runs: nothing bounds it.",
+        "One release is enough: x after the first round reveals the sign of the one record, 26 deviations apart.",
+        "The empirical ε as published grows with the logarithm of the number of runs, without a bound.",
         "With a private y the record reaches x through released numbers alone, for y's share of the budget.",
     ]

@@ -1,10 +1,10 @@
-"""The regularised exponential mechanism on pulled least squares, and what Lemma B.6 says of its privacy.
+"""The regularised exponential mechanism on least squares with a pull, and Lemma B.6 on its privacy.
 
 Rate: Φ is a convex quadratic, so the law ∝ e^{−k(Φ + (μ_r/2)|x|²)} on a box is a truncated Gaussian, drawn exactly.
 With k = μ_r m²/S² and μ_r = √(2d)S/(mR) the expected excess is at most √2·S·R√d/m, S the sensitivity of ∇Φ.
 
 Privacy: with f = y and g = a y²/2 − x y, a ∈ [1, κ], n − 1 records of a = 1 and one of 1 or of κ, Φ(x) = x/ā. Lemma B.6
-bounds the slope of Φ_Z − Φ_Z' by 2/n whatever κ. Here the two laws on X = [−1, 1] are integrated numerically, and the
+bounds the slope of Φ_Z − Φ_Z' by 2/n for every κ. Here the two laws on X = [−1, 1] are integrated numerically, and the
 true ε at δ = 1e-6 is read off: no formula of either side enters.
 """
 
@@ -16,13 +16,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
+from decentral_dp.central.selection import Box, RegularisedLaw, quadratic
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants, family_of
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
 from papers.findings import Check, Row, around, slope_check, values
@@ -44,7 +42,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     return [*_excess(seed, quick), *_privacy(quick)]
 
@@ -120,7 +118,7 @@ def _privacy(quick: bool) -> list[Row]:
 
 
 def _constants(kappa: float) -> ProblemConstants:
-    """Of f = y, g = a y²/2 − x y with a ∈ [1, κ], |x| ≤ 1: |y| ≤ 1, and one record changes the curvature by κ − 1."""
+    """For f = y, g = a y²/2 − x y with a ∈ [1, κ], |x| ≤ 1: |y| ≤ 1, and one record changes the curvature by κ − 1."""
     return ProblemConstants(
         radius=1.0, mu=1.0, l_fx=0.0, l_fy=1.0, l_gy=1.0 + kappa, d_fx=0.0, d_fy=0.0, d_gy=kappa - 1.0, b_fxx=0.0,
         b_fxy=0.0, b_fyy=0.0, b_gxy=1.0, b_gyy=kappa, d_hxy=0.0, d_hyy=kappa - 1.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0,
@@ -170,13 +168,13 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     true = {k: float(values(rows, CURVE, PRINTED, k)[0]) for k in (2.9, 5.0, 10.0, 50.0)}
     shares = rows[rows["panel"] == SHARE].groupby("at")["value"]
     share = max((over_seeds(each.to_numpy()) for _, each in shares), key=lambda mean: mean.high)
     proven = float(values(rows, CURVE, PROVEN).max())
-    # Without the ends of X the laws are a Gaussian pair, (κ − 1)/(2(1 + (κ − 1)/n)) times as far apart as is said.
+    # Without the ends of X the laws are a Gaussian pair, (κ − 1)/(2(1 + (κ − 1)/n)) times as far apart as claimed.
     wanted = {
         k: float(gaussian_epsilon(mu_of() * 0.5 * (k - 1.0) / (1.0 + (k - 1.0) / _LEMMA_RECORDS), DELTA)) for k in true
     }

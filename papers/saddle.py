@@ -2,9 +2,9 @@
 
     f(x, y) = φ(x_0) + ⟨y, x_{1:}⟩ − ½‖y‖²,     φ(u) = −½ log(1 + u²),     so that  Φ(x) = φ(x_0) + ½‖x_{1:}‖²
 
-All n records are alike, so that n is a number, and one record may be replaced by any whose gradients are as short:
-releases carry the noise that hides it. Along x_0 the gradient dies out like 1/√t however long one walks: no run is ever
-done, and what a rate says is seen at every n. s = √d/(nμ) with the budget μ of a Gaussian pair, d the dimension of x.
+All n records are equal, so that n is a number, and one record may be replaced by any whose gradients are as short:
+releases carry the noise that hides it. Along x_0 the gradient decreases like 1/√t without an end: no run is
+complete, and a rate is visible at every n. s = √d/(nμ) with the budget μ of a Gaussian pair, d the dimension of x.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.central.context import MinimaxContext
-from decentral_dp.central.programs import Charge, Coordinated
+from decentral_dp.central.vocabulary import Charge, Coordinated
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.saddle import Minimax, Scores
 from papers.rounds import finish_round
 
-# No gradient of a record is longer, by x or by y, wherever the programs go.
+# Bound on gradients of a record by x and by y, at all points of the programs.
 LONGEST = 1.0
 
 

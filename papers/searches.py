@@ -14,17 +14,17 @@ import pandas as pd
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.statistics import exactly
 from papers.counterexamples import TARGETS, SearchSpace, search
@@ -32,7 +32,7 @@ from papers.findings import Check, Row
 
 RELEASES = ", ".join(f"{at} {target}" for at, target in enumerate(TARGETS))
 BOUNDS, CONTROL = "worst found, over its bound", "the minimiser of G + F/λ"
-RIGHT, WRONG = "constants of its own ball", "constants of the ball of G"
+RIGHT, WRONG = "constants of the ball", "constants of the ball of G"
 _D = 2
 _CLASSES = (0.0, 1.0)
 
@@ -66,7 +66,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows, tries = [], 12 if quick else 400
     for name, space in arenas().items():
@@ -81,7 +81,7 @@ def _controls() -> list[Row]:
     """How far one train record moves the minimiser of G + F/λ, over the bound at mass 1 + 1/λ and, wrongly, at mass 1.
 
     All validation records are (√(wλ), 0) with the label 1, which takes y far along the first axis; the train record
-    (c, s) with the label −1 becomes (c, −s), all other train records are 0. Two linear systems tell the rest.
+    (c, s) with the label −1 becomes (c, −s), all other train records are 0. Two linear systems give the rest.
     """
     rows = []
     n, family = 2000, family_of(ridge_regularisation(2), 1.0, 1.0)
@@ -108,7 +108,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     found = rows[rows["panel"] != CONTROL]
     control = rows[rows["panel"] == CONTROL].groupby("series")["value"].max()

@@ -1,8 +1,8 @@
 """The private hypergradient of a non-private minimiser (Algorithm 1), and of a private one, with tuned rounds.
 
 Algorithm 1: the query moves by S in l2, so each of T rounds has noise of S√T/m; T = m√(8bΔ)/(S√d_x) makes the error of
-the gradient ~ (√d_x/(nε))^{1/2}, whatever d_y. The alternative evaluates the implicit gradient at a released minimiser:
-by construction, without constants of third order, with half of the budget for either release.
+the gradient ~ (√d_x/(nε))^{1/2}, for every d_y. The alternative evaluates the implicit gradient at a released
+minimiser, without constants of third order, with half of the budget for either release.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
@@ -109,7 +109,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     names = [s for s in dict.fromkeys(rows["series"]) if s.startswith("d_y")]
     checks = [

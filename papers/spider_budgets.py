@@ -1,4 +1,4 @@
-"""What the noise that two SPIDER methods print really costs, with every unspecified constant taken as 1.
+"""Privacy cost of the published noise of two SPIDER methods, with every unspecified constant as 1.
 
 Xu et al. 2025 calibrate Algorithm 2 (Theorems 1 and 6) and Algorithm 3 (Theorem 8) for experiments on n = 25 500 images
 with δ = n^(−1.1). R rounds, anchors every q rounds, batches of N. Over the clip, the noise on means in Algorithm 2 is
@@ -6,9 +6,9 @@ with δ = n^(−1.1). R rounds, anchors every q rounds, batches of N. Over the c
     y: anchors √(R log(1/δ))/(n√(qε)), differences √log(1/δ)/(Nε)
     x: √log(1/δ)/ε · max{1/N, √R/(n√q)} by Theorem 6; at anchors the same as of y by Theorem 1
 
-It is priced here as if each record had been clipped, for Poisson samples of rate N/n, every estimate on a sample of its
-own. √(qε) is printed where √q·ε is right, and the R − R/q differences are noised as if there were R/q of them, or as if
-composition cost nothing; Arora et al. 2023 have max{1/N, √R/n} there, which is private for some constant.
+It is accounted here as if each record had been clipped, for Poisson samples of rate N/n, with independent samples of
+all estimates. √(qε) is printed instead of √q·ε, and the R − R/q differences have the noise of R/q differences, or of no
+composition. Arora et al. 2023 have max{1/N, √R/n} there, which is private for some constant.
 
 In fact the mean of a batch is clipped, when it has been taken. And Algorithm 3 has √(R log(1/δ))/(nqε) at anchors, on
 all records, and noise of √(R log(1/δ))/(nε) on the h of one record, whose part in s is β.
@@ -41,7 +41,7 @@ S, GAP, SHOWN = "one record in s of Recursive-SPIDER", "deviations it moves s by
 RECORDS, ROUNDS = 25_500, 6000
 # Claimed ε → rounds from one anchor to the next, (nε/√(d log 1/δ))^(2/3) for the 270 000 weights of a ResNet-20.
 CLAIMED = {0.5: 4, 1.0: 6, 5.0: 18, 10.0: 28}
-# Of Fashion-MNIST in 80 epochs of batches of 2048.
+# Fashion-MNIST in 80 epochs of batches of 2048.
 S_RECORDS, S_ROUNDS = 60_000, 2344
 # μ and rate of a release, and how many of them.
 Line = tuple[float, float, int]
@@ -73,7 +73,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for claimed, period in CLAIMED.items():
@@ -168,7 +168,7 @@ def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:
 
 
 def _one_record(seed: int, quick: bool) -> list[Row]:
-    """How far h of the record that is drawn, 0 or 1, is told by s; and δ at ε = 1 of all s together."""
+    """Distance of s by h of the drawn record, 0 or 1, in deviations; and δ at ε = 1 of all s together."""
     rows = []
     whole = S_RECORDS / (root_log(S_RECORDS) * math.sqrt(S_ROUNDS))
     for beta in (0.01, 0.1, 1.0):
@@ -204,7 +204,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
 
     def at(panel: str, series: str, place: float) -> float:
@@ -248,11 +248,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         f"No constant is stated, so no ε is claimed of any noise; with 1, a claim of 1 costs {at(COST, SIX, 1.0):.3g} "
         f"(or {at(COST, ONE, 1.0):.3g} by Theorem 1), and a claim of 10 costs {at(COST, SIX, 10.0):.3g}, had each "
         "record been clipped.",
-        f"With N = 1024 the missing √R/n is seen: {at(COST, CHANGES, 1.0):.3g} beside {at(COST, ENOUGH, 1.0):.3g}.",
-        "The mean of a batch is clipped instead: one gradient then tells its owner by thousands of deviations, in a "
+        f"With N = 1024 the missing √R/n is visible: {at(COST, CHANGES, 1.0):.3g}, not {at(COST, ENOUGH, 1.0):.3g}.",
+        "The mean of a batch is clipped instead: one gradient then reveals its record by thousands of deviations, in a "
         "single release.",
-        f"Whoever is drawn for s is known where β times {at(S, GAP, 1.0):.3g} deviations is much: with "
-        f"1 − (1 − 1/n)^R = {_drawn_once():.2g} somebody's record is, which δ = {delta_of(S_RECORDS):.2g} does not "
+        f"The record that is drawn for s is revealed if β times {at(S, GAP, 1.0):.3g} deviations is large: with "
+        f"probability 1 − (1 − 1/n)^R = {_drawn_once():.2g} a record is, which δ = {delta_of(S_RECORDS):.2g} does not "
         "allow.",
     ]
 

@@ -23,11 +23,10 @@ from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.central.tuner import tune
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.loss_bounds import logistic_loss
+from decentral_dp.constants import family_of, logistic_loss
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
+from decentral_dp.problems.bilevel.linear import logistic_regularisation
 from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
 from papers.findings import Check, Row, values
@@ -40,7 +39,7 @@ STEP, RUNS, SIGN = (
 )
 TEN, HUNDRED, SECOND = "penalty, λ = 10", "penalty, λ = 100", "exact minimiser, analytic sensitivity"
 PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, slope released", "|dF/dlog w|"
-RIGHT, PRINTED = "subtracts the slope", "adds it, as printed"
+RIGHT, PRINTED = "subtracts the slope", "adds it, as published"
 WEIGHTS = (0.01, 0.03, 0.1, 0.3)
 _D, _ROUNDS, _UPDATES = 20, 15, 8
 _PROBLEM, _LOSS = logistic_regularisation(_D, (-1.0, 1.0)), logistic_loss(1.0)
@@ -57,7 +56,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     n = 20_000
     train, validation = (_records(generator("e11", seed, k), n) for k in (1, 2))
@@ -84,7 +83,7 @@ def _largest(value: Bounded) -> float:
 
 
 def _steps(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
-    """RMSE of every estimate at every weight; repeats stand for seeds."""
+    """RMSE of every estimate at every weight; repeats replace seeds."""
     for weight in WEIGHTS[1:3] if quick else WEIGHTS:
         truth = slope_by_differences(*train, *validation, weight)
         yield Row(STEP, TRUTH, "weight w", weight, "RMSE of dF/dlog w", 0, abs(truth))
@@ -136,7 +135,7 @@ def _context(pool: Pooled) -> CoordinatorContext:
 
 
 def _released(rng: np.random.Generator, channel: str, exact: Bounded, each: float, count: int) -> list[Released]:
-    """So many releases at the price μ = each; without noise where that is infinite."""
+    """Releases with the privacy cost μ = each; without noise if it is infinite."""
     scale = _largest(exact) / each
     rows = noised(rng, np.tile(exact.value, (count, 1)), scale) if scale > 0.0 else np.tile(exact.value, (count, 1))
     return [Released(Bundle({channel: row[None]}), {channel: scale}) for row in rows]
@@ -197,11 +196,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     at = sorted(set(rows[rows["panel"] == STEP]["at"]))
     kept = [w for w in at if w >= 0.03]
-    # Ratios repetition by repetition; of several the one that is hardest to tell from 1.
+    # Ratios repetition by repetition; of several, the one closest to 1.
     rivals = [_ratio(rows, IMPLICIT, rival, w) for w in kept for rival in (TEN, HUNDRED, SECOND)]
     best = max(rivals, key=lambda ratio: ratio.high)
     louder = min((_ratio(rows, HUNDRED, TEN, w) for w in kept), key=lambda ratio: ratio.low)
@@ -219,11 +218,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
             (0.5, 2.0),
         ),
         Check("subtracting the slope lowers F", exactly(changes[RIGHT].value), (0.0, 1.0)),
-        Check("adding it, as printed, raises F", exactly(changes[PRINTED].value), (1.0, math.inf)),
+        Check("adding it, as published, raises F", exactly(changes[PRINTED].value), (1.0, math.inf)),
         Check("with noise, subtracting lowers F", changes[f"{RIGHT}, with noise"], (0.0, 1.0)),
         Check("with noise, adding raises F", changes[f"{PRINTED}, with noise"], (1.0, math.inf)),
         *(
-            # Of the penalty method nothing is claimed but that it is noisier.
+            # The only claim about the penalty method is that it is noisier.
             Check(f"tune, {m}: its excess over a random weight's", over_seeds(values(rows, RUNS, m)), (-math.inf, 1.0))
             for m in runs
             if not m.startswith("penalty")

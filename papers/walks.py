@@ -28,7 +28,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     return [*_distances(seed, quick), *_conductances(seed, quick), *_steps(seed, quick), *_last_steps()]
 
@@ -41,9 +41,9 @@ def _exponent(dimension: int, cells: int, steepness: float) -> Array:
 
 
 def _distances(seed: int, quick: bool) -> list[Row]:
-    """Dist_∞ from the ideal law of points that leave, over what is allowed, in random and in worst signs of the error.
+    """Dist_∞ from the ideal distribution of output points, relative to the bound, for random and worst signs of errors.
 
-    The law of the ideal points is written down here: ∝ e^{−exponent} over all candidates.
+    The distribution of the ideal points is: ∝ e^{−exponent} over all candidates.
     """
     rows, inside = [], 5
     for dimension, cells in ((1, 40 if quick else 160), (2, 8 if quick else 20)):
@@ -68,7 +68,7 @@ def _distances(seed: int, quick: bool) -> list[Row]:
 
 
 def _conductances(seed: int, quick: bool) -> list[Row]:
-    """The least conductance that errors of ±ζ leave, over that without; beside e^{−2ζ} and the printed e^{−6ζ}."""
+    """The smallest conductance under errors of ±ζ, relative to that without, with e^{−2ζ} and the published e^{−6ζ}."""
     rows = []
     for zeta in (*ZETAS[1:], 1.0):
         rng = generator("e6", seed, 7, int(100 * zeta))
@@ -83,7 +83,9 @@ def _conductances(seed: int, quick: bool) -> list[Row]:
                 worst = min(worst, grid_walk_chains.conductance(grid_walk_chains.walk(base + zeta * sign)) / whole)
         rows.append(Row(PARTS["conductance"], "worst found", "ζ", zeta, "share kept", 0, worst))
         rows.append(Row(PARTS["conductance"], "e^(−2ζ)", "ζ", zeta, "share kept", 0, math.exp(-2.0 * zeta)))
-        rows.append(Row(PARTS["conductance"], "e^(−6ζ), as printed", "ζ", zeta, "share kept", 0, math.exp(-6.0 * zeta)))
+        rows.append(
+            Row(PARTS["conductance"], "e^(−6ζ), as published", "ζ", zeta, "share kept", 0, math.exp(-6.0 * zeta))
+        )
     return rows
 
 
@@ -102,7 +104,7 @@ def _steps(seed: int, quick: bool) -> list[Row]:
             name = f"{dimension} dimensions" if dimension > 1 else "1 dimension"
             rows.append(Row(PARTS["steps"], name, "ζ", zeta, "T(ζ)/T(0)", 0, max(ratios)))
             rows.append(Row(PARTS["steps"], "e^(4ζ)", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(4.0 * zeta)))
-            rows.append(Row(PARTS["steps"], "e^(12ζ), as printed", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(12.0 * zeta)))
+            rows.append(Row(PARTS["steps"], "e^(12ζ), as published", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(12.0 * zeta)))
     return rows
 
 
@@ -136,13 +138,13 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     part = rows[rows["panel"] == PARTS["distance"]]
     share = float(part["value"].max())
     kept = values(rows, PARTS["conductance"], "worst found")
     bound = values(rows, PARTS["conductance"], "e^(−2ζ)")
-    printed = values(rows, PARTS["conductance"], "e^(−6ζ), as printed")
+    printed = values(rows, PARTS["conductance"], "e^(−6ζ), as published")
     slower = rows[(rows["panel"] == PARTS["steps"]) & rows["series"].str.contains("dimension")]
     longest = float((slower["value"] / np.exp(4.0 * slower["at"])).max())
     last = rows[(rows["panel"] == PARTS["last"]) & (rows["series"] == "largest acceptance")]

@@ -3,9 +3,9 @@
     f = d^{−1/2} Σ_j ½(1 − cos y_j),     g = ½‖y − x‖² − ⟨y, z⟩, ‖z‖ ≤ ½,     X = [−4, 4]^d:     y_Z(x) = x + z̄
 
 With Δ the excess of the start, T = m√(8bΔ)/(S√d) steps with noise S√T/m leave a mean squared gradient of the order
-S√(bΔd)/m. A fixed start has Δ = O(1): n^{−1/2} for its root. A drawn one has Δ ~ d/(nε): n^{−3/4}, once nε is large
-beside d; before, it is no better than the fixed one and costs half of the budget. √d of the coordinates start badly,
-which keeps Δ the same for all d. The law of the start is a product, so its coordinates are drawn one by one.
+S√(bΔd)/m. A fixed start has Δ = O(1): n^{−1/2} for its root. A drawn one has Δ ~ d/(nε): n^{−3/4}, if nε is large
+compared with d. Otherwise it is no better than the fixed one, and costs half of the budget. √d of the coordinates start
+badly, so that Δ is equal for all d. The distribution of the start is a product, and coordinates are drawn singly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.sensitivities import hypergradient_sensitivity, score_oscillation, smoothness
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.simulation.statistics import over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
@@ -36,7 +36,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
-        A row for each measured number; `findings.COLUMNS` says what is in it.
+        A row for each measured number, with the columns `findings.COLUMNS`.
     """
     rows = []
     for repeat in range(6 if quick else 10):
@@ -128,7 +128,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         rows: a measured number each, as of `findings.table`.
 
     Returns:
-        A check for each claim, and sentences on what the numbers show beside it.
+        A check for each claim, and sentences about the numbers.
     """
     early = values(rows, RATIO, "d_x = 16", 32)
     checks = [

@@ -17,8 +17,7 @@ from typing import get_args
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.entry import Setting
-from decentral_dp.algorithms.references import works
+from decentral_dp.algorithms.entry import Setting, works
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from tests.golden import record, reference

@@ -1,4 +1,4 @@
-"""List the tests of a module: `python -m tests.of decentral_dp/privacy/unit.py`.
+"""The tests of a module: `python -m tests.of decentral_dp/privacy/clipping.py`, those first that are named for it.
 
 Tests with its name come first, then those that import its definitions, directly or by a package. If there are none,
 they are those of the modules that import it."""

@@ -1,4 +1,4 @@
-"""Algorithms by name: whatever a module in a folder of a setting states as its `ENTRY`, or its `ENTRIES`."""
+"""Registry of algorithms by name: the `ENTRY` or `ENTRIES` of the modules in the folders of all settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
 def _entries(setting: Setting) -> Iterator[Entry]:
-    """The entries of the modules in a setting's folder; a module without one is what others share."""
+    """Yield the entries of the modules in a setting's folder; a module without an entry has shared parts."""
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")
@@ -24,8 +24,10 @@ def _entries(setting: Setting) -> Iterator[Entry]:
             yield entry._replace(setting=setting)
 
 
-def _algorithms() -> dict[str, Entry]:
-    return {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
-
-
-ALGORITHMS = annexes.Registry(_algorithms)
+ALGORITHMS = annexes.Registry(
+    lambda: {
+        entry.kind: entry
+        for setting in get_args(Setting)
+        for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
+    }
+)

@@ -1,10 +1,10 @@
-"""What is known of an algorithm beside its code: the entry at the end of its module, from which the registry is built.
+"""The entry of an algorithm, at the end of its module: its name, whom to cite, and what no field of its class can say.
 
-Keys, types, defaults and descriptions are those of the fields (`options`); the entry says what no field can.
+Keys, types, defaults and descriptions are those of the fields (`options`).
 
-The entry of a class from outside the package is worked out from what it implements. A gossip algorithm has `channels`;
-a coordinator's has `QUERIES`, or `queries`; it is for minimax problems where it says `solves = "minimax"`, or asks for
-terms that only those have. Each states what it releases (`declared`), or plans it itself (`protocol`).
+The entry of a custom class is derived from what it implements. A gossip algorithm has `channels`; a coordinator's has
+`QUERIES`, or `queries`; it is for minimax problems if it has `solves = "minimax"`, or asks for terms that only those
+have. Each states what it releases, or plans it itself (`plans`).
 """
 
 from __future__ import annotations
@@ -12,42 +12,141 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
+from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_term
 from decentral_dp.algorithms.protocol import AnyAlgorithm
-from decentral_dp.algorithms.references import Citation
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import reason
 
+# Letters of names that BibTeX writes otherwise.
+_ACCENTS = {"á": "\\'a", "é": "\\'e", "í": "\\'i", "ó": "\\'o", "ú": "\\'u", "ö": '\\"o', "ü": '\\"u'}
+
+
+class Work(NamedTuple):
+    """Publication.
+
+    Args:
+        key: of BibTeX.
+        authors: as in BibTeX, "Chen, Ziqin and Wang, Yongqiang".
+        title: of the publication.
+        year: of the publication.
+        venue: with its year, "ICML 2024, PMLR 235"; the number of a preprint.
+        booktitle: of proceedings.
+        fields: further fields of BibTeX.
+    """
+
+    key: str
+    authors: str
+    title: str
+    year: int
+    venue: str = ""
+    booktitle: str = ""
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def text(self) -> str:
+        """Return one line: authors, title, venue and year."""
+        *before, last = [_initials(name) for name in self.authors.split(" and ")]
+        et_al = last == "others"
+        names = f"{', '.join(before)} et al." if et_al else f"{', '.join(before)} and {last}" if before else last
+        where = [self.venue] if self.venue else []
+        when = [] if str(self.year) in self.venue else [str(self.year)]
+        return f"{', '.join([names, self.title, *where, *when])}."
+
+    @property
+    def bibtex(self) -> str:
+        """Return the entry for BibTeX."""
+        kind = "inproceedings" if self.booktitle else "misc"
+        fields = {"title": self.title, "author": "".join(_ACCENTS.get(letter, letter) for letter in self.authors)}
+        fields |= {"booktitle": self.booktitle} if self.booktitle else {"note": self.venue} if self.venue else {}
+        fields |= {**self.fields, "year": str(self.year)}
+        width = max(len(name) for name in fields)
+        lines = (f"  {name:{width}} = {{{value}}}" for name, value in fields.items())
+        wrapped = (textwrap.fill(line, 110, subsequent_indent=" " * (width + 6)) for line in lines)
+        return f"@{kind}{{" + ",\n".join([self.key, *wrapped]) + "\n}"
+
+
+class Citation(NamedTuple):
+    """Part of a publication that an algorithm implements.
+
+    Args:
+        part: for the list, "Algorithm 3, corrected".
+        key: of the publication in works.toml.
+    """
+
+    part: str
+    key: str
+
+    @property
+    def work(self) -> Work:
+        """The publication."""
+        return works()[self.key]
+
+
+@cache
+def works() -> Mapping[str, Work]:
+    """Key of BibTeX → the publication, of works.toml.
+
+    Example:
+        >>> works()["abadi2016deep"].year
+        2016
+    """
+    tables = tomllib.loads(Path(__file__).with_name("works.toml").read_text(encoding="utf-8"))
+    known = {key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()}
+    return {key: Work(key, **known[key], fields=further) for key, further in tables.items()}
+
+
+def _initials(name: str) -> str:
+    """ "Bai, Er-Wei" → "E.-W. Bai"."""
+    last, _, first = name.partition(", ")
+    each = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
+    return " ".join([*each, last])
+
+
+NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
+# Minimax problems in a scenario, for the examples of `show`.
+AUC = {
+    "problem": '"auc_maximisation"',
+    "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
+    "clip": "clip.x = 1.0",
+}
+
+
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 
 
 class Rules(NamedTuple):
-    """What differs by setting before there is a job; the defaults are those of gossip.
+    """Rules of a setting that apply before a job exists; the defaults are those of gossip.
 
     Args:
-        is_coordinated: whether it is a trusted coordinator's. solves: the one kind of problem that it is for, or
-            usually.
-        trust: who is trusted. graph: the kind that shows it best. example: as that of an entry from outside.
-        complete: makes the runnable program of a dataclass whose plan is derived, and of its start.
-        domain: whether every algorithm may be given a domain of x.
-        priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
-        unscored_note: what is said where agents keep their records, and nobody may ask them for scores.
+        is_coordinated: whether a trusted coordinator runs it.
+        solves: kind of its problems.
+        trust: the trust model, for lists.
+        graph: kind of graph for examples.
+        example: example values of a custom algorithm's keys.
+        complete: makes the runnable program from a dataclass whose plan is derived, and its start.
+        domain: whether algorithms accept a domain of x.
+        priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
+        unscored_note: note for runs whose records stay with the agents, so that scores are missing.
     """
 
     is_coordinated: bool = False
     solves: Literal["bilevel", "minimax"] = "bilevel"
-    trust: str = "gossip or a server, agents trust nobody"
+    trust: str = "gossip or an untrusted server"
     graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
-    complete: Callable[..., AnyAlgorithm] = declared.DeclaredGossip
+    complete: Callable[..., AnyAlgorithm] = DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
     unscored_note: str = ""
@@ -63,7 +162,7 @@ def rules_of(setting: Setting) -> Rules:
 
 
 class Options(NamedTuple):
-    """What a scenario says of its algorithm: values by key, and the constant start."""
+    """Values of a scenario's [algorithm] table by key, and the constant start."""
 
     values: Mapping[str, Any]
     init: Mapping[str, float]
@@ -81,28 +180,28 @@ class Entry(NamedTuple):
     kind: str
     algorithm: type
     citations: tuple[Citation, ...]
-    # Who runs it, and on which kind of problem: the name of the folder that it is in.
+    # Set by the registry, from the folder of the module.
     setting: Setting = "gossip"
-    # Who has the records: the agents of the scenario's graph, the same without links, or one agent that has them all.
+    # Agents of the scenario's graph, the same agents without edges, or one agent with all records.
     network: Literal["graph", "isolated", "pooled"] = "graph"
-    # Key → how a scenario could give it, where the usual example does not fit.
+    # Key → example value, if the default example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
-    # Refuses a guarantee that it cannot give.
+    # Raises InputError for a guarantee that the algorithm cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # Whether it is a user's own. source: a digest of its code, where no file that the scenario names has it.
+    # source: digest of a custom algorithm's code, if no file of the scenario contains it.
     custom: bool = False
     source: str = ""
-    # The object itself, where one was given in Python.
+    # Object passed in Python instead of a kind.
     instance: Any = None
 
     @property
     def pure(self) -> bool:
-        """Whether δ = 0 will do: it adds no Gaussian noise."""
+        """Whether the algorithm allows δ = 0: it adds no Gaussian noise."""
         return bool(getattr(self.algorithm, "pure", False))
 
     @property
     def rules(self) -> Rules:
-        """Those of its setting."""
+        """Rules of its setting."""
         return rules_of(self.setting)
 
     @property
@@ -117,19 +216,19 @@ class Entry(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """One line for the list: how the docstring of the class begins."""
+        """First line of the class docstring, for lists."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
         return text if self.custom else f"{text[0].lower()}{text[1:]}"
 
     @property
     def keys(self) -> tuple[Option, ...]:
-        """Every key that it takes, required ones first where the dataclass has them first."""
+        """All keys, in the order of the fields."""
         domain = DOMAIN._replace(required=getattr(self.algorithm, "needs_domain", False))
         return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Keys that must be given."""
+        """Names of required keys."""
         return tuple(o.key for o in self.keys if o.required)
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
@@ -153,13 +252,13 @@ class Entry(NamedTuple):
         return program
 
 
-# What an algorithm that plans its releases itself has to have, beside its channels or queries.
+# Required members of an algorithm with its own plan.
 _GOSSIP_MEMBERS = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
 _COORDINATOR_MEMBERS = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
     *("resolve_defaults", "free_channels", "planned_releases"),
 )
-# What the protocols that it may inherit from leave to it.
+# Members that the base protocols leave open.
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
@@ -195,7 +294,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         raise InputError(f"algorithm.kind: {fault}")
     setting: Setting = "gossip"
     if trusted:
-        terms = declared.stated_terms(algorithm)
+        terms = stated_terms(algorithm)
         solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
         is_minimax = getattr(algorithm, "solves", solved) == "minimax"
         setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
@@ -208,8 +307,8 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
     plans = hasattr(algorithm, "planned_releases")
     if not algorithm.__dataclass_params__.frozen:
         return (
-            f"{kind} is a dataclass that is not frozen, so that a round could change its options after they were "
-            "priced. Fix: write @dataclass(frozen=True)."
+            f"{kind} is a dataclass that is not frozen, so a round could change its options after the plan. "
+            "Fix: write @dataclass(frozen=True)."
         )
     needed: tuple[str, ...] = ("init", "step") if trusted else ("init", "step", "RELEASES")
     if plans:
@@ -220,7 +319,7 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
         return f"{kind} lacks {missing}. Fix: add it."
     if plans:
         return ""
-    if term := declared.unknown_term(algorithm):
+    if term := unknown_term(algorithm):
         known = ", ".join((*TERMS, *MINIMAX_TERMS))
         return f"{kind} states the term {term!r}, and no problem has it. Fix: take one of {known}."
     if not trusted and not {"x", "y"} <= set(algorithm.channels):

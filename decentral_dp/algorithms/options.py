@@ -1,12 +1,11 @@
-"""Hyper-parameters as they are declared: the field of an algorithm's dataclass is the key of the scenario.
+"""Hyper-parameters: the fields of an algorithm's dataclass are the keys of the scenario.
 
     x: StepSize = option("step size of x")                               required
     rate: float = option("share of a sample", default=1.0, above=0, at_most=1)
 
 A plain field, `x: StepSize` or `rate: float = 1.0`, is a key as well, without a description. Every field of `__init__`
-is a key, except those of `RESERVED`, which every scenario has, and those declared by `internal`.
-
-Keys that several algorithms share: the same meaning, bounds and description wherever they are taken.
+is a key, except those of `RESERVED` and those declared by `internal`. Keys of several algorithms are functions at the
+end of this module.
 """
 
 from __future__ import annotations
@@ -35,11 +34,17 @@ _STRICT = ConfigDict(strict=True)
 
 
 class Option(NamedTuple):
-    """A key of the [algorithm] table.
+    """Key of the [algorithm] table.
 
-    type: StepSize, int, float, bool, str, a Literal of texts, or a tuple of these. default: None where the algorithm
-    settles it or does without. example: as a scenario could give it, in TOML. unit: of a number, "" where it has none.
-    bounds: of a number, and of every element of a list.
+    Args:
+        key: its name.
+        type: StepSize, int, float, bool, str, a Literal of texts, or a tuple of these.
+        required: whether it has no default.
+        default: None if the algorithm determines the value or needs none.
+        description: its meaning, in a phrase.
+        unit: of a number; "" without one.
+        example: value in TOML.
+        bounds: of a number, and of every element of a list.
     """
 
     key: str
@@ -53,12 +58,12 @@ class Option(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The key as a scenario could give it."""
+        """Example line of a scenario."""
         return f"{self.key} = {self.example}"
 
     @property
     def pydantic_type(self) -> Any:
-        """The type with bounds, as pydantic checks it; StepSize and Mapping, which are tables, as they are."""
+        """Type with bounds, for pydantic; StepSize and Mapping, which are tables, are unchanged."""
         listed = get_origin(self.type) is tuple
         scalar: Any = get_args(self.type)[0] if listed else self.type
         finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(scalar)
@@ -81,10 +86,10 @@ def option(
     """Declare a field of an algorithm as a key of the scenario.
 
     Args:
-        description: what it means, in a phrase.
-        default: its value where the scenario leaves it out; without one it is required.
-        unit: what is counted or measured, for example "rounds".
-        example: as a scenario could give it, in TOML; by its type or default if left out.
+        description: its meaning, in a phrase.
+        default: of an optional key; a key without a default is required.
+        unit: for example "rounds".
+        example: value in TOML; derived from the type or default if left out.
         above, at_least, below, at_most: bounds of a number, and of every element of a list.
 
     Returns:
@@ -97,14 +102,14 @@ def option(
 
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
-    """Declare a field that is filled in from other facts, and is no key."""
+    """Declare a field that is no key and is set from other facts."""
     preset: dict[str, Any] = (
         {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
     )
     return dataclasses.field(metadata={_METADATA: {"internal": True}}, **preset)
 
 
-# Where x may be: a fact that a coordinator knows, and no field.
+# Domain of x: known to the coordinator, and no field.
 DOMAIN = Option(
     "domain",
     Mapping,
@@ -117,14 +122,14 @@ DOMAIN = Option(
 
 
 def options_of(algorithm: type) -> tuple[Option, ...]:
-    """The keys that the fields of a dataclass are, in their order.
+    """Return the keys that the fields of a dataclass define, in their order.
 
     Raises:
-        InputError: for a class that is no dataclass, and for a field whose type no key of a scenario can have.
+        InputError: the class is no dataclass, or a field has a type that no key can have.
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
-        raise InputError(f"{name} is no dataclass. Put @dataclass(frozen=True) before it.")
+        raise InputError(f"{name} is no dataclass. Fix: write @dataclass(frozen=True) before it.")
     hints = _hints(algorithm)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 
@@ -136,7 +141,7 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
 
 
 def _hints(algorithm: type) -> dict[str, Any]:
-    """The types of the fields. A class of a file of the user's own is in no module that Python knows."""
+    """Return the types of the fields. The module of a custom class may be missing from `sys.modules`."""
     scope: dict[str, Any] = {}
     for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
         module = sys.modules.get(base.__module__)
@@ -144,7 +149,7 @@ def _hints(algorithm: type) -> dict[str, Any]:
     try:
         return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
-        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
+        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Fix: import it.") from None
 
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -154,12 +159,11 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     if plain is None:
         type_name = getattr(field.type, "__name__", field.type)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Take StepSize, int, "
-            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare it by internal(), which makes "
-            "it no key."
+            f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Fix: use StepSize, int, "
+            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare the field by internal()."
         )
     if field.name in COMMON:
-        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Call the field otherwise.")
+        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
     required = default is MISSING
@@ -169,24 +173,22 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     made = Option(field.name, plain, required, default, description, unit, example, declared.get("bounds", ()))
     value = list(default) if isinstance(default, tuple) else default
     try:
-        # What may be left out without a default needs no check, which is far the most of them.
+        # Most options have no default to check.
         if value is not None:
             _adapter(made.pydantic_type).validate_python(value)
     except ValidationError:
-        raise InputError(
-            f"{name}.{field.name}: its default is {default!r}; wanted {constraint(made)}. Mend it."
-        ) from None
+        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(made)}.") from None
     return made
 
 
 @cache
 def _adapter(checked: Any) -> TypeAdapter[Any]:
-    """What checks values of a type: making it takes longer than all else of an option, and few types differ."""
+    """Return the validator of a type; cached, because making it is slow and few types differ."""
     return TypeAdapter(checked, config=_STRICT)
 
 
 def _plain_type(hint: Any) -> Any | None:
-    """The type without "or None"; None where no value of a scenario has it."""
+    """Return the type without "or None"; None if no value of a scenario has it."""
     hint = without_none(hint)
     if get_origin(hint) is Literal:
         return hint if all(isinstance(a, str) for a in get_args(hint)) else None
@@ -212,7 +214,7 @@ def _example(kind: Any, default: Any) -> str:
 
 
 def constraint(key: Option) -> str:
-    """What a value must be, in words."""
+    """Describe the allowed values."""
     if key.type is Mapping:
         return "a table"
     if get_origin(key.type) is Literal:
@@ -225,20 +227,20 @@ def constraint(key: Option) -> str:
 
 
 def lower_steps() -> Any:
-    """K of a gossip algorithm's inner iterations."""
+    """Declare K, the inner iterations of a gossip algorithm."""
     return option("K, iterations on y in every round", unit="iterations", at_least=1)
 
 
 def inverse_iterations() -> Any:
-    """N of a gossip algorithm that tracks the inverse of the lower Hessian."""
+    """Declare N, the iterations on the inverse of the lower Hessian."""
     return option("N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1)
 
 
 def neumann_terms() -> Any:
-    """b of a Neumann series."""
+    """Declare b, the terms of a Neumann series."""
     return option("b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1)
 
 
 def neumann_smoothness() -> Any:
-    """L of a Neumann series."""
+    """Declare L, the smoothness in a Neumann series."""
     return option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)

@@ -1,16 +1,16 @@
-"""What an algorithm is: hyper-parameters, `init`, `step`, and what it will release.
+"""Protocol of an algorithm: hyper-parameters, `init`, `step`, and the plan of its releases.
 
-An algorithm is a frozen dataclass. `init` gives the data-independent start; `step` is a generator, from the agents'
-point of view or from that of the coordinator whom they trust, which reaches others only by yielding an exchange;
-`planned_releases` says from public numbers alone how far one replaced record can move each release of agents, or what
-each release of a coordinator may cost, so that a scenario can be priced before it is run.
+An algorithm is a frozen dataclass. `init` returns the data-independent start. `step` is a generator, from the point of
+view of the agents or of a trusted coordinator, and reaches others only by yielding an exchange. `planned_releases`
+bounds, from public numbers only, how far one replaced record can move each release of agents, or the privacy cost of
+each release of a coordinator. So ε of a scenario is known before the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,27 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Program, Value
-from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import LocalDataset, Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.schedules import StepSize as StepSize
-from decentral_dp.privacy.unit import RECORD, Unit
 
 Counts = Mapping[Split, NDArray[np.int64]]
 
 
 class Public(NamedTuple):
-    """Everything public that prices depend on, one entry per column (a column stands for agents that are alike).
+    """Public numbers that ε depends on; a column is a group of agents with equal numbers.
 
-    averaged_counts: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
-    neighbour_weight: (g,) |w_ii|. touches: term → kind. clip: bounds of the queries.
-    network: what everybody knows of it. unit: what two data sets differ in. sampling: how batches are drawn, "fixed" or
-    "poisson".
+    Args:
+        rounds: T.
+        averaged_counts: split → (T, g) records averaged in each round.
+        rate: split → (g,) share of the records that a round draws.
+        neighbour_weight: (g,) |w_ii|.
+        reads_records: term → split.
+        clip: bounds of the queries.
+        p, q: coordinates of x and y.
+        network: its public part.
+        unit: difference between neighbouring data sets.
+        sampling: "fixed" or "poisson".
     """
 
     rounds: int
@@ -48,7 +54,7 @@ class Public(NamedTuple):
     sampling: str = "fixed"
 
     def unsampled(self) -> Public:
-        """What is known where a round reads all records, and not a batch of them."""
+        """Return the same numbers for rounds that read all records instead of a batch."""
         counts = self.averaged_counts
         if self.sampling == "fixed":
             counts = {k: np.rint(n / self.rate[k]) for k, n in counts.items()}
@@ -56,10 +62,12 @@ class Public(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """A channel before anything is known of the problem's records.
+    """Channel of an algorithm, for all data.
 
-    family: "x", "y" or "z": whose noise schedule and share of the budget it takes. width: coordinates of one release.
-    terms: what its releases read from records; of a private state, whatever it has ever met.
+    Args:
+        family: "x", "y" or "z": the variable whose noise schedule and budget share it takes.
+        width: coordinates of one release.
+        terms: terms that its releases read; of a private state, all terms that it accumulates.
     """
 
     family: str
@@ -68,10 +76,14 @@ class Channel(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """Sensitivities of the R releases of one channel: kind → (R, g). Empty: it reads no record.
+    """Plan of the R releases of one channel.
 
-    rate: kind → (R, g). largest: (R, g) bound on the norm of what is rounded and noised, +inf if there is none.
-    indices: (R,) of the releases, ascending and above 0. sampling: how batches are drawn, as in the ledger.
+    Args:
+        sensitivity: split → (R, g); empty if the channel reads no record.
+        rate: split → (R, g) sampling rate.
+        largest: (R, g) bound on the norm of the value before rounding and noise; +inf if there is none.
+        indices: (R,) of the releases, ascending and above 0.
+        sampling: how batches are drawn, as in the ledger.
     """
 
     sensitivity: Mapping[Split, Array]
@@ -81,23 +93,23 @@ class Planned(NamedTuple):
     sampling: str = "fixed"
 
 
-# What the lower level alone is solved by.
+# Terms of training at one level.
 ONE_LEVEL = ("lower_grad_y", "feature_mean")
 
 
 @dataclass(frozen=True)
 class AnyAlgorithm(Protocol):
-    """What algorithms of every setting state.
+    """Base of algorithms of every setting.
 
     Args:
-        start: variable → the constant that all its coordinates start at, 0 where absent.
+        start: variable → constant start of all its coordinates; default 0.
     """
 
     start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def protocol(self) -> str:
-        """ "released"; "private" of gossip with a state that is never noised; "published" as a paper has it."""
+        """State on the right-hand side: "released", "private" (never noised), or "published" (as in the paper)."""
         return "released"
 
     @property
@@ -107,9 +119,9 @@ class AnyAlgorithm(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm(AnyAlgorithm, Program, Protocol):
-    """A program that also says what it will release; a class that inherits from it states only what is its own.
+    """Gossip algorithm with a plan of its releases.
 
-    Where its protocol is "released", gradients and consensus use values that follow from what was released.
+    With the protocol "released", gradients and consensus use functions of released values only.
     """
 
     @property
@@ -122,78 +134,61 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
 
     @property
     def conserves_mass(self) -> bool:
-        """Whether it averages with what agents keep and give away (`kept_weight`), so that graphs may be directed."""
+        """Whether mixing uses `kept_weight`, so that mass is conserved and graphs may be directed."""
         return False
 
     @property
     def centring_rounds(self) -> int:
-        """In how many rounds agents also send the mean of their features; 0 where features have no centre."""
+        """Number of rounds in which agents also send the mean of their features; 0 without centring."""
         return 0
 
     @property
     def memoryless(self) -> bool:
-        """Whether releases are made of public values and of clipped means of their round: any unit has a price."""
+        """Whether releases are public values plus clipped means of their round, so that ε is known for any unit."""
         return False
 
     @property
     def one_mean(self) -> bool:
-        """Whether each release reads one sample, in one clipped mean: Poisson samples have a price."""
+        """Whether each release reads one sample in one clipped mean, so that ε of Poisson sampling is known."""
         return False
-
-    @property
-    def subtracts_variance(self) -> bool:
-        """Whether it subtracts `LocalDataset.noise_variance`, which is of noise that is fresh and an agent's own."""
-        return False
-
-    def for_unit(self, unit: Unit) -> Self:
-        """Return what runs where ε is for this unit: the algorithm itself, unless its rounds depend on it.
-
-        Args:
-            unit: what two data sets differ in.
-        """
-        return self
 
     def senders(self, network: Network) -> Iterator[Any] | None:
-        """Who sends in round 0, 1, …, T, one round after the other; None where everybody always does.
+        """Yield the agents that send in rounds 0, 1, …, T; None if all agents always send.
 
         Args:
-            network: what everybody knows of it.
+            network: its public part.
 
         Returns:
-            For each round a mask (m,) of bool or the numbers of the agents. What the others would have released is not
-            noised, not recorded and costs nothing; `planned_releases` is as if everybody sent.
+            For each round a boolean mask (m,) or the numbers of the agents. Values of the other agents get no noise,
+            are not recorded and cost nothing. `planned_releases` plans as if all agents sent.
         """
         return None
 
     def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
-        """Where x and y of these agents start.
+        """Return the data-independent starts of x (b, p) and y (b, q).
 
         Args:
             dataset: of the agents.
-
-        Returns:
-            (b, p) and (b, q), data-independent.
         """
         return dataset.start("x", self.start), dataset.start("y", self.start)
 
     def own_value(self, released: Value, mine: Value) -> Value:
-        """What counts as an agent's own value after it was sent.
+        """Return the value that an agent continues from after sending it: the released one.
+
+        A published form may continue from its own.
 
         Args:
             released: the value with noise.
-            mine: the value without.
-
-        Returns:
-            What was released; a published form may keep its own.
+            mine: the value without noise.
         """
         return released
 
     def releases(self, p: int, q: int) -> Mapping[str, Channel]:
-        """Every channel that is ever sent, in the order of the ledger."""
+        """Return all channels, in the order of the ledger."""
         ...
 
     def planned_releases(self, public: Public) -> Mapping[str, Planned]:
-        """What each of these channels will release."""
+        """Return the plan of each of these channels."""
         ...
 
 
@@ -220,7 +215,7 @@ class Claiming(Protocol):
         ...
 
     def paper_notes(self, job: Any) -> list[str]:
-        """Return sentences that belong beside these numbers."""
+        """Return remarks on these numbers."""
         ...
 
     def endless_stream(self, job: Any) -> float | None:
@@ -229,10 +224,9 @@ class Claiming(Protocol):
 
 
 def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
-    """Whether x is tuned: whether anything but ∇_y of the lower level enters what agents release.
+    """Return whether x is tuned: whether releases read any term other than ∇_y of the lower level.
 
-    Where nothing else does, y is trained at an x in which no record has a say. There is no upper level then, and no
-    hypergradient.
+    Otherwise y is trained at a data-independent x, without an upper level and a hypergradient.
     """
     return any(term not in ONE_LEVEL for channel in algorithm.releases(p, q).values() for term in channel.terms)
 

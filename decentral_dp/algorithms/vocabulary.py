@@ -1,15 +1,16 @@
-"""What an algorithm is written in, by one name each: `from decentral_dp.algorithms import vocabulary as dp`.
-
-Every name that is imported here is part of it.
-"""
+"""Names for writing a gossip algorithm: `from decentral_dp.algorithms import vocabulary as dp`."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from decentral_dp.algorithms.declared import Derived
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.entry import (
+    AUC,
+    NOISED,
+    Citation,
+    Entry,
+)
 from decentral_dp.algorithms.options import (
     internal,
     inverse_iterations,
@@ -18,20 +19,8 @@ from decentral_dp.algorithms.options import (
     neumann_terms,
     option,
 )
-from decentral_dp.algorithms.protocol import (
-    Algorithm,
-    Channel,
-    Planned,
-    Public,
-    StepSize,
-    check_message,
-)
-from decentral_dp.algorithms.references import (
-    AUC,
-    NOISED,
-    Citation,
-)
-from decentral_dp.algorithms.sensitivity_rules import (
+from decentral_dp.algorithms.plans import (
+    Derived,
     Use,
     fading,
     free_release,
@@ -43,6 +32,14 @@ from decentral_dp.algorithms.sensitivity_rules import (
     plan_tracker,
     reads,
 )
+from decentral_dp.algorithms.protocol import (
+    Algorithm,
+    Channel,
+    Planned,
+    Public,
+    StepSize,
+    check_message,
+)
 from decentral_dp.bounded import (
     CHANNELS,
     SPLITS,
@@ -53,9 +50,9 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Answer, Ask, Bundle, Gossip, Reply, Value
-from decentral_dp.participants.agents import Batch, LocalDataset
-from decentral_dp.privacy.unit import Unit
+from decentral_dp.participants import Batch, LocalDataset
+from decentral_dp.privacy.clipping import Unit
 
 S = TypeVar("S")
-# What agents do in a round or a part of it: exchanges are yielded, S is what they end with.
+# Generator of a round or a part of it: it yields exchanges and returns S.
 GossipSteps: TypeAlias = Generator[Gossip, Reply, S]

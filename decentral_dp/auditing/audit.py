@@ -47,9 +47,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
@@ -65,9 +65,9 @@ from decentral_dp.simulation.result import (
     seal,
     text_of,
 )
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.simulation.summary import claim_of, statement_of
+from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]
@@ -75,7 +75,6 @@ Status = Literal["ok", "refuted", "broken"]
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
-_MOST_HUNDREDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,6 @@ class AuditPlan:
     def epsilon_limit(self) -> float:
         """By counting, if every run is told apart. A likelihood ratio has no such limit."""
         return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
-
-    def runs_to_show(self, epsilon: float) -> int | None:
-        """How many runs, in hundreds, counting could show this ε with; None where they are more than a million."""
-        delta, risk, hundreds = self.job.scenario.privacy.delta, 1.0 - self.confidence, 1
-        while counting_limit(100 * hundreds, delta, risk) < epsilon:
-            hundreds = math.ceil(1.1 * hundreds)
-            if hundreds > _MOST_HUNDREDS:
-                return None
-        return 100 * hundreds
 
     def root(self, purpose: str, number: int) -> bytes:
         """The root of the coins of one run, for one purpose."""
@@ -167,7 +157,7 @@ def _unplayed_unit(plan: AuditPlan) -> str:
         return "which of them a batch of fixed size holds is followed for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
-    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         return "an agent without contributions that still takes part is not played"
     return ""
 
@@ -181,12 +171,6 @@ def _vantages(plan: AuditPlan) -> str:
     if is_agent or plan.vantage in ("everybody", "published"):
         return ""
     return "everybody, published" + (f" or agent:0 to agent:{listeners - 1}" if listeners else "")
-
-
-def _released_numbers(plan: AuditPlan) -> float:
-    """Return how many numbers a run releases where they are too many to be replayed."""
-    numbers = float(sum(c.dimension * c.rounds.size for c in plan.job.ledger.channels))
-    return numbers if numbers > MOST_NUMBERS and plan.canaries is None else 0.0
 
 
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
@@ -217,10 +201,12 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     ),
     Refusal(_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
     Refusal(
-        _released_numbers,
+        lambda plan: (
+            plan.canaries is None
+            and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
+        ),
         "audit",
-        "a run of this job releases {it:.2g} numbers, and several copies are held at once "
-        f"(expected at most {MOST_NUMBERS:.2g})",
+        f"a run of this job releases more than {MOST_NUMBERS:.2g} numbers, and several copies are held at once",
         "take fewer rounds (--set algorithm.rounds=...), or a smaller model",
     ),
 )
@@ -442,12 +428,9 @@ def sentences_of(
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
     elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:
-        # Some room, for not every run is told apart.
-        more = plan.runs_to_show(certified / _NEARLY)
-        mend = f"repeat with --runs {more}" if more is not None else "no number of runs that can be made shows so much"
         out.append(
             f"Not refuted, and it could not be: what is shown is about the most that {bound.runs} runs can show, ε = "
-            f"{epsilon_text(limit)}, and {epsilon_text(certified)} is certified {at}; {mend}."
+            f"{epsilon_text(limit)}, and {epsilon_text(certified)} is certified {at}; repeat with more --runs."
         )
     else:
         out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")

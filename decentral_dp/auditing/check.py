@@ -1,26 +1,19 @@
-"""Checks of a component: what it must keep, tried by machine on made-up records.
+"""Check the privacy contract of a component on synthetic neighbouring data.
 
-It builds, releases what it plans, and does so again on the same records; no row reads another record; what leaves
-without noise is the same to the bit in two neighbouring data sets; one record changes what is noised by its sensitivity
-at most, in a search for the pair that changes it most; and it runs at its limits (no noise, one agent, a complete
-graph). For a gossip algorithm, neighbouring data sets are compared once more where agents are absent and messages are
-lost, and where messages are compressed. A mechanism and a partition from outside have rows of their own.
+A component builds, releases what it plans, and repeats the same values on the same records. No row of its problem reads
+another record. Noiseless values are identical to the bit in two neighbouring data sets. One record changes a noisy
+value by at most its sensitivity, in a search for the worst pair. For a gossip algorithm, both comparisons are repeated
+on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
+partition have rows of their own.
 
-Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
-the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
-and of data from outside nothing is tried.
-
-A result has a row for each thing that was tried. The same seed tries the same pairs again.
+Limits: a check that passes proves nothing. Only the first rounds are run, on a number of pairs. Scores of a selection
+mechanism are not compared with their sensitivity. Topologies and data are not checked.
 """
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
-import math
-import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -29,32 +22,35 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.auditing.component_runs import (
+    ROUNDS,
+    WatchedRun,
+    check_rows,
+    compare_pairs,
+    compare_to_plan,
+    describe_error,
+    synthetic_shards,
+    trial_partition,
+)
+from decentral_dp.auditing.mechanism_trials import find_fault
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
-from decentral_dp.config.loading import load_scenario, shipped_names
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.data import nearest
-from decentral_dp.engines.local import LocalEngine
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
-from decentral_dp.simulation.probing.transcript import WatchedRun, on_records, went_wrong
 from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
 
 PAIRS = 64
-# Rounds are tried as long as all pairs together take no longer, where nobody says how many.
-_SECONDS = 6.0
+# Rounds that are run by default, from the first on.
+MOST_ROUNDS = 24
 # Row → keys of [topology] under which neighbouring data sets are tried once more, in so many rounds.
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "absent agents": {"offline": 0.4, "drop": 0.2},
@@ -73,51 +69,45 @@ def try_component(
     rounds: int | None = None,
 ) -> CheckResult:
     """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
-    for name, number, least in (("pairs", pairs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
-        if number is not None and (not isinstance(number, int) or number < least):
-            raise InputError(f"{name}: got {number!r}, wanted a whole number of at least {least}; or leave it out.")
     target, c = target_of(what)
-    conformance, transcript, repeats = _conformance(target, pairs, rounds)
+    conformance, transcript, repeats = _conformance(target, rounds or MOST_ROUNDS)
+    compared = ("neighbours", "search", *_NETWORKS)
     if transcript is None:
-        ran = 0
-        names = ("row locality", "neighbours", "search", *_NETWORKS, "noise off", "one agent", "complete graph")
-        rest = [_untried(name, "", _NOT_RUNNING) for name in names]
+        rows = [_untried(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
     else:
-        ran = transcript.job.rounds
+        rows = [_row_locality(transcript.job)]
         if repeats:
-            compared = [
-                *_neighbours(transcript, pairs, seed, progress),
-                *_networks(target, pairs, seed, rounds),
-            ]
+            rows += _neighbours(transcript, pairs, seed, progress) + _networks(target, pairs, seed, rounds)
         else:
-            names = ("neighbours", "search", *_NETWORKS)
-            compared = [_untried(name, "", _RANDOM) for name in names]
-        rest = [_row_locality(transcript.job), *compared]
-        rest += [*_limits(target, c), *_parts(transcript.job, c)]
+            rows += [_untried(name, "", _RANDOM) for name in compared]
+        rows += _parts(transcript.job, c)
+    ran = 0 if transcript is None else transcript.job.rounds
     return CheckResult(
         subject=target.name,
-        rows=(conformance, *rest),
-        pairs=next(row.pairs for row in rest if row.name == "neighbours"),
+        rows=(conformance, *rows),
+        pairs=next(row.pairs for row in rows if row.name == "neighbours"),
         seed=seed,
-        version=importlib.metadata.version("decentral_dp"),
-        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         rounds=ran,
         of_rounds=max(ran, target.rounds),
     )
 
 
-def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckRow, WatchedRun | None, bool]:
-    """Whether it releases what it plans; what leaves, None where it does not build or run; whether it does so again."""
+def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | None, bool]:
+    """Run the first rounds twice.
+
+    Returns:
+        The row of the check, the first run (None if the component does not build or run), and whether it repeats.
+    """
     what = "builds, runs, releases what it plans, and the same again on the same records"
     try:
-        job = _job_of_rounds(target, _fitting(target, pairs) if rounds is None else rounds)
+        job = _job_of_rounds(target, rounds)
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         transcript = WatchedRun(job)
-        recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
+        recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _tried("conformance", what, _fault(error, "build")), None, True
     chance = _refusal(transcript.repeat)
-    why = chance or _refusal(lambda: require_planned(transcript, recorded))
+    why = chance or compare_to_plan(transcript, recorded)
     return _tried("conformance", f"{what}, twice", why), transcript, not chance
 
 
@@ -140,38 +130,15 @@ def _untried(name: str, what: str, why: str) -> CheckRow:
 
 def _fault(error: BaseException, verb: str) -> str:
     """What is wrong with a component, as its row says it. verb: what it does not do, where no sentence is at hand."""
-    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {went_wrong(error)}. Mend it."
-
-
-def _fitting(target: Target, pairs: int) -> int:
-    """How many rounds all pairs can be tried in within `_SECONDS`, from the time that a few take."""
-    if target.rounds <= ROUNDS:
-        return target.rounds
-    job = _job_of_rounds(target)
-    runs, building, one = 2 * pairs + 8, math.inf, math.inf
-    # The first of them imports and compiles.
-    for _ in range(3):
-        started = time.perf_counter()
-        shards = made_up_shards(job.shards, 0)
-        on_records(job, shards, 0)
-        built = time.perf_counter()
-        try:
-            WatchedRun(job).record(shards)
-        except InputError:
-            return ROUNDS  # What is wrong is said where it is tried.
-        building = min(building, built - started)
-        one = min(one, (time.perf_counter() - built - building) / max(1, job.rounds))
-    return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - building) / max(one, 1e-9))))
+    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}. Mend it."
 
 
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
-    """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
+    """Build a job of the first rounds; of all rounds if the algorithm has no shorter schedule."""
     try:
         return plan_job(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
-        if rounds > ROUNDS:
-            return _job_of_rounds(target, **tables)
-        if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
+        if tables:
             raise
         return plan_job(resolve(target.with_tables()))
 
@@ -193,9 +160,9 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
     free, far = "", None
     tried, searched, worst, bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
-    for shown in tried_pairs(transcript, pairs, seed):
+    for shown in compare_pairs(transcript, pairs, seed):
         tried += 1
-        free = free or shown.refusal_text
+        free = free or shown.leak
         change = shown.worst_change
         if shown.pair.record >= 0:
             searched += 1
@@ -213,7 +180,7 @@ def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callbac
         why = f"The guarantee is {guarantee!r}, which bounds nothing that one record moves."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     elif far is not None:
-        search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].excess(far[1]))
+        search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].describe(far[1]))
     elif not bounded:
         why = "Nothing that is noised and reads records states how far one record moves it."
         search = replace(search, verdict="not tried", ratio=None, why=why)
@@ -235,10 +202,10 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
         certified = job.scenario.privacy.guarantee == "certified"
         try:
             transcript = WatchedRun(job)
-            transcript.record(made_up_shards(job.shards, 0))
-            for shown in tried_pairs(transcript, pairs // 4, seed):
+            transcript.record(synthetic_shards(job.shards, 0))
+            for shown in compare_pairs(transcript, pairs // 4, seed):
                 tried += 1
-                why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
+                why = why or (shown.problem if certified else shown.leak)
         except USER_ERRORS as error:
             why = _fault(error, "run")
         rows.append(_tried(name, what, why, tried))
@@ -249,49 +216,17 @@ def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
     """Yield a row for a mechanism and one for a partition from outside."""
     if isinstance(c.mechanism, OutsideMechanism):
         try:
-            why = complaint(c.mechanism)
+            why = find_fault(c.mechanism)
         except (InputError, UserCodeError) as error:
             why = str(error)
         yield _tried("mechanism", "own noise for every key; its deviation; no event shows more than its price", why)
     if c.partition.is_outside:
-        problem, reads_labels = deal_trial(c.partition.make(), job.shards)
+        repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
+        why = "" if repeats else "It gives other agents for the same labels. Draw from a generator made of its seed."
         reads = (
             "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
         )
-        row = _tried("partition", "one agent for every record, and the same again", problem)
-        yield replace(row, why=problem or reads)
-
-
-def _limits(target: Target, c: Components) -> Iterator[CheckRow]:
-    """Yield the rows of no noise, one agent, and a complete graph: it runs, and gives finite numbers."""
-    agents = c.topology.make().n_agents
-    cases: Mapping[str, tuple[str, dict[str, Any]]] = {
-        "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
-        "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),
-        "complete graph": (f"{agents} agents, all linked", {"topology": {"kind": "complete", "agents": agents}}),
-    }
-    for name, (case, tables) in cases.items():
-        what, why = f"{case}: runs, finite numbers", ""
-        try:
-            job = _job_of_rounds(target, **tables)
-        except InputError as error:
-            # What is refused in a sentence is no fault.
-            yield _untried(name, what, str(error))
-            continue
-        except USER_ERRORS as error:
-            yield _tried(name, what, _fault(error, "build"))
-            continue
-        try:
-            with np.errstate(all="ignore"):
-                last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
-        except USER_ERRORS as error:
-            why = f"It does not run: {went_wrong(error)}. Mend it."
-        else:
-            wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
-            if wrong or last.divergence is not None:
-                channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
-                why = f"{channel} is not finite after {job.rounds} rounds. Mend it."
-        yield _tried(name, what, why)
+        yield replace(_tried("partition", "the same agents for the same labels", why), why=why or reads)
 
 
 @dataclass(frozen=True)
@@ -311,10 +246,12 @@ class CheckResult:
     """What was tried on a component, and what was found.
 
     Args:
-        subject: what was checked, and `title` of the scenario that it ran in.
-        rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
-        version: of decentral_dp. date: of the check, as 2026-01-31.
-        rounds: how many were run, from the first on. of_rounds: how many there are.
+        subject: name of the component or scenario.
+        rows: one for each check.
+        pairs: number of neighbouring data sets.
+        seed: of the search for pairs.
+        rounds: rounds that were run.
+        of_rounds: rounds of the scenario.
 
     Example:
         >>> import decentral_dp
@@ -326,10 +263,8 @@ class CheckResult:
     rows: tuple[CheckRow, ...]
     pairs: int
     seed: int
-    version: str
-    date: str
-    rounds: int = 0
-    of_rounds: int = 0
+    rounds: int
+    of_rounds: int
 
     def __repr__(self) -> str:
         return f"<CheckResult {self.subject!r}: {self.label}>"
@@ -341,10 +276,11 @@ class CheckResult:
 
     @property
     def label(self) -> str:
-        """The verdict with what it rests on: "checked (2026-11-24, decentral_dp 0.1.0: 50 of 80 rounds, 69 pairs)"."""
+        """The verdict with its scope: "checked: first 8 of 80 rounds, 69 pairs"."""
+        if not self.rounds:
+            return "failed: no round was run"
         verdict = "checked" if self.passed else "failed"
-        tried = f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs" if self.rounds else "no rounds"
-        return f"{verdict} ({self.date}, decentral_dp {self.version}: {tried})"
+        return f"{verdict}: first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; an infinite ratio is the text "inf"."""
@@ -405,141 +341,92 @@ class Target:
 
 
 def target_of(what: Any) -> tuple[Target, Components]:
-    """What is checked, in a scenario, and all that the scenario names.
+    """Return the component in a scenario, and all components of the scenario.
 
     Args:
-        what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
-            "module:Name"; or an algorithm, a problem or an objective as a Python object, or a class
-            without required fields.
+        what: a scenario (shipped name, .toml file, dict or `Scenario`), a registered algorithm, "module:Name", an
+            algorithm, a problem or an objective as a Python object, or a class without required fields.
 
     Raises:
-        InputError: where nothing is called so, or what it names is not there.
+        InputError: `what` is none of these, or its scenario cannot be loaded.
     """
-    target = _target(what)
+    if isinstance(what, str) and in_module(what) is not None:
+        target = _target_of_component(what, component(what, [Path.cwd()], "check"), is_object=False)
+    elif isinstance(what, Scenario | Mapping | Path | str):
+        loaded = load_scenario(what)
+        target = Target(str(what) if isinstance(what, str | Path) else loaded.title or "the scenario", loaded)
+    else:
+        target = _target_of_object(what)
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
-        raise InputError(
-            "check: it tries one agent and other graphs, and this scenario's records are with their agents "
-            "(problem.manifest). Give problem.data whole, as any public or made-up records, and leave the manifest out."
-        )
-    # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
+        raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
+    # A wrong name is an input error, not a fault of a component.
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
     return target, c
 
 
-def _target(what: Any) -> Target:
-    if isinstance(what, Scenario | Mapping):
-        loaded = load_scenario(what)
-        return Target(loaded.title or "the scenario", loaded)
-    if isinstance(what, Path):
-        return Target(str(what), load_scenario(what))
-    if not isinstance(what, str):
-        return _of_object(what)
-    if what.lower().endswith(".toml") or what in ALGORITHMS:
-        return Target(what, load_scenario(what))
-    if what in PROBLEMS:
-        # In the shortest shipped certified scenario, or in one that is made for it.
-        shipped = [load_scenario(name) for name in shipped_names("scenario")]
-        fit = [s for s in shipped if s.problem.kind == what and s.privacy.guarantee == "certified"]
-        if fit := [s for s in fit if not s.title.startswith("Figure")] or fit:
-            return Target(what, min(fit, key=lambda s: s.algorithm.rounds))
-        solves = PROBLEMS[what].solves
-        table = next((table for table in _PROBLEMS[solves] if table["kind"] == what), {"kind": what})
-        return _first_that_builds(what, _around_problem(table, solves))
-    if in_module(what) is not None:
-        return _of_code(what, component(what, [Path.cwd()], "check"))
-    if what in shipped_names("scenario"):
-        return Target(what, load_scenario(what))
-    known = [*ALGORITHMS, *PROBLEMS, *shipped_names("scenario")]
-    raise InputError(
-        f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
-        'or "module:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
-    )
-
-
-def _of_code(name: str, code: Any) -> Target:
-    if hasattr(code, "step"):
-        return _first_that_builds(name, _around_algorithm(entry_of_class(code, name)))
-    solves = _problem_type(code, name)
-    options = outside.parameters(code, "problem.kind", name) if isinstance(code, type) else {}
-    missing = [key for key, option in options.items() if option.default is option.empty]
-    if missing:
-        raise InputError(
-            f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
-            f"that names it and sets {'it' if len(missing) == 1 else 'them'}: a .toml file."
-        )
-    return _first_that_builds(name, _around_problem({"kind": name}, solves))
-
-
-def _of_object(what: Any) -> Target:
+def _target_of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
-    if isinstance(what, type):
-        try:
-            what = what()
-        except TypeError as error:
-            raise InputError(
-                f"check: {name} has fields without a default ({error}); give an object with all its fields set."
-            ) from None
-    if hasattr(what, "step"):
-        # An object takes the place of an algorithm that is registered.
-        around = _around_algorithm(entry_of_class(type(what), name))
-        contents = ({**c, "algorithm": {**_ALGORITHMS[c["topology"]["kind"]], "rounds": _TRIAL_ROUNDS}} for c in around)
-        return _first_that_builds(name, contents, algorithm=what)
-    solves = _problem_type(what, name)
-    return _first_that_builds(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
-
-
-def _problem_type(code: Any, name: str) -> outside.ProblemType:
-    """As `outside.problem_type`, whose refusal says here what is tried at all."""
     try:
-        if (kind := outside.problem_type(code, name)) is None:
-            raise InputError(f"{name} is a function. Check a scenario that names it.")
-        return kind
-    except InputError as error:
-        raise InputError(
-            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition or a mechanism is "
-            f"tried by checking a scenario that uses it. If it is meant as a problem: {error}"
-        ) from None
+        made = what() if isinstance(what, type) else what
+    except TypeError as error:
+        raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
+    return _target_of_component(name, made, is_object=True)
 
 
-def _around_algorithm(entry: Entry) -> Iterator[dict[str, Any]]:
-    """Yield small scenarios of an algorithm."""
-    table = tomllib.loads(algorithm_tables(entry))["algorithm"]
-    return _scenarios(_PROBLEMS[entry.solves], entry.rules.graph, table)
+def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
+    """Put a component into the first small scenario that builds, else the first that loads.
 
-
-def _around_problem(table: Content, solves: str) -> Iterator[dict[str, Any]]:
-    """Yield small scenarios of a problem."""
-    graph = "star" if solves == "minimax" else "ring"
-    return _scenarios([table], graph, _ALGORITHMS[graph])
-
-
-def _scenarios(problems: Iterable[Content], graph: str, algorithm: Content) -> Iterator[dict[str, Any]]:
+    Args:
+        name: of the component, "module:Name" unless it is an object.
+        code: its class or function, or the object.
+        is_object: whether it is an object, which replaces a registered component.
+    """
+    algorithms = hasattr(code, "step")
+    if algorithms:
+        entry = entry_of_class(type(code) if is_object else code, name)
+        graph, problems = entry.rules.graph, _PROBLEMS[entry.solves]
+        algorithm = _ALGORITHMS[graph] if is_object else tomllib.loads(algorithm_tables(entry))["algorithm"]
+    else:
+        solves = _problem_type(code, name)
+        graph, problems = "star" if solves == "minimax" else "ring", ({"kind": name},)
+        problems = _PROBLEMS[solves][:1] if is_object else problems
+        algorithm = _ALGORITHMS[graph]
+    objects = {"algorithm" if algorithms else "problem": code} if is_object else {}
+    refusal, first = InputError(f"check: no scenario fits {name}. Fix: give one."), None
     for problem, clip in product(problems, _CLIPS):
-        yield {
+        content = {
             "seed": 1,
             "problem": {**_DATA, **problem},
             "topology": {"kind": graph, "agents": 4},
             "algorithm": {**algorithm, "rounds": _TRIAL_ROUNDS},
             "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
         }
-
-
-def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
-    """The first scenario that builds; where none does, the first that loads, whose refusal then says why."""
-    refusal: InputError | None = None
-    first: Target | None = None
-    for content in contents:
         try:
-            target = Target(name, load_scenario(content), problem, algorithm)
+            target = Target(name, load_scenario(content), **objects)
         except InputError as error:
-            refusal = refusal or error
+            refusal = error
             continue
         first = first or target
         with suppress(InputError):
             plan_job(resolve(target.with_rounds()))
             return target
     if first is None:
-        raise refusal or InputError("check: no scenario fits; give one.")
+        raise refusal
     return first
+
+
+def _problem_type(code: Any, name: str) -> outside.ProblemType:
+    """Return what a custom problem solves. Raises InputError for what `check` does not take by itself."""
+    kind, why = None, ""
+    try:
+        kind = outside.problem_type(code, name)
+    except InputError as error:
+        why = f" If it is meant as a problem: {error}"
+    if kind is None:
+        raise InputError(
+            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition, a mechanism or a "
+            f"function is checked with a scenario that uses it.{why}"
+        )
+    return kind

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,9 @@ from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.unit import RECORD
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
@@ -42,11 +42,11 @@ from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
-from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
+from decentral_dp.simulation.result import is_private, plain, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
-from decentral_dp.tasks.outcomes import write_json
+from decentral_dp.simulation.summary import claim_of, statement_of
+from decentral_dp.tasks import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"
 
@@ -221,7 +221,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         lambda job: (
             job.solves != "minimax"
             and (
-                isinstance(job.problem, Placed)
+                hasattr(job.problem, "place_records")
                 or job.problem.accuracy(np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q)), job.test) is None
             )
         ),
@@ -268,48 +268,18 @@ def within_run(epsilon: float, delta: float) -> float:
     return 1.0 - (1.0 - delta) * float(expit(-epsilon))
 
 
-class Verdict(NamedTuple):
-    """The AUC of an attack over runs, compared with a ceiling.
-
-    Args:
-        auc: the mean over runs, in [0, 1].
-        interval: Student's 95 % interval of that mean, within [0, 1]; None of one run.
-        is_above: whether its lower end exceeds the ceiling.
-    """
-
-    auc: float
-    interval: Interval | None
-    is_above: bool
-
-
-def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
-    """Compare the AUCs of one attack with a ceiling.
-
-    Args:
-        aucs: one of each run, at least one.
-        ceiling: the largest expected AUC that a guarantee allows, in [1/2, 1].
-
-    Example:
-        >>> judge([0.52, 0.55, 0.53], ceiling=0.6).is_above
-        False
-    """
-    interval = Interval(*np.clip(over_seeds(aucs), 0.0, 1.0).tolist()) if len(aucs) > 1 else None
-    return Verdict(float(np.mean(aucs)), interval, interval is not None and interval.low > ceiling)
-
-
 @dataclass(frozen=True)
 class Inference:
-    """Attacks on runs of one scenario.
+    """Membership inference against runs of one scenario.
 
     Args:
         title: of the scenario.
-        scores: run by run, that of the folder first.
-        epsilon, delta: the certified budget of the worst agent.
-        privacy: the guarantee of the runs, as in `PrivacyStatement.summary`.
-        ceiling: the largest expected AUC that it allows.
-        claimed: (ε, δ, ceiling) of what a paper says of its own noise; None where it says nothing.
-        verdicts: attack → its AUC compared with the certified ceiling.
-        against_claim: the same for the claim; empty without one.
+        scores: of each run, the run folder first.
+        epsilon, delta: certified for the worst agent.
+        privacy: guarantee of the runs, as in `PrivacyStatement.summary`.
+        ceiling: largest expected AUC at (epsilon, delta).
+        claimed: (ε, δ, ceiling) of a paper's claim; None without one.
+        aucs: attack → mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
     """
 
     title: str
@@ -319,44 +289,43 @@ class Inference:
     privacy: str
     ceiling: float
     claimed: tuple[float, float, float] | None
-    verdicts: Mapping[str, Verdict]
-    against_claim: Mapping[str, Verdict]
+    aucs: Mapping[str, Interval]
 
     def __repr__(self) -> str:
         return f"<Inference {self.title!r}: {len(self.scores)} runs, {self.status}>"
 
     @property
     def status(self) -> str:
-        """ "refuted" where an attack does better than the certificate allows, else "ok"."""
-        return "refuted" if any(v.is_above for v in self.verdicts.values()) else "ok"
+        """ "refuted" if the interval of an attack lies above the ceiling, else "ok"."""
+        return "refuted" if self.attacks_above(self.ceiling) else "ok"
+
+    def attacks_above(self, ceiling: float) -> list[str]:
+        """Return the attacks whose interval lies above a ceiling."""
+        return [name for name, auc in self.aucs.items() if auc.low > ceiling]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file of an audit with --membership, as JSON values."""
-        return {
+        claim = self.claimed and dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True))
+        attacks = {
+            name: {"auc": auc.value, "low": auc.low, "high": auc.high, "each": [run.auc[name] for run in self.scores]}
+            for name, auc in self.aucs.items()
+        }
+        content = {
             "title": self.title,
             "status": self.status,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "privacy": self.privacy,
             "ceiling": self.ceiling,
-            "claimed": None
-            if self.claimed is None
-            else dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True)),
+            "claimed": claim,
             "runs": len(self.scores),
             "members": self.scores[0].members,
             "others": self.scores[0].nonmembers,
             "confidence": 0.95,
-            "attacks": {
-                name: {
-                    "auc": verdict.auc,
-                    "low": None if verdict.interval is None else verdict.interval.low,
-                    "high": None if verdict.interval is None else verdict.interval.high,
-                    "each": [one.auc[name] for one in self.scores],
-                }
-                for name, verdict in self.verdicts.items()
-            },
+            "attacks": attacks,
             "sentences": sentences(self),
         }
+        return cast(dict[str, Any], plain(content))
 
 
 def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
@@ -426,12 +395,9 @@ def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     claim, claimed = claim_of(job), None
     if claim is not None:
-        said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
-        claimed = said, at, within_run(said, at)
-
-    def verdicts(ceiling: float) -> dict[str, Verdict]:
-        return {name: judge([one.auc[name] for one in each], ceiling) for name in each[0].auc}
-
+        claimed_epsilon, claimed_delta = claim.epsilon_max or 0.0, claim.delta or 0.0
+        claimed = claimed_epsilon, claimed_delta, within_run(claimed_epsilon, claimed_delta)
+    aucs = {name: over_seeds([run.auc[name] for run in each]) for name in each[0].auc}
     return Inference(
         title=job.scenario.title or "Membership inference",
         scores=tuple(each),
@@ -440,8 +406,7 @@ def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
         privacy=statement_of(job).summary,
         ceiling=within_run(epsilon, delta),
         claimed=claimed,
-        verdicts=verdicts(within_run(epsilon, delta)),
-        against_claim={} if claimed is None else verdicts(claimed[2]),
+        aucs={name: Interval(*np.clip(auc, 0.0, 1.0).tolist()) for name, auc in aucs.items()},
     )
 
 
@@ -471,7 +436,7 @@ def repetition(s: Scenario, number: int) -> Scenario:
 def sentences(inference: Inference) -> list[str]:
     """Say what the numbers mean, and what they do not."""
     budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
-    above = [name for name, v in inference.verdicts.items() if v.is_above]
+    above = inference.attacks_above(inference.ceiling)
     many = len(inference.scores) > 1
     if above:
         verdict = (
@@ -486,7 +451,7 @@ def sentences(inference: Inference) -> list[str]:
         verdict = f"Not refuted: no attack's interval lies above what {budget} allows."
     out = [verdict, f"The guarantee: {inference.privacy}"]
     if inference.claimed is not None:
-        refuted = any(v.is_above for v in inference.against_claim.values())
+        refuted = bool(inference.attacks_above(inference.claimed[2]))
         claim = f"ε = {epsilon_text(inference.claimed[0])} at δ = {delta_text(inference.claimed[1])}"
         out.append(f"{'Refuted' if refuted else 'Not refuted'} is the claim, {claim}.")
     out.append(

@@ -12,7 +12,7 @@ In a batch of fixed size somebody else has the place of a record that is not dra
 reached where that one is like the replaced record of one data set: `among_copies` makes all others copies of it. A
 guarantee is for all data sets, so that an audit may choose the other records, too.
 
-`simulation.probing.pairs` searches for something else: floats of every size that break a component's own bound, on
+`component_runs` searches for something else: floats of every size that break a component's own bound, on
 made-up data sets that are replaced whole. Here a job is given, and both records must be such that its own loading
 would let through.
 """
@@ -29,7 +29,6 @@ import numpy as np
 from decentral_dp.auditing.losses import loss_law, movement
 from decentral_dp.auditing.transcripts import Membership, Neighbours, Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.job import PlannedJob
 
@@ -109,7 +108,7 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
         made = list(_made_up_records(job, rows, labels, ends))
     for row, label in made[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
-        if isinstance(job.problem, Placed) and split == "train":
+        if hasattr(job.problem, "place_records") and split == "train":
             # Its place is that of the record it replaces.
             first = take(job.records[split][victim], slice(0, 1))
             fields = zip(first._fields, first, record, strict=True)

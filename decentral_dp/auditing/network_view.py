@@ -4,9 +4,9 @@ Of gossip on the lower level alone (`ldp_single_level`, `dp_dsgd`) with Gaussian
 
 - Exact where the whole of what an observer receives is a linear image of that noise: a problem whose per-record
   gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
-  `privacy.accounting.network` has the formulas, and the bound for float64.
+  `auditing.network_gossip` has the formulas, and the bound for float64.
 - Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
-  `privacy.accounting.neighbour_price`. Beside it stands the price of linear gossip, which is no bound for training.
+  `auditing.network_training`. Beside it stands the price of linear gossip, which is no bound for training.
 
 `ASSUMPTIONS` says what all rests on. Elsewhere refused.
 
@@ -44,18 +44,17 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.auditing import network_gossip as network
+from decentral_dp.auditing.network_training import Coupled, neighbour_mu, step_factor
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names
@@ -309,22 +308,24 @@ OF_TRAINING = (
     "calculators state of training. It is sound for one reading of a record or contributions that never turn, and no "
     "bound where gradients depend on hidden states."
 )
-UNPRICED_NOTE = (
-    "The exact ε was not computed: over so many rounds float64 rounding alone could tell an observer inside as much as "
-    "every message does, so that no pair is certified for less. Take fewer rounds for more."
-)
 # Observers of more agents are called by their number.
 _MOST_LISTED = 4
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkView:
-    """What each observer learns of each victim in one job; NaN where the victim is an observer.
+    """The ε of each agent's records against each observer; NaN for members of the observer.
 
-    distance: (o, m) links between the victim and the nearest member of the observer. certified: (o, m) ε at delta that
-    holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
-    (UNPRICED_NOTE), and of training, with ideal noise. certified_total, epsilon_total: (m,) against somebody who sees
-    every message. name: of the graph. labels: of the agents. linear: (o, m) μ of linear gossip, of training alone.
+    Args:
+        pairs: μ of every pair, exact in real arithmetic, and for training a bound.
+        distance: (o, m) edges between the victim and the nearest member of the observer.
+        delta: δ.
+        epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
+        certified: (o, m) ε at δ for float64 messages.
+        epsilon_total, certified_total: (m,) the same against an adversary that observes all messages.
+        name: of the graph.
+        labels: names of the agents.
+        linear: (o, m) μ of linear gossip, for training only.
 
     Example:
         >>> import decentral_dp
@@ -349,7 +350,7 @@ class NetworkView:
         """What the numbers rest on, in sentences."""
         if self.linear is not None:
             return (*ASSUMPTIONS[:3], OF_TRAINING)
-        return ASSUMPTIONS if self.has_exact_epsilon else (*ASSUMPTIONS, UNPRICED_NOTE)
+        return ASSUMPTIONS
 
     @property
     def reference(self) -> Array:
@@ -363,11 +364,6 @@ class NetworkView:
     def observes_single_agents(self) -> bool:
         """Whether the observers are all agents, each on its own."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
-
-    @property
-    def has_exact_epsilon(self) -> bool:
-        """Whether the exact ε is known."""
-        return not np.isnan(self.epsilon).all()
 
     def observer(self, row: int) -> str:
         """ "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
@@ -431,11 +427,15 @@ class NetworkView:
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """A job of which all is known but the price of its pairs, which takes long.
+    """A job in public numbers, before its pairs are priced.
 
-    system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
-    what is certified at best, NaN where the victim is an observer. steps: of training, which `system` is no price of.
-    price_classes: which of its pairs have one price.
+    Args:
+        job: planned.
+        observers: o sets of agents.
+        system: arguments of `network.pairwise`.
+        nu, draws: (o,) arguments of `network.certified_epsilon`.
+        steps: of training, which `system` is no bound for.
+        price_classes: pairs of training with one price.
     """
 
     job: PlannedJob
@@ -443,49 +443,32 @@ class Unpriced:
     system: Mapping[str, Any]
     nu: Array
     draws: NDArray[np.int64]
-    floor: Array
     steps: Steps | None = None
     price_classes: NDArray[np.int64] | None = None
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether every pair is certified for no less than somebody who sees every message."""
-        every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
-        return bool((self.floor >= every)[~np.isnan(self.floor)].all())
-
     def view(self, progress: Callback | None = None) -> NetworkView:
-        """The price of every pair. progress: called with a `Progress` of "observers"."""
-        job, system = self.job, self.system
+        """Compute the ε of every pair. progress: called with a `Progress` of "observers"."""
+        job, system, reporter = self.job, self.system, Reporter(progress, "observers")
         linear: Array | None = None
-        delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
-        if self.is_finished:
-            total = network.everything(system["injected"], system["noise"], system["arrivals"])
-            nothing = np.full(self.floor.shape, np.nan)
-            pairs = network.NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
-            certified, epsilon = self.floor, nothing
+        if self.steps is None or self.price_classes is None:
+            pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
         else:
-            reporter = Reporter(progress, "observers")
-            if self.steps is None or self.price_classes is None:
-                pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
-            else:
-                total = network.everything(system["injected"], system["noise"], system["arrivals"])
-                mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)
-                pairs = network.NetworkBudget(self.observers, mu, np.where(inside, -1, 0), total)
-                linear = np.full(mu.shape, np.nan)
-                if job.topology.over_time is None:
-                    linear = network.pairwise(**system, observers=self.observers).mu
-            certified = network.certified_epsilon(
-                pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
-            )
-            # Prices of training count what float64 adds, and the total does not.
-            exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
-            epsilon = np.where(inside, np.nan, exact)
+            total = network.everything(system["injected"], system["noise"], system["arrivals"])
+            mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)
+            pairs = network.NetworkBudget(self.observers, mu, np.where(np.isnan(mu), -1, 0), total)
+            linear = np.full(mu.shape, np.nan)
+            if job.topology.over_time is None:
+                linear = network.pairwise(**system, observers=self.observers).mu
+        delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
+        certified = network.certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
+        # Prices of training count what float64 adds, and the total does not.
+        exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
         return NetworkView(
             pairs,
             np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
             delta,
-            epsilon,
+            np.where(inside, np.nan, exact),
             certified,
             gaussian_epsilon(pairs.total, delta),
             job.budget.epsilon,
@@ -527,10 +510,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
     algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
-    known = np.zeros((len(observers), job.n_agents))
-    for row, members in enumerate(observers):
-        known[row, list(members)] = np.nan
-    if np.isnan(known).all():
+    if all(len(members) == job.n_agents for members in observers):
         raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
@@ -552,18 +532,15 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
     nu = _rounding(job, problem, system, observers) if isinstance(problem, MeanEstimation) else np.zeros(len(observers))
-    floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     first = None if steps is None else first_of_equal_pairs(steps, observers)
-    unpriced = Unpriced(job, observers, system, nu, draws, floor, steps, first)
-    if not unpriced.is_finished:
-        size = len(observers), job.n_agents, job.rounds
-        seconds = network.duration(*size)
-        if first is not None:
-            # Of pairs that are not alike, each is a system of its own.
-            different = int(np.unique(first[first >= 0]).size)
-            seconds += different * job.rounds * (job.n_agents * _PER_AGENT + job.n_agents**3 * _PER_CUBE)
-        network.require_time(*size, seconds)
-    return unpriced
+    size = len(observers), job.n_agents, job.rounds
+    seconds = network.duration(*size)
+    if first is not None:
+        # Of pairs that are not alike, each is a system of its own.
+        different = int(np.unique(first[first >= 0]).size)
+        seconds += different * job.rounds * (job.n_agents * _PER_AGENT + job.n_agents**3 * _PER_CUBE)
+    network.require_time(*size, seconds)
+    return Unpriced(job, observers, system, nu, draws, steps, first)
 
 
 def _rounding(
@@ -592,7 +569,6 @@ def _underived(job: Any) -> tuple[str, str] | None:
         for key, is_there, what in (
             ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
             ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
-            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "late messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),

@@ -19,14 +19,12 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.reporting.progress import ProgressBar
-from decentral_dp.reporting.terminal import console
+from decentral_dp.reporting.terminal import ProgressBar, console
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.summary import title_of, topology_summary
+from decentral_dp.simulation.summary import statement_of, title_of, topology_summary
 
 
 def _table(
@@ -67,9 +65,9 @@ def print_inference(inference: Inference) -> None:
     ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
     table = _table(["attack"], heads[: 2 + len(ceilings)])
-    for name, verdict in inference.verdicts.items():
-        span = "–" if verdict.interval is None else f"[{verdict.interval.low:.4f}, {verdict.interval.high:.4f}]"
-        table.add_row(name, f"{verdict.auc:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
+    for name, auc in inference.aucs.items():
+        span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
+        table.add_row(name, f"{auc.value:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
     _print(table, sentences(inference))
 
 
@@ -98,7 +96,7 @@ def audit_command(
     if membership:
         if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
             raise InputError("--membership: give a run folder, and --runs and --out only.")
-        with ProgressBar("runs", estimate=True) as progress:
+        with ProgressBar("runs") as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         print_inference(inference)
         if out is not None:
@@ -112,7 +110,7 @@ def audit_command(
         with refuse_damaged(run, "audit"):
             read_result(run)
     print_plan(plan)
-    with ProgressBar("runs", estimate=True) as progress:
+    with ProgressBar("runs") as progress:
         result = play_game(plan, file, progress)
     print_audit(result)
     if file is not None:

@@ -42,11 +42,11 @@ from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
 from decentral_dp.exchange import Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.privacy.releasers import ScheduledReleaser
+from decentral_dp.privacy.time_factors import TimeFactor, carried_noise, empty_past, next_past
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 

@@ -1,1 +1,1 @@
-"""The trusted coordinator: noise once, by it, on what it publishes. An annex, which the core finds by name."""
+"""The trusted coordinator, which adds noise once, to what it publishes. An annex that the core imports by name."""

@@ -1,62 +1,76 @@
-"""The agents that answer a trusted coordinator of a minimax problem.
+"""The agents that answer a trusted coordinator: sums over Poisson samples, and records that agents read themselves.
 
-Every record is evaluated always in the same place of a block of the same size. A product of
-matrices rounds a row by its place and by how many rows there are, and a rectified unit at zero turns such a bit into a
-whole gradient: one record more in a sample could then move what all others contribute, and no clip bounds that. So the
-record with the number i of its agent stands in row i mod B of blocks of exactly B rows, B a public number. What it
-contributes is a function of the record and of i, whoever else is drawn. Rows that nobody takes hold another record, and
-count for nothing.
+Every record of a minimax problem is evaluated at a fixed row of a block of fixed size. A matrix product rounds a row by
+its position and by the number of rows, and a rectified unit at zero turns such a bit into a whole gradient. One
+more record in a sample could then change all other contributions, and no clip bounds that. Record i of an agent
+therefore uses row i mod B of blocks with exactly B rows, B a public number. Its contribution is a function of the
+record and of i, for any sample. An unused row holds another record, with weight zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Split
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.clients import AnsweringBlock
+from decentral_dp.participants import AnsweringBlock, ClientBlock
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax
 
-# What a block costs beside its rows: as much as this many weights of one row, and the products of a few rows.
+# The fixed cost of a block, in weights of one row and in rows.
 _OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
 
 
 class RecordBlock(NamedTuple):
-    """rows: (B,) numbers of the records that stand there. is_drawn: (B,) which of them count."""
+    """A block of records.
+
+    Args:
+        rows: (B,) indices of its records.
+        is_drawn: (B,) whether a record is in the sample.
+    """
 
     rows: NDArray[np.int64]
     is_drawn: NDArray[np.bool_]
 
 
 def block_size(records: int, rate: float, weights: int) -> int:
-    """B: the cheapest of a few sizes for so many records, this rate, and a row that costs what so many weights cost.
+    """Return B, the cheapest of a few block sizes.
 
-    All records are in one block where they are few, or rows are cheap.
+    Args:
+        records: of an agent.
+        rate: rate of the Poisson sample.
+        weights: of the model, the cost of a row.
     """
-    sizes, overhead = [*(size for size in _SIZES if size < records), records], _LEAST + _OVERHEAD / weights
-    return min(sizes, key=lambda size: _blocks(records, rate, size) * (overhead + size))
 
+    def cost(size: int) -> float:
+        # About the number of blocks of a sample: the largest of B binomial loads.
+        load, spread = rate * records / size, math.log(size)
+        blocks = math.ceil(min(records / size, load + math.sqrt(2.0 * load * spread) + spread / 3.0))
+        return blocks * (_LEAST + _OVERHEAD / weights + size)
 
-def _blocks(records: int, rate: float, size: int) -> int:
-    """About how many blocks a sample takes: the largest of B binomial loads."""
-    load, spread = rate * records / size, math.log(size)
-    return math.ceil(min(records / size, load + math.sqrt(2.0 * load * spread) + spread / 3.0))
+    return min([*(size for size in _SIZES if size < records), records], key=cost)
 
 
 def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
-    """The blocks that hold every drawn record once. drawn: (n,). size: B ≤ n; none where nobody was drawn."""
+    """Yield the blocks that contain every sampled record once.
+
+    Args:
+        drawn: (n,) whether a record is in the sample.
+        size: B ≤ n.
+    """
     numbers = np.flatnonzero(drawn)
     places = numbers % size
-    # The k-th of those that share a place goes to the k-th block.
+    # The k-th of the records with the same row goes to the k-th block.
     order = np.argsort(places, kind="stable")
     starts = np.searchsorted(places[order], np.arange(size))
     turn = np.empty_like(numbers)
@@ -71,23 +85,18 @@ def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
 def sum_over_parts(
     problem: Minimax, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
 ) -> list[Array]:
-    """Sum over records that are evaluated apart.
-
-    A class that overrides `sums` and inherits `sums_over` has changed its mathematics in one of two places: what it
-    inherits is not used.
+    """Sum clipped contributions over records that are evaluated in parts.
 
     Args:
         problem: of the records.
-        parts: (records, which of them count) of each evaluation.
-        queries: what is summed.
+        parts: (records, whether each counts) of each evaluation.
+        queries: the terms.
 
     Returns:
         (width,) for each query.
     """
-    order = type(problem).__mro__
-    single, over = (next((k for k, c in enumerate(order) if n in vars(c)), len(order)) for n in ("sums", "sums_over"))
-    if over <= single and over < len(order):
-        return cast(list[Array], cast(Any, problem).sums_over(parts, queries))
+    if isinstance(problem, Composite) and type(problem).sums is Composite.sums:
+        return problem.sums_over(parts, queries)
     totals = [np.zeros(problem.width(q.term)) for q in queries]
     for records, drawn in parts:
         for total, part_sum in zip(totals, problem.sums(records, queries, drawn), strict=True):
@@ -97,11 +106,11 @@ def sum_over_parts(
 
 @dataclass(frozen=True, eq=False)
 class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
-    """A block of agents of a minimax problem; how many records a sample has never leaves, sums go out also of none.
+    """A block of agents of a minimax problem. The sample size is never sent, and an empty sample sends sums too.
 
     Args:
         agents: (b,) their numbers.
-        problem: whose terms are asked for.
+        problem: the problem.
         records: those of each agent.
         coins: for Poisson samples, keyed by agent.
     """
@@ -119,14 +128,50 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
             yield from zip(query, self._sums(row, number, rate, query), strict=True)
 
     def _sums(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
-        """Of one agent, over all its records or over a sample of them."""
+        """Return the sums of one agent over all its records or over a sample of them."""
         problem, records, queries = self.problem, self.records[row], list(query.values())
         if queries[0].parameters is not None:
-            # The program that sends them has set them itself.
+            # A program that sends parameters has checked that the problem has some.
             problem = cast(Any, problem).with_parameters(queries[0].parameters)
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])
         coins = self.coins.generator(row, number, tag("train")).random(n)
-        places = record_blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
-        return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)
+        blocks = record_blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
+        return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in blocks), queries)
+
+
+@dataclass(eq=False)
+class ReadingClients:
+    """A block of agents that read their own records where the block lives, and never send them.
+
+    Args:
+        block: of the agents, without records.
+        read_records: returns split → their records, and nothing that is scored.
+    """
+
+    block: Any
+    read_records: Callable[[], tuple[Mapping[Split, Any], Any]]
+
+    @property
+    def agents(self) -> NDArray[np.int64]:
+        agents: NDArray[np.int64] = self.block.agents
+        return agents
+
+    @cached_property
+    def _complete(self) -> Any:
+        records, _ = self.read_records()
+        return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
+
+    def ready(self) -> int:
+        """Read the records, and return the number of agents. Raises InputError if a file is not the manifest's."""
+        return int(self._complete.agents.size)
+
+    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the agents' clipped sums, (b, …) each."""
+        answers: dict[str, Array] = self._complete.answer(number, questions)
+        return answers
+
+    def hand_over(self) -> list[Any]:
+        """Refuse to send records: they stay with the agents."""
+        raise TypeError("agents that read their own records hand over none")

@@ -1,4 +1,4 @@
-"""Linear classifiers of two classes, private: a logistic regression that tunes itself, and one trained by its AUC."""
+"""Private linear classifiers of two classes: a self-tuning logistic regression, and a classifier trained by its AUC."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from decentral_dp.bounded import Array
 from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.shared import (
+from decentral_dp.estimators import (
     NAMES,
     SIMULATED,
     FitCost,
     Private,
     ScaleWarning,
     encode_classes,
-    refuse_others,
     seed_of,
     validate_features,
     validate_records,
@@ -35,17 +34,16 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.run import run_job
 
-# A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
+# Largest root mean square of a column of scaled data, and its largest ratio to the median.
 _LARGEST, _SPREAD = 5.0, 20.0
 
 
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A private linear classifier of two classes; subclasses have `_fit_model`, and parameters with these names.
+    """A private linear classifier of two classes. Subclasses have `_fit_model` and parameters with these names.
 
     Args:
-        classes: the two labels that there may be, the negative one first; None reads them off the labels, which no ε
-            covers.
-        random_state: None for secret noise; a whole number, which makes the result a simulation.
+        classes: the two labels, the negative one first; None infers them from the labels, which ε does not cover.
+        random_state: None for secret noise; an integer makes the result a simulation.
     """
 
     classes: Sequence[Any] | None
@@ -53,32 +51,31 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_model(
         self, features: Array, positive: NDArray[np.bool_], seed: int | None
     ) -> tuple[Array, float, FitCost]:
-        """(d,) weights, what is added to the score, and what both cost."""
+        """Return (d,) weights, the intercept, and the privacy cost of both."""
         raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
-        """Rows as the model reads them."""
+        """Return the rows as the model reads them."""
         return features
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **others: Any) -> Self:
-        """Fit the model, privately.
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the model privately.
 
         Args:
-            X: (n, d) features, a row for each record.
+            X: (n, d) features.
             y: (n,) labels.
 
         Returns:
-            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+            self, with ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: parameters that cannot be used, or labels that are not of two classes.
+            InputError: invalid parameters, or labels that are not of two classes.
             TypeError: other arguments, such as sample_weight.
 
         Warns:
-            PrivacyWarning: classes were read off y.
-            ScaleWarning: columns are not of comparable sizes.
+            PrivacyWarning: classes were inferred from y.
+            ScaleWarning: columns have very different scales.
         """
-        refuse_others(type(self).__name__, others)
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
         if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":
@@ -91,7 +88,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:
-        """Columns are compared by their root mean squares, which are not printed: they tell of the records."""
+        """Compare the root mean squares of columns, which are not printed because they depend on records."""
         with np.errstate(over="ignore"):
             sizes = np.sqrt(np.square(features).mean(axis=0))
         filled = sizes[sizes > 0.0]
@@ -107,19 +104,19 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Score records, (n,): above 0 where the second class is likelier."""
+        """Compute scores, (n,): above 0 if the second class is more likely."""
         check_is_fitted(self)
         features = validate_features(self, X)
         scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
         return scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities of both classes, (n, 2)."""
+        """Compute the probabilities of both classes, (n, 2)."""
         positive = expit(self.decision_function(X))
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The likelier class of every record, (n,)."""
+        """Return the more likely class of every record, (n,)."""
         likelier = self.decision_function(X) > 0.0
         return np.asarray(self.classes_[likelier.astype(np.int64)])
 
@@ -133,28 +130,26 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class PrivateLogisticRegressionCV(TwoClasses):
     """A logistic regression of two classes that tunes its own regularisation, all within one ε.
 
-    Every record is shortened to ‖a‖₂ ≤ radius by itself; bring features to comparable sizes by public ranges
-    beforehand, not by a scaler that is fitted on the records.
+    Every record is shortened to ‖a‖₂ ≤ radius by itself. Scale features by public ranges first, not by a scaler that is
+    fitted on the records.
 
     Args:
-        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
-            estimators here.
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
         weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
-        validation: share of the records that choose the weight, above 0 and below 1; default 0.5. Which ones is a
-            public draw that reads no record.
-        radius: features are shortened to it; default 1.
-        fit_intercept: whether a constant feature 1 is appended, regularised like the others; default yes.
-        method: of `decentral_dp.tune`, as are steps and lam.
-        classes: the two labels that there may be, the negative one first; None reads them off y, with a
-            `PrivacyWarning`.
-        random_state: None for secret noise; a whole number makes the result a simulation.
+        validation: share of the records that choose the weight, above 0 and below 1; default 0.5. The split is a public
+            draw that reads no record.
+        radius: bound on the norm of features; default 1.
+        fit_intercept: whether to append a constant feature 1, regularised like the others; default True.
+        method, steps, lam: see `decentral_dp.tune`.
+        classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
+        random_state: None for secret noise; an integer makes the result a simulation.
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
+        coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
         weight_: of the regulariser.
-        path_: the weights that were tried.
-        ledger_: the releases that were made.
-        epsilon_, delta_: what they cost, at most the targets.
+        path_: the weights of all steps.
+        ledger_: the releases.
+        epsilon_, delta_: their privacy cost, at most the budget.
         statement_: the guarantee in words.
 
     Example:
@@ -186,14 +181,13 @@ class PrivateLogisticRegressionCV(TwoClasses):
     def _fit_model(
         self, features: Array, positive: NDArray[np.bool_], seed: int | None
     ) -> tuple[Array, float, FitCost]:
-        limits = (("validation", 1.0, "a share above 0 and below 1"), ("radius", math.inf, "a finite number above 0"))
-        for name, most, wanted in limits:
+        for name, most in (("validation", 1.0), ("radius", math.inf)):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0.0 < value < most):
-                raise InputError(f"{name}: got {value!r}, but {wanted} is wanted.")
+                raise InputError(f"{name}: got {value!r}, expected a number above 0 and below {most:g}.")
         n = len(features)
         if n < 2:
-            raise InputError(f"X has n_samples = {n}, but at least 2 are wanted: one trains, one validates.")
+            raise InputError(f"X: got n_samples = {n}, expected at least 2, one to train and one to validate.")
         rows, radius = self._score_rows(features), float(self.radius)
         if self.fit_intercept:
             rows, radius = np.column_stack([rows, np.ones(n)]), math.hypot(radius, 1.0)
@@ -220,7 +214,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         return tuned.model[:d], intercept, cost
 
 
-# Scores of the two classes on the scale of probabilities, so that their middle has a logit.
+# The threshold is at least this far from 0 and 1, so that it has a logit.
 _LEAST = 0.01
 
 
@@ -229,25 +223,21 @@ class PrivateAUCClassifier(TwoClasses):
     """A linear classifier of two classes that ranks the records of the second above those of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
-    noised steps on all records. A class is predicted by the middle of the two classes' mean h, which is
-    released with the weights; probabilities are the sigmoid of the distance from it, and not calibrated.
+    noised steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
+    the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:
-        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
-            estimators here.
-        rounds: noised steps; default 50.
-        step: size of each; default 0.5.
-        clip: bound on the norm of a record's gradient; default 1.
-        positive_share: public share π of records of the second class, or "released": counted with noise, at a share
-            of the budget; default 0.5.
-        classes: the two labels that there may be, the negative one first; None reads them off y, with a
-            `PrivacyWarning`.
-        random_state: None for secret noise; a whole number makes the result a simulation.
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6). rounds: number of steps; default 50.
+        step: learning rate; default 0.5. clip: clipping norm of a record's gradient; default 1. positive_share: public
+        share π of records of the second class, or "released": counted with noise, at a share of the
+            budget; default 0.5.
+        classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
+        random_state: None for secret noise; an integer makes the result a simulation.
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
-        ledger_: the releases that were made.
-        epsilon_, delta_: what they cost, at most the targets.
+        coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
+        ledger_: the releases.
+        epsilon_, delta_: their privacy cost, at most the budget.
         statement_: the guarantee in words.
 
     References:

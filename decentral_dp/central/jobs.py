@@ -1,94 +1,430 @@
-"""Jobs of a trusted coordinator, bilevel or minimax: it adds the noise, once, to what it publishes."""
+"""Jobs of a trusted coordinator: refusals before a record is read, the context, the plan of all releases, the job."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, final
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.algorithms.protocol import ONE_LEVEL, StepSize
-from decentral_dp.bounded import Array, Norm, Split
-from decentral_dp.central.clients import MinimaxClientBlock
-from decentral_dp.central.context import CoordinatorContext, MinimaxContext
-from decentral_dp.central.programs import Coordinated
+from decentral_dp.bounded import Split
+from decentral_dp.central.clients import MinimaxClientBlock, ReadingClients
+from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
+from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
+from decentral_dp.config.components import Components
+from decentral_dp.config.scenario_components import (
+    algorithm_of,
+    check_levels,
+    check_server,
+    clip_of,
+    deal,
+    problem_options,
+    stream_of,
+)
+from decentral_dp.config.schema import Scenario, Schedule
+from decentral_dp.constants import Family, family_of
+from decentral_dp.data import Shards
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
-from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.formatting import least_text
+from decentral_dp.participants import ClientBlock
+from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, smallest_factor
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.privacy.releasers import FREE, PlannedReleaser
+from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.records import RecordPairs
 from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.job import (
+    LARGEST_PLAN,
     PlannedJob,
     RecordsElsewhere,
+    as_numbers,
     minimax_evaluator,
     read_shards,
+    records_of,
+    test_records,
     unmeasured_reason,
 )
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
+
+# Refusals before a record is read ------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class ReadingClients:
-    """A block of agents that answer a trusted coordinator, and read their own records where the block is.
+class _Subject(NamedTuple):
+    """A scenario, its components, and the coordinator's program."""
+
+    s: Scenario
+    components: Components
+    algorithm: Coordinated
+
+
+def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = "leave it out") -> Refusal[_Subject]:
+    """Return a row whose `{it}` is the kind of the algorithm."""
+    return Refusal(lambda c: c.s.algorithm.kind if applies(c) else "", key, problem, fix)
+
+
+def _is_set(key: str) -> Callable[[_Subject], bool]:
+    """Return a check whether a key of [privacy] differs from its default."""
+    return lambda c: getattr(c.s.privacy, key) != type(c.s.privacy).model_fields[key].default
+
+
+def _starts_outside(c: _Subject) -> bool:
+    domain, x = c.components.keys.get("domain"), c.s.algorithm.init.get("x")
+    return domain is not None and x is not None and not domain.low <= x <= domain.high
+
+
+def _releases_share(s: Scenario) -> bool:
+    return bool(s.problem.own_keys().get("positive_share") == "released")
+
+
+# Keys of [privacy] that no coordinator reads → why.
+_GOSSIP_KEYS: Mapping[str, str] = {
+    **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
+    **dict.fromkeys(("unit", "neighbours"), "{it} is accounted for one replaced record only"),
+    **dict.fromkeys(("correlation", "colluders"), "the coordinator of {it} adds the noise, and all agents trust it"),
+    **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget in advance"),
+}
+_UNBOUNDED = (
+    "problem.normalise",
+    "{it} requires records of bounded length",
+    'set normalise = "l2" (or "l1", or "box")',
+)
+_TOO_LONG = _row(
+    lambda c: c.s.algorithm.rounds * c.algorithm.releases_per_round > LARGEST_PLAN,
+    "algorithm.rounds",
+    "more releases than can be accounted (got {of.s.algorithm.rounds} rounds)",
+    "use fewer rounds",
+)
+_COORDINATED = (
+    _row(
+        lambda c: _releases_share(c.s) and c.s.privacy.guarantee == "as_published",
+        "problem.positive_share",
+        "no paper publishes a noise for it",
+        "give a public number",
+    ),
+    _row(
+        lambda c: c.s.problem.stream != "all",
+        "problem.stream",
+        "{it} reads all records in every round",
+        "leave it out; some algorithms draw samples by algorithm.rate",
+    ),
+    _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
+    *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
+    _row(lambda c: c.s.topology.pooled, "topology.pooled", "the agents of {it} trust its coordinator already"),
+    _row(
+        lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
+        "privacy.epsilon",
+        "missing; {it} computes its noise from a target",
+        "give for example epsilon = 1.0",
+    ),
+    _TOO_LONG,
+    _row(
+        lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clip.values()),
+        "privacy.clip",
+        "{it} has the same clipping norm in every round",
+        "give numbers",
+    ),
+    _row(
+        lambda c: c.s.privacy.clip and not c.algorithm.queries,
+        "privacy.clip",
+        "{it} clips nothing; its sensitivities follow from the problem's constants",
+    ),
+    _row(
+        lambda c: not c.components.algorithm.pure and c.s.privacy.delta == 0.0 and c.s.privacy.guarantee != "none",
+        "privacy.delta",
+        "{it} adds Gaussian noise, which gives no pure guarantee",
+        "set a delta above 0, for example 1e-6",
+    ),
+    _row(
+        lambda c: c.algorithm.needs_constants and c.s.problem.normalise == "none" and c.s.problem.scale == "none",
+        *_UNBOUNDED,
+    ),
+    _row(
+        _starts_outside,
+        "algorithm.init.x",
+        "outside the domain (got {of.s.algorithm.init[x]:g})",
+        "give a value inside, or leave it out",
+    ),
+)
+# For records that are with their agents; the defaults of the algorithm are resolved.
+_ELSEWHERE = (
+    _row(
+        lambda c: c.algorithm.needs_records,
+        "problem.manifest",
+        "with these options, {it} computes on the records of all agents in one place, and they are with their agents",
+        "leave it out and give problem.data, or use an algorithm whose agents send sums, such as dp_bilevel, "
+        "privatediff or dp_sgda",
+    ),
+    _row(
+        lambda c: c.s.run.agent_scores,
+        "run.agent_scores",
+        "the agents of a trusted coordinator send no scores",
+    ),
+)
+_MINIMAX = (
+    Refusal[_Subject](
+        lambda c: next((name for name in c.s.algorithm.init if name not in ("x", "y")), ""),
+        "algorithm.init.{it}",
+        "a minimax problem has the variables x and y",
+        "leave it out",
+    ),
+    _row(
+        lambda c: "domain" in c.components.keys,
+        "algorithm.domain",
+        "a minimax problem defines the sets of x and y itself",
+    ),
+    _row(
+        lambda c: "z" in c.s.privacy.clip,
+        "privacy.clip.z",
+        "a minimax problem has gradients by x and y only",
+    ),
+)
+# Terms that not every minimax problem has.
+_TERMS = {
+    "dual": "the best y in closed form",
+    "joint": "both gradients as one vector",
+    "inner": "an inner function, as KL-DRO in compositional form has",
+}
+
+
+# The context ---------------------------------------------------------------------------------------------------------
+
+
+def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
+    """Return the public facts of a minimax problem.
 
     Args:
-        block: of the agents, without records.
-        read_records: returns kind → their records, and nothing that is scored.
+        c: the components of the scenario.
+        shards: of which the public counts are read.
+        problem: the minimax problem.
+        algorithm: the coordinator's program.
+
+    Raises:
+        InputError: the problem lacks a term that the algorithm queries, has no such keys, or the sampling rate leaves
+            most samples empty.
     """
-
-    block: Any
-    read_records: Callable[[], tuple[Mapping[Split, Any], Any]]
-
-    @property
-    def agents(self) -> NDArray[np.int64]:
-        agents: NDArray[np.int64] = self.block.agents
-        return agents
-
-    @cached_property
-    def _complete(self) -> Any:
-        records, _ = self.read_records()
-        return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
-
-    def ready(self) -> int:
-        """Read the records, and return of how many agents. Raises InputError where a file is not the manifest's."""
-        return int(self._complete.agents.size)
-
-    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
-        """Sum the agents' clipped contributions; as of the block, (b, …) each."""
-        answers: dict[str, Array] = self._complete.answer(number, questions)
-        return answers
-
-    def hand_over(self) -> list[Any]:
-        """Refuse: what is with the agents stays there."""
-        raise TypeError("agents whose records are their own hand over none")
+    s = c.scenario
+    for term in algorithm.queries:
+        if term not in problem.terms:
+            raise InputError(
+                f"algorithm.kind: {s.algorithm.kind} requires {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
+                "Fix: use another algorithm or problem."
+            )
+    refuse(_Subject(s, c, algorithm), _MINIMAX)
+    n, rate = int(shards.train_counts.sum()), c.keys.get("rate", 1.0)
+    if rate * n < 1.0:
+        raise InputError(
+            f"algorithm.rate: most samples of these {n} records are empty (got {rate:g}, expected at least "
+            f"{least_text(1.0 / n)}). Fix: raise it."
+        )
+    counts: dict[Split, int] = {"train": n, "validation": 0}
+    clip, noisy = _clip(s)
+    return MinimaxContext(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
 
 
-def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere) -> CoordinatorNode:
-    """A coordinator whose agents read their own records, where their blocks will live.
+def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
+    """Return the public facts of a bilevel problem, without constants if they are unknown and not required.
 
     Args:
-        node: whose blocks have no records.
-        records: where they are.
+        c: the components of the scenario.
+        shards: of which the public counts, classes and bounds are read.
+        problem: the bilevel problem.
+        algorithm: the coordinator's program.
+
+    Raises:
+        InputError: constants are required and unknown.
+    """
+    s, table = c.scenario, c.keys.get("domain")
+    domain = Domain() if table is None else Domain(table.low, table.high)
+    counts: dict[Split, int] = {
+        "train": int(shards.train_counts.sum()),
+        "validation": int(shards.validation_counts.sum()),
+    }
+    missing_facts: tuple[Refusal[Scenario], ...] = (
+        Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
+        Refusal(
+            lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
+            "problem.label_range",
+            "missing; {it} requires labels of bounded size",
+            "give their public range",
+        ),
+    )
+    family: Family | None = None
+    try:
+        refuse(s, missing_facts)
+        # Classes are numbered from 0; labels with a range are scaled to [−1, 1].
+        family = family_of(problem, cast(float, shards.l2), max(1.0, len(shards.classes) - 1.0))
+    except InputError:
+        if algorithm.needs_constants:
+            raise
+    clip, noisy = _clip(s)
+    return CoordinatorContext(
+        problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy
+    )
+
+
+def _clip(s: Scenario) -> tuple[Clip, bool]:
+    """Return the clipping norms, none without noise, and whether noise is added."""
+    noisy = s.privacy.guarantee != "none"
+    return clip_of(s, "l2") if noisy else Clip("l2"), noisy
+
+
+def _budget(s: Scenario) -> float:
+    """Return μ of a Gaussian pair with the target (ε, δ); inf without a target."""
+    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
+    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
+
+# A noise factor that leaves the cost of rounding and sampling only, and the least ratio of a target to that cost.
+_ENDLESS_NOISE, _SURELY = 1e12, 1.05
+
+
+_UNPLANNED = (
+    Refusal[tuple[Scenario, set[str]]](
+        lambda c: "mechanism" in c[0].privacy.model_fields_set and c[0].privacy.mechanism_kind not in c[1],
+        "privacy.mechanism",
+        '{of[0].algorithm.kind} does not use "{of[0].privacy.mechanism_kind}" noise',
+        "leave it out",
+    ),
+    Refusal[tuple[Scenario, set[str]]](
+        lambda c: c[0].privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in c[1]),
+        "privacy.guarantee",
+        "nothing is proven for {of[0].algorithm.kind} with these options",
+        'set "as_published" to run it without a certificate, at ε = ∞',
+    ),
+)
+# For (ε, δ, the least ε of any noise).
+_OUT_OF_REACH = (
+    Refusal[tuple[float, float, float]](
+        lambda c: math.isinf(c[2]),
+        "privacy.delta",
+        "less than the cost of sampling in float64 with any noise (got {of[1]:g})",
+        "raise delta",
+    ),
+    Refusal[tuple[float, float, float]](
+        lambda c: least_text(c[2] * _SURELY) if c[0] <= c[2] * _SURELY else "",
+        "privacy.epsilon",
+        "out of reach at delta = {of[1]:g} because of rounding and sampling in float64 (got {of[0]:g}, expected at "
+        "least about {it})",
+        "raise epsilon, or use fewer rounds",
+    ),
+)
+
+
+def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
+    """Plan every release of a trusted coordinator with its privacy cost: the target's, the paper's, or none.
+
+    Args:
+        s: the scenario, of which rounds, guarantee, ε and δ are read.
+        algorithm: with its defaults resolved.
+        context: of the run.
+
+    Returns:
+        The ledger, the same lines for all agents.
+
+    Raises:
+        InputError: the target is out of reach, or the algorithm lacks the guarantee or the mechanism.
+    """
+    rounds, privacy = s.algorithm.rounds, s.privacy
+    charges = algorithm.planned_releases(context, rounds)
+    mechanisms = {charge.mechanism for charge in charges.values()}
+    refuse((s, mechanisms), _UNPLANNED)
+    agents, index = np.zeros(1, dtype=np.int64), np.arange(1, rounds * algorithm.releases_per_round + 1)
+    free = [
+        ChannelLedger(channel, NO_MECHANISM, width, agents, index, np.zeros((index.size, 1)), {}, {}, FREE)
+        for channel, width in algorithm.free_channels(context).items()
+    ]
+
+    def ledger_of(channels: list[ChannelLedger]) -> Ledger:
+        return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).repeat(context.agents)
+
+    if privacy.guarantee == "none":
+        lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
+        return ledger_of([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
+    target = 0.0 if privacy.epsilon is None else privacy.epsilon
+    if privacy.guarantee == "as_published":
+        lines = []
+        published = cast(Calibrated, algorithm)
+        for channel, calibration in published.calibration(context, rounds, target, privacy.delta).items():
+            charge = charges[channel]._replace(weight=calibration.sensitivity)
+            lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
+        return ledger_of(lines)
+    return target_plan(
+        lambda factor: ledger_of([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()]),
+        target,
+        privacy.delta,
+    )
+
+
+def target_plan(
+    plan_at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
+) -> Ledger:
+    """Find the plan that costs at most (target, delta), and at least (1 − tightness)·target.
+
+    Args:
+        plan_at: noise factor → plan.
+        target: ε.
+        delta: δ.
+        tightness: default half of TIGHTNESS.
+
+    Raises:
+        InputError: sampling in float64 and rounding cost more than the target.
     """
 
-    def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
-        norm: Norm = block.clip.norm if isinstance(block, ClientBlock) else "l2"
-        return ReadingClients(block, partial(read_shards, block.agents, records.shards, block.problem, norm))
+    def epsilon_at(factor: float) -> float:
+        return float(epsilon_of(plan_at(factor).select(np.zeros(1, dtype=np.int64)), delta)[0])
 
-    return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
+    # The cost of rounding to a grid and of sampling in float64 does not fall with more noise.
+    refuse((target, delta, epsilon_at(_ENDLESS_NOISE)), _OUT_OF_REACH)
+    return plan_at(smallest_factor(epsilon_at, target, None, tightness))
+
+
+def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
+    """Return the ledger lines of one channel at scale 1.
+
+    Args:
+        channel: its name.
+        charge: its releases.
+        factor: on the privacy cost of every release.
+    """
+    releases = charge.indices.size
+    sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
+    if not mechanism_of(charge.mechanism).proven:
+        sensitivity = {k: np.full((releases, 1), np.inf) for k in charge.weight}
+    return ChannelLedger(
+        channel,
+        mechanism_of(charge.mechanism),
+        charge.width,
+        np.zeros(1, dtype=np.int64),
+        charge.indices,
+        np.ones((releases, 1)),
+        sensitivity,
+        {k: np.full((releases, 1), charge.rate.get(k, 1.0)) for k in sensitivity},
+        charge.reason,
+        "poisson" if any(r < 1.0 for r in charge.rate.values()) else "fixed",
+        charge.distortion,
+    )
+
+
+# The job -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class _Coordinated(PlannedJob, Protocol):
-    """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
+    """The common part of a trusted coordinator's jobs."""
 
     algorithm: Coordinated
     context: Any
@@ -97,27 +433,32 @@ class _Coordinated(PlannedJob, Protocol):
     def central(self) -> bool:
         return True
 
-    def coordinator_node(self) -> CoordinatorNode:
-        """The coordinator with its agents in blocks."""
-        cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
-        client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
-        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published")
+    @property
+    def program(self) -> Any:
+        """The algorithm without wrappers."""
         program: Any = self.algorithm
         while isinstance(program, Wrapper):
             program = program.program
-        sizes = [value for value in vars(program).values() if isinstance(value, StepSize)]
-        node = CoordinatorNode(
+        return program
+
+    def coordinator_node(self) -> CoordinatorNode:
+        """Return the coordinator with its agents in blocks."""
+        blocks = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
+        clients: list[Any] = [self._client_block(agents, Streams(self.root, "coins", agents)) for agents in blocks]
+        if isinstance(self.records, RecordsElsewhere):
+            read = partial(read_shards, shards=self.records.shards, problem=self.problem, norm=self.clip.norm)
+            clients = [ReadingClients(client, partial(read, client.agents)) for client in clients]
+        sizes = [value for value in vars(self.program).values() if isinstance(value, StepSize)]
+        return CoordinatorNode(
             self.algorithm,
             self.context,
-            make,
-            client_blocks,
+            partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published"),
+            tuple(clients),
             self.n_agents,
+            reads=isinstance(self.records, RecordsElsewhere),
             most_records=max(int(counts.sum()) for counts in self.counts.values()),
             largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
         )
-        if isinstance(self.records, RecordsElsewhere):
-            return reading_coordinator(node, self.records)
-        return node
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
@@ -125,19 +466,19 @@ class _Coordinated(PlannedJob, Protocol):
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def evaluated_on(self, average: int) -> str:
-        # Where x alone is published, scores are those of a lower solution that nobody sees.
+        # If only x is published, the scores are those of an unpublished lower solution.
         published = self.algorithm.published(self.algorithm.init(self.context))
         return "published x and y" if "y" in published else "exact lower solution at the published x"
 
     def covers(self, recorded: Ledger) -> bool:
-        # A coordinator's scales follow from what it released before; what is planned is the price.
+        # The scales depend on earlier releases; the privacy cost is planned.
         return recorded.costs_within(self.ledger.truncate(recorded.rounds))
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorBilevelJob(_Coordinated):
-    """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
+    """A job of a trusted coordinator on a bilevel problem."""
 
     setting: ClassVar[Setting] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
@@ -159,18 +500,25 @@ class CoordinatorBilevelJob(_Coordinated):
     def evaluator(self) -> Evaluator | Unscored:
         if isinstance(self.records, RecordsElsewhere):
             return Unscored()
-        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
-        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
-        named |= {"of_classes": self.of_classes}
-        records = pool(RecordPairs(self.records["train"], self.records["validation"]))
-        return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
+        # All records have the same weight, and all agents the same published value.
+        return Evaluator(
+            self.problem,
+            [pool(RecordPairs(self.records["train"], self.records["validation"]))],
+            self.test,
+            label_unit=self.shards.label_unit,
+            gap=True,
+            names=("coordinator",),
+            reads_state=False,
+            hypergradient=self.tunes_x and not self.unmeasured,
+            measures=self.scenario.run.measures,
+            of_classes=self.of_classes,
+        )
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorMinimaxJob(_Coordinated):
-    """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
+    """A job of a trusted coordinator on a minimax problem."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
 
@@ -182,3 +530,54 @@ class CoordinatorMinimaxJob(_Coordinated):
 
     def evaluator(self) -> MinimaxEvaluator | Unscored:
         return minimax_evaluator(self, self.problem)
+
+
+def coordinated_job(
+    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
+    problem_of: Callable[..., Any],
+    context_of: Callable[..., Any],
+    c: Components,
+) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
+    """Build a planned job of a trusted coordinator, without a noise key.
+
+    Args:
+        job: its class.
+        problem_of: makes the problem of its setting.
+        context_of: makes the context of its setting.
+        c: the components of the scenario.
+
+    Raises:
+        InputError: the components do not fit together.
+    """
+    s = c.scenario
+    check_levels(c, TERMS)
+    problem_options(c)
+    program = cast(Coordinated, algorithm_of(c))
+    if _releases_share(s):
+        program = ClassShare(program, start=program.start)
+    refuse(_Subject(s, c, program), _COORDINATED)
+    topology = c.topology.make()
+    check_server(s, topology)
+    shards, elsewhere = deal(c, topology.n_agents)
+    problem = problem_of(c, shards)
+    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
+    # A default number of steps can be large.
+    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
+    ledger = plan_of(s, algorithm, context)
+    shards = replace(shards, labels=as_numbers(shards.labels))
+    return job(
+        components=c,
+        topology=topology,
+        shards=shards,
+        records=records_of(problem, shards, elsewhere, context.clip.norm),
+        test=test_records(problem, shards, "l2"),
+        stream=stream_of(s),
+        clip=context.clip,
+        mechanism=NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN,
+        rounds=s.algorithm.rounds,
+        ledger=ledger,
+        budget=price(ledger, s.privacy.delta),
+        problem=problem,
+        algorithm=algorithm,
+        context=context,
+    )

@@ -1,11 +1,10 @@
-"""What a coordinator computes from all agents' records: solutions, implicit gradients and scores, each with its price.
+"""Solutions, implicit gradients and scores of all agents' pooled records, with their sensitivities.
 
-What leaves as `Bounded` carries its sensitivity. What leaves as a plain array (`scores`, `gradient`, …) is for a
-mechanism that draws x itself, such as an exponential one, and must not be released otherwise; its prices are those of
-`bounds`. Every value is a fixed function of the records and of public arguments: solves start at the public centre of
-the ball of minimisers, never where the records led before.
+A `Bounded` result carries its sensitivity. A plain array (`scores`, `gradient`, …) is for a mechanism that draws x
+itself, such as an exponential one, and must not be released otherwise; its sensitivity is that of `bounds`. Every value
+is a fixed function of the records and of public arguments: solves start at the public centre of the ball of minimisers.
 
-`PooledBounds` states these prices: public numbers, from constants and counts alone.
+`PooledBounds` computes the sensitivities from constants and counts only.
 """
 
 from __future__ import annotations
@@ -29,28 +28,44 @@ from decentral_dp.central.sensitivities import (
     score_oscillation,
     smoothness,
 )
-from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
-from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
+from decentral_dp.constants import (
+    UP,
+    ClassLoss,
+    Family,
+    Linear,
+    Mean,
+    ProblemConstants,
+    Pulled,
+    Regularised,
+    SquaredLoss,
+    Weighed,
+    round_up,
+    worst_case,
+)
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
-from decentral_dp.problems.bilevel.quadratic import QuadraticRecords
+from decentral_dp.problems.bilevel.linear import Quadratic, QuadraticRecords
 from decentral_dp.problems.lower_level import mean_losses, mean_term
 from decentral_dp.problems.records import concatenate, regulariser_matrices
 
-# What an implicit gradient at the minimiser reads; at a public y, all but the first.
+# The terms of an implicit gradient at the minimiser; at a public y, all except the first.
 FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 
 
 @dataclass(frozen=True)
 class PooledBounds:
-    """For a family and the public counts of all agents' records together.
+    """Public bounds for a family and the public counts of all agents' records.
 
-    Points x and the corners `low` and `high` of a box are (p,), public. What is bounded is in ℓ2, and each bound is
-    rounded up. A bound by kind of record is "train" or "validation" → number; kinds that are not read are left out.
+    Points x and the corners `low` and `high` of a box are (p,), public. All norms are l2, and each bound is rounded up.
+    A bound by split is "train" or "validation" → number; splits that are not read are omitted.
 
-    Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point; over a box (`low`, `high`, (p,) each) they
-    hold for every x of it, as the score of a mechanism that draws x needs them.
+    Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point. Over a box (`low`, `high`) they hold for
+    every x of the box, as the score of a mechanism that draws x requires.
+
+    Args:
+        family: of the problem.
+        train: number of train records.
+        validation: number of validation records.
     """
 
     family: Family
@@ -60,29 +75,29 @@ class PooledBounds:
     # At one public x -----------------------------------------------------------------------------------------------
 
     def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
-        """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only.
+        """Bound the sensitivity of the minimiser of G, or with penalty λ of G + F/λ.
 
-        x: (p,).
+        D_gy/(μ n_t) + 2a for a train record, and D_fy/(λ μ n_v) + 2a for a validation record.
         """
         c, accuracy = self.constants_at(x, penalty), self.facts(x, penalty).accuracy
         sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
         return self.select_read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
 
     def hypergradient(self, x: Array) -> dict[Split, float]:
-        """S_train, S_validation at x, each with twice what the estimate can be off by. x: (p,)."""
+        """Bound the sensitivity of ∇Φ(x), with twice the error of the estimate."""
         return self.select_read(self._slope(self.constants_at(x), self.facts(x)), *FED)
 
     def constants_at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
-        """Constants at x (p,), on the ball of the minimisers of G, or of G + F/λ."""
+        """Return the constants at x, on the ball of the minimisers of G, or with penalty λ of G + F/λ."""
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
     def at_point(
         self, constants: ProblemConstants, known: certified.SolveFacts, y: Array
     ) -> tuple[ProblemConstants, certified.SolveFacts]:
-        """The constants and facts at x on the ball, with what is smaller at one public y of it, (q,).
+        """Return the constants and facts at x on the ball, tightened for one public y of it, (q,).
 
-        Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
-        There ∇²_xy R is linear in y about the centre, and rounding errors are those of numbers as large as y.
+        If both levels share a loss of y only, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument. ∇²_xy R
+        is linear in y about the centre, and rounding errors are those of numbers as large as y.
         """
         if not isinstance(self.family, Regularised):
             return constants, known
@@ -92,20 +107,20 @@ class PooledBounds:
         return c, known._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
-        """What is public of the objective at x (p,). Raises InputError where float64 certifies nothing."""
+        """Return the public facts of the objective at x. Raises InputError if float64 certifies nothing."""
         return self._facts(self.constants_at(x, penalty), self.family.centre(x), penalty)
 
     # Over a box ----------------------------------------------------------------------------------------------------
 
     def oscillation(self, low: Array, high: Array) -> dict[Split, float]:
-        """sup − inf over the box [low, high], each (p,), of what one record moves Φ by; `inexactness` is not in it."""
+        """Bound sup − inf over the box of the change that one record makes to Φ, without `inexactness`."""
         width = float(np.linalg.norm(high - low))
         spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
 
         def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
             return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[split]
 
-        # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
+        # The change that a train record makes is bounded for each x, so pieces of the box can be combined.
         bounds: dict[Split, float] = {
             "train": worst_case(self.family, low, high, sensitivity("train")),
             "validation": sensitivity("validation")(self.family.constants(low, high)),
@@ -113,14 +128,11 @@ class PooledBounds:
         return self.select_read(bounds, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
     def lipschitz(self, low: Array, high: Array) -> float:
-        """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
+        """Bound sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box."""
         return worst_case(self.family, low, high, lambda c: round_up(c.l_fx + c.m * c.l_fy))
 
     def inexactness(self, low: Array, high: Array) -> float:
-        """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded.
-
-        low, high: (p,), the ends of the box.
-        """
+        """Bound |computed − exact Φ(x)| over the box: L_fy a plus the rounding of a mean of losses."""
         centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
         rounding = 4.0 * certified.mean_rounding((self.validation,), centre.size)
 
@@ -131,10 +143,7 @@ class PooledBounds:
         return worst_case(self.family, low, high, error)
 
     def gradient_sensitivity(self, low: Array, high: Array) -> dict[Split, float]:
-        """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it.
-
-        low, high: (p,), the ends of the box.
-        """
+        """Bound S, the sensitivity of ∇Φ(x) at any x of the box, without `gradient_error`."""
 
         def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
             return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)[
@@ -146,39 +155,33 @@ class PooledBounds:
         return self.select_read(bounds, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
-        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box.
-
-        low, high: (p,), the ends of the box.
-        """
+        """Bound ‖computed − exact ∇Φ(x)‖ over the box: C a + b_gxy τ plus rounding."""
         centre = self._farthest(low, high)
         return worst_case(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
     def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
-        """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
+        """Bound 2S, sup − inf over the box of the change that one record makes to ‖∇Φ‖, without `gradient_error`.
 
-        Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it. low, high: (p,), the ends of the box.
+        Lowy & Liu, Appendix C.3, with S instead of 2G/n, which is not a bound.
         """
         return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
     def smoothness(self, low: Array, high: Array) -> float:
-        """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
-
-        low, high: (p,), the ends of the box.
-        """
+        """Bound the Lipschitz constant of ∇Φ and of ‖∇Φ‖ on the box: Φ + (smoothness/2)‖x‖² is convex."""
         return worst_case(self.family, low, high, smoothness)
 
     @property
     def convex(self) -> bool:
-        """Whether Φ is a convex quadratic for every data set: y_Z(x) affine in x, f convex and quadratic in y."""
+        """Whether Φ is a convex quadratic for every dataset: y_Z(x) affine in x, f convex and quadratic in y."""
         family = self.family
         return isinstance(family, Mean | Linear) or (
-            isinstance(family, Pulled) and certified.are_squared(family.problem)
+            isinstance(family, Pulled) and isinstance(family.problem, Quadratic)
         )
 
     def quadratic_inexactness(self, low: Array, high: Array) -> float:
-        """e ≥ |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| for the computed (H, b) of `Pooled.quadratic`, evaluated in float64.
+        """Bound |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| over the box for the computed (H, b) of `Pooled.quadratic`.
 
-        Column i of H is the difference of gradients at the unit vector i and at 0; errors of both are in it.
+        Column i of H is the difference of gradients at the unit vector i and at 0; the errors of both are included.
         """
         p = self.family.problem.p
         reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
@@ -191,18 +194,18 @@ class PooledBounds:
     # Parts ---------------------------------------------------------------------------------------------------------
 
     def select_read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
-        """Kinds of which any of these terms reads a record; the others change nothing, rounding included."""
+        """Keep the splits of which one of these terms reads a record."""
         reads_records = self.family.problem.reads_records
         kinds = {reads_records[term] for term in terms if term in reads_records}
         return {split: s for split, s in sensitivity.items() if split in kinds}
 
     def solve(self, c: ProblemConstants, f: certified.SolveFacts) -> certified.Solve:
-        """Of ∇²_yy G v = ∇_y F at a point of the ball."""
+        """Return the certificate of the solve ∇²_yy G v = ∇_y F at a point of the ball."""
         rounding = certified.mean_rounding((self.validation,), len(f.centre))
         return certified.solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
 
     def rounding(self, c: ProblemConstants, f: certified.SolveFacts) -> float:
-        """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
+        """Bound the float64 error of ∇_x F − J v for a given v with ‖v‖ ≤ L_fy/μ."""
         upper = certified.mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
         lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
         return upper + 2.0 * lower
@@ -220,13 +223,19 @@ class PooledBounds:
         return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
 
     def _farthest(self, low: Array, high: Array) -> Array:
-        """A centre as far out as any of the box: centres are multiples of x, or fixed."""
+        """Return a centre as far out as any of the box: centres are multiples of x, or fixed."""
         return self.family.centre(np.maximum(np.abs(low), np.abs(high)))
 
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """train, validation: all agents' records in the order of the agents, within the family's bounds."""
+    """All agents' records in the order of the agents, projected into the family's bounds.
+
+    Args:
+        family: of the problem.
+        train: train records.
+        validation: validation records.
+    """
 
     family: Family
     train: Any
@@ -234,12 +243,12 @@ class Pooled:
 
     @classmethod
     def from_agents(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
-        """From every agent's (train, validation) records. Raises InputError where there are none of a kind."""
+        """Pool every agent's (train, validation) records. Raises InputError if there are none of a split."""
         joined = []
-        for at, split in enumerate(("train", "validation")):
-            parts = [records[at] for records in agents if len(records[at][0])]
+        for k, split in enumerate(("train", "validation")):
+            parts = [records[k] for records in agents if len(records[k][0])]
             if not parts:
-                raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
+                raise InputError(f"problem.validation: the agents have no {split} records. Fix: change it.")
             joined.append(concatenate(parts))
         radius, label_bound = record_bounds(family)
         return cls(family, *(bound_records(records, radius, label_bound) for records in joined))
@@ -250,7 +259,7 @@ class Pooled:
 
     @property
     def bounds(self) -> PooledBounds:
-        """All public numbers: sensitivities at a point, and what scores over a box need."""
+        """The sensitivities at a point, and the bounds on scores over a box."""
         return PooledBounds(self.family, *self.counts.values())
 
     # Releases ------------------------------------------------------------------------------------------------------
@@ -260,7 +269,7 @@ class Pooled:
 
         Args:
             x: (p,), public.
-            penalty: λ, for argmin_y G(x, y) + F(x, y)/λ; by default argmin_y G(x, y).
+            penalty: λ, for argmin_y G(x, y) + F(x, y)/λ; default argmin_y G(x, y).
 
         Returns:
             (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
@@ -271,29 +280,23 @@ class Pooled:
         return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
     def hypergradient(self, x: Array) -> Bounded:
-        """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser.
+        """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser, (1, p).
 
         Args:
             x: (p,), public.
 
-        Returns:
-            (1, p).
-
         Raises:
-            InputError: as of `minimiser`.
+            InputError: see `minimiser`.
         """
         return _as_bounded(self.gradient(x), self.bounds.hypergradient(x))
 
     def implicit(self, x: Array, y: Array, pointwise: bool = False) -> Bounded:
-        """Compute the formula of `hypergradient` at a public y.
+        """Compute the formula of `hypergradient` at a public y, (1, p).
 
         Args:
             x: (p,), public.
-            y: (q,), public; put into the ball first.
-            pointwise: whether to take constants at y itself, which is public, and not on the whole ball; default False.
-
-        Returns:
-            (1, p).
+            y: (q,), public; projected on the ball.
+            pointwise: whether constants are those at y, which is public, instead of on the whole ball; default False.
         """
         bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
         y = certified.project_to_ball(y, f.centre, f.radius)
@@ -301,7 +304,7 @@ class Pooled:
             c, f = bounds.at_point(c, f, y)
         solve = bounds.solve(c, f)
         norm, through = self._jacobian_bounds(x, y, c.b_gxy)
-        # Hessians of records are positive semidefinite in every family.
+        # The Hessian of a record is positive semidefinite in every family.
         clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy)
         counts = bounds.train, bounds.validation
         sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive=True)
@@ -313,20 +316,20 @@ class Pooled:
     # For mechanisms that draw x ------------------------------------------------------------------------------------
 
     def scores(self, xs: Array) -> Array:
-        """Φ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.inexactness`."""
-        # One by one: a matrix product's rounding depends on how many rows it has.
+        """Compute Φ at the rows of xs (n, p), (n,): not private. Errors: `bounds.inexactness`."""
+        # One at a time: the rounding of a matrix product depends on its number of rows.
         return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
 
     def gradient(self, x: Array) -> Array:
-        """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
+        """Compute ∇Φ(x), (p,): not private. Errors: `bounds.gradient_error`."""
         return self._implicit(x, self._solution(x), self.bounds.constants_at(x), self.bounds.facts(x))
 
     def gradient_norms(self, xs: Array) -> Array:
-        """‖∇Φ‖ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.gradient_error`."""
+        """Compute ‖∇Φ‖ at the rows of xs (n, p), (n,): not private. Errors: `bounds.gradient_error`."""
         return np.array([float(np.linalg.norm(self.gradient(x))) for x in xs])
 
     def quadratic(self) -> tuple[Array, Array]:
-        """(H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const where `bounds.convex`: data-dependent.
+        """Compute (H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const if `bounds.convex`: not private.
 
         Errors: `bounds.quadratic_inexactness`.
         """
@@ -340,7 +343,7 @@ class Pooled:
     @cached_property
     def _moments(self) -> tuple[certified.Moments, certified.Moments] | None:
         problem = self.family.problem
-        if not certified.are_squared(problem) or problem.q > certified.DENSE_LIMIT:
+        if not isinstance(problem, Quadratic) or problem.q > certified.DENSE_LIMIT:
             return None
         return certified.moments(problem, self.train), certified.moments(problem, self.validation)
 
@@ -362,7 +365,7 @@ class Pooled:
         return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
 
     def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.SolveFacts) -> Array:
-        """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
+        """Compute ∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,), with constants c and facts f there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
         with np.errstate(all="ignore"):
             v = certified.inverse_product(objective, f, y, objective.upper.gradient(y), bounds.solve(c, f))
@@ -371,7 +374,7 @@ class Pooled:
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
 
     def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:
-        """Bounds on ‖J‖ and on ‖J H⁻¹‖ at a public y: where no record is in J, from J and ∇²R themselves."""
+        """Bound ‖J‖ and ‖J H⁻¹‖ at a public y; if no record is in J, from J and ∇²R themselves."""
         problem = self.family.problem
         if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
             return mixed, math.inf
@@ -389,7 +392,7 @@ def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
 
 
 def record_bounds(family: Family) -> tuple[float, float]:
-    """(R, B): ‖a‖₂ ≤ R and |b| ≤ B for every record that the family's constants are about; inf where it has none."""
+    """Return R and B with ‖a‖₂ ≤ R and |b| ≤ B for every record of the family; inf if it has no bound."""
     if isinstance(family, Mean | Linear):
         return family.record_radius, math.inf
     if isinstance(family, Regularised | Pulled | Weighed):
@@ -402,9 +405,9 @@ def record_bounds(family: Family) -> tuple[float, float]:
 
 
 def bound_records(records: Any, radius: float, label_bound: float) -> Any:
-    """Every record by itself into ‖a‖₂ ≤ R and |b| ≤ B; one with a number that is not finite becomes zeros.
+    """Project every record on ‖a‖₂ ≤ R and |b| ≤ B; a record with a number that is not finite becomes zeros.
 
-    Nothing reads two records together, or fails on a value. Records without features are left as they are.
+    Every record is projected by itself, and no value raises. Records without features are unchanged.
     """
     fields = records._fields
     name = next((n for n in ("signed", "features") if n in fields), None)

@@ -1,27 +1,27 @@
-"""Exponential mechanisms over x as releases: what one record moves, and draws at any scale.
+"""Exponential mechanisms over the upper variable x: their sensitivities and exact samplers.
 
-    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list
+    P(x) ∝ exp(−q̂(x)/scale)                                `FiniteExponential`: one of finitely many candidates
+    density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²))            `RegularisedSelection`: a point of a box
 
-q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ what is computed of it: known up to `inexact`, and rounded to a grid of
-r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q by amounts within s of each other
-(`score_oscillation`; twice the sensitivity of ∇Φ for the norm), then it moves q̂ by amounts within
+q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ is q as computed.
 
-    s + 2r + 4·inexact,
+**Finite candidates.** Let one replaced record change the scores of all candidates by amounts within s of each other
+(their oscillation, sup − inf). Then exp(−λq) with λ = ε/s is ε-DP: a common shift cancels in the normalisation, so no
+factor ½ is lost (McSherry & Talwar, FOCS 2007; Dong, Durfee & Rogers, ICML 2020). Scores are rounded to the public grid
+r = 2^(⌊log₂ s⌋ − 20) and are known up to `inexact`, so the stated sensitivity is s + 2r + 4·inexact. The draw uses
+integers only. Float64 would not do: NumPy's Gumbel variates lie in [−3.61, 36.74], so a candidate with λq = 40.4 above
+the best has probability 0 for one dataset and may have a positive one for its neighbour, which is infinite pure ε.
+A score must be a fixed function of dataset and candidate: no warm start from another candidate. Errors that depend on
+batching belong in `inexact`.
 
-which is the sensitivity stated here, and the price is that over the scale: pure ε, whether Φ is convex or not. Common
-shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mechanisms.integer_samplers`).
-
-At scale 0 the best leaves: no noise.
-
-`RegularisedSelection` draws from a regularised law, which is priced as a Gaussian pair:
-
-    density ∝ e^{−k·(Φ(x) + (μ_r/2)|x − x₀|²)} on a public box,     k = (μ_r + κ)/scale²
-
-If Φ − (κ/2)|x|² is convex for every data set and one record moves ∇Φ by at most S anywhere on the box, a draw costs
-μ = S/scale (Gopi, Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex, as where y_Z(x) is affine in
-x and f convex and quadratic; else κ = −(Lipschitz constant of ∇Φ), and μ_r has to be above it. Inexact scores, and a
-grid of 2⁴⁰ positions along each axis, keep the law of what is drawn within a factor e^{±2e} of that density
-(`RegularisedLaw.error`); e grows with k, and so is stated for the smallest scale that a run can have.
+**Regularised densities.** Let Φ − (κ/2)‖x‖² be convex for every dataset, and let one record change ∇Φ by at most S
+anywhere on the box. Then with k = (μ_r + κ)/scale² a draw has the privacy of a Gaussian pair with μ = S/scale (Gopi,
+Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex; otherwise κ = −(Lipschitz constant of ∇Φ), and
+μ_r must exceed it. The theorem is about exact Φ and a continuum. The sampler uses a grid of 2^40 positions on each
+axis, and the log-density that it draws from differs by at most e (`RegularisedLaw.error`). The guarantee is therefore
+(ε + 4e, e^{2e}δ). e grows with k and is stated for the smallest scale of a run.
+`draw_regularised` proposes from a Gaussian below the tangent at a point near the minimum: exact discrete Gaussians, a
+geometric tail if the centre is outside the box, and an exact acceptance, all with integers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,292 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import frexp, isfinite, isqrt, ldexp
+from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, score_unit
-from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
+from decentral_dp.central.integer_samplers import (
+    Weights,
+    bernoulli_exp,
+    discrete_gaussian,
+    draw_geometric,
+    uniform_integer,
+)
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.problem_constants import round_up
-from decentral_dp.errors import InputError
+from decentral_dp.constants import round_up
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import SelectionMechanism
-from decentral_dp.privacy.mechanisms.integer_samplers import Weights
+from decentral_dp.privacy.accounting.float_slack import IntArray
+
+GRID_BITS = 20
+# log₂ of the number of positions on each axis of a box.
+DEPTH = 40
+# Float64 errs by more than 2^-11 of the oscillation on scores beyond this many grid units.
+_MOST_UNITS = 2.0**62
 
 # (n, p) points → (n,); lower is better.
-Function = Callable[[Array], Array]
+Score = Callable[[Array], Array]
 
-# Points per axis by p, where none is given.
+
+def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
+    """Return the distribution ∝ exp(−rate·score) over scores (n,) that are rounded to multiples of `unit`."""
+    whole = units(scores, unit)
+    return Weights.from_gaps(whole - whole.min(), rate * Fraction(unit))
+
+
+def score_unit(scale: float) -> float:
+    """Return the grid of scores for differences of this scale: a power of two, at most 2⁻²⁰ of it.
+
+    Example:
+        >>> score_unit(1.0) == 2.0**-20, score_unit(1.9) == 2.0**-20
+        (True, True)
+    """
+    if not (isfinite(scale) and scale > 0.0):
+        raise InputError(f"oscillation: got {scale}, expected a finite number above 0. Fix: narrow the domain.")
+    return ldexp(1.0, frexp(scale)[1] - 1 - GRID_BITS)
+
+
+def units(scores: Array, unit: float) -> IntArray:
+    """Round scores to multiples of `unit`, a power of two: (n,) integers.
+
+    Raises:
+        InputError: no scores, or scores that are not finite or too large.
+
+    Example:
+        >>> units(np.array([0.0, 0.5, 0.7]), unit=0.25).tolist()
+        [0, 2, 3]
+    """
+    with np.errstate(over="ignore"):
+        scaled = np.rint(scores / unit)
+    if not scores.size or not bool((np.abs(scaled) < _MOST_UNITS).all()):
+        raise InputError(
+            f"scores: not finite, or too large for their oscillation (expected at least one, all below "
+            f"{unit * _MOST_UNITS:g}). Fix: narrow the domain."
+        )
+    return scaled.astype(np.int64)
+
+
+class Box(NamedTuple):
+    """A public box.
+
+    Args:
+        low: (d,) corner.
+        high: (d,) corner, above low.
+
+    Example:
+        >>> box = Box(np.array([-1.0]), np.array([1.0]))
+        >>> box.diameter, box.centres(np.array([[0], [1]]), depth=1).tolist()
+        (2.0, [[-0.5], [0.5]])
+    """
+
+    low: Array
+    high: Array
+
+    @property
+    def sides(self) -> Array:
+        return np.asarray(self.high - self.low)
+
+    @property
+    def diameter(self) -> float:
+        return float(np.linalg.norm(self.sides))
+
+    def centres(self, cells: IntArray, depth: int) -> Array:
+        """Return the centres, (n, d), of the cells with these numbers (n, d) among the 2^depth on each axis."""
+        return np.asarray(self.low + self.sides * ((cells + 0.5) * 2.0**-depth))
+
+    def slack(self) -> float:
+        """Bound the distance between a float64 centre and the exact one."""
+        return float(np.linalg.norm(np.abs(self.low) + np.abs(self.high))) * 2.0**-50
+
+
+_POSITIONS = 1 << DEPTH
+
+
+class RegularisedLaw(NamedTuple):
+    """A regularised density, with bounds on the score Φ that hold for every dataset.
+
+    Args:
+        box: public.
+        rate: k.
+        strength: μ_r.
+        anchor: x₀, (d,).
+        sensitivity: S, the largest change of ∇Φ on the box.
+        lipschitz: Lipschitz constant of Φ on the box.
+        curvature: κ, Φ − (κ/2)‖x‖² is convex.
+        inexact: bound on |computed − exact Φ|.
+        gradient_error: l2 bound on the error of a computed gradient; it affects the running time only.
+    """
+
+    box: Box
+    rate: float
+    strength: float
+    anchor: Array
+    sensitivity: float
+    lipschitz: float
+    curvature: float = 0.0
+    inexact: float = 0.0
+    gradient_error: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        return score_unit(1.0 / self.rate)
+
+    def farthest(self) -> float:
+        """Compute the largest distance of the box from the anchor."""
+        return float(np.linalg.norm(np.maximum(self.box.high - self.anchor, self.anchor - self.box.low)))
+
+    def whole_lipschitz(self) -> float:
+        """Bound the Lipschitz constant of Φ + regulariser."""
+        return self.lipschitz + self.strength * self.farthest()
+
+    def whole_inexact(self) -> float:
+        """Bound the error of Φ + regulariser, with the float64 error of the regulariser."""
+        return self.inexact + self.strength * self.farthest() ** 2 * 2.0**-50
+
+    def error(self) -> float:
+        """Compute e, the largest error of the unnormalised log-density on a cell."""
+        sensitivity = self.whole_lipschitz() * (0.5 * self.box.diameter * 2.0**-DEPTH + self.box.slack())
+        return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
+
+    def regularise(self, score: Score) -> Score:
+        """Return Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
+
+        def regularised_score(points: Array) -> Array:
+            return np.asarray(score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1))
+
+        return regularised_score
+
+
+def draw_regularised(
+    generator: np.random.Generator,
+    declared: RegularisedLaw,
+    score: Score,
+    gradient: Callable[[Array], Array],
+    near: Array,
+    *,
+    envelope: float | None = None,
+) -> Array:
+    """Draw a point (d,) by rejection from the Gaussian that touches Φ + regulariser at `near`.
+
+    One proposal in about ((μ_r + smoothness)/(μ_r + curvature))^{d/2} is accepted.
+
+    Args:
+        generator: of random bits.
+        declared: the density.
+        score: Φ, (n, d) → (n,).
+        gradient: of Φ, (d,) → (d,).
+        near: (d,), a point near the minimum of Φ + regulariser. Like `gradient` and `envelope`, it affects the running
+            time only.
+        envelope: a lower bound on the curvature of this dataset's Φ, if a better one than the declared is known.
+
+    Raises:
+        InputError: the regularised score need not be convex.
+    """
+    if not declared.strength + declared.curvature > 0.0:
+        raise InputError(f"strength + curvature: got {declared.strength + declared.curvature:g}, expected above 0.")
+    proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
+    whole, box = declared.regularise(score), declared.box
+    rate = Fraction(declared.rate) * Fraction(declared.unit)
+    while True:
+        numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
+        point = box.centres(np.array([numbers], dtype=np.int64), DEPTH)
+        height = rate * int(units(whole(point), declared.unit)[0])
+        squares = zip(proposal.precisions, numbers, proposal.centre, strict=True)
+        gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - proposal.floor
+        # Negative only if a declared bound is wrong.
+        if bernoulli_exp(generator, max(gamma, Fraction(0))):
+            return np.asarray(point[0])
+
+
+def quadratic(generator: np.random.Generator, declared: RegularisedLaw, hessian: Array, linear: Array) -> Array:
+    """Draw a point (d,) from a truncated Gaussian: `draw_regularised` for Φ(x) = x'Hx/2 − b'x.
+
+    One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) inside the box is accepted, λ the eigenvalues of H.
+
+    Args:
+        generator: of random bits.
+        declared: the density; `inexact` covers the float64 evaluation of Φ.
+        hessian: H, (d, d).
+        linear: b, (d,).
+    """
+    eigenvalues = np.linalg.eigvalsh(hessian)
+    least = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
+    ridge = declared.strength * np.eye(len(linear))
+    near = np.asarray(np.linalg.solve(hessian + ridge, linear + declared.strength * declared.anchor), dtype=np.float64)
+    return draw_regularised(
+        generator,
+        declared,
+        lambda x: np.asarray(0.5 * np.einsum("ni,ij,nj->n", x, hessian, x) - x @ linear),
+        lambda x: np.asarray(hessian @ x - linear),
+        near,
+        envelope=max(declared.curvature, least),
+    )
+
+
+class _Proposal(NamedTuple):
+    """A Gaussian proposal on the grid.
+
+    Args:
+        precisions: a of e^{−a(j − centre)²/2} on each axis.
+        centre: position on each axis.
+        floor: lower bound on rate·score minus the proposal's exponent.
+    """
+
+    precisions: tuple[Fraction, ...]
+    centre: tuple[int, ...]
+    floor: Fraction
+
+
+def _touching(
+    declared: RegularisedLaw, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
+) -> _Proposal:
+    """Return the Gaussian proposal whose exponent is below k·(Φ + regulariser) by at least `floor` on the whole box.
+
+    F(x) ≥ F(y) + ⟨∇F(y), x − y⟩ + (κ/2)‖x − y‖² for κ = μ_r + curvature. The right side minus (κ/2)‖x − m‖² is affine
+    in x, with gradient ∇F(y) − κ(y − m), which is zero up to rounding if m = y − ∇F(y)/κ is moved to the grid.
+    """
+    box, kappa = declared.box, declared.strength + curvature
+    y = np.clip(near, box.low, box.high)
+    slope = gradient(y) + declared.strength * (y - declared.anchor)
+    step = box.sides * 2.0**-DEPTH
+    centre = np.rint((y - slope / kappa - box.low) / step - 0.5)
+    m = box.low + step * (centre + 0.5)
+    value, square = float(declared.regularise(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
+    tilt = float(np.linalg.norm(slope - kappa * (y - m))) + 1e-12 * float(np.linalg.norm(slope))
+    lost = (tilt + declared.gradient_error) * box.diameter + 2.0 * declared.whole_inexact() + declared.unit
+    lost += 2.0 * declared.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
+    floor = declared.rate * (value - 0.5 * square - lost)
+    precisions = tuple(Fraction(float(a) * (1.0 - 1e-12)) for a in declared.rate * kappa * step**2)
+    return _Proposal(precisions, tuple(int(c) for c in centre), Fraction(floor))
+
+
+def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -> int:
+    """Draw j in [0, 2^40) with probability exactly proportional to e^{−precision·(j − centre)²/2}."""
+    last = _POSITIONS - 1
+    if centre > last:
+        return last - _on_axis(generator, precision, last - centre)
+    outside = max(0, -centre)
+    farthest = max(last - centre, centre)
+    spread = precision * (farthest**2 - outside**2) / 2
+    deviation = isqrt(int(1 / precision))
+    while True:
+        if spread <= 2:
+            j = uniform_integer(generator, _POSITIONS)
+            accepted = bernoulli_exp(generator, precision * ((j - centre) ** 2 - outside**2) / 2)
+        elif outside <= deviation:
+            j = centre + discrete_gaussian(generator, precision)
+            accepted = 0 <= j <= last
+        else:
+            j = draw_geometric(generator, precision * outside)
+            accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
+        if accepted:
+            return j
+
+
+# Default number of points on each axis, by p.
 _PER_AXIS = (65, 17, 9)
 _MOST_CANDIDATES = 100_000
 _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
@@ -54,9 +323,12 @@ _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
 @dataclass(frozen=True)
 class SelectionBounds:
-    """What is public of a score q.
+    """Public bounds on a score q.
 
-    oscillation: split → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|. lipschitz: of q, in l2.
+    Args:
+        oscillation: split → sup − inf of the change that one record makes to q.
+        inexact: e ≥ |computed − q|.
+        lipschitz: l2 Lipschitz constant of q.
     """
 
     oscillation: Mapping[Split, float]
@@ -65,19 +337,19 @@ class SelectionBounds:
 
     @classmethod
     def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
-        """Φ, on the box [low, high], each (p,). Lowy & Liu, Equation 4, with the last term over n."""
+        """Return the bounds on Φ over the box [low, high], (p,) each: Lowy & Liu, Equation 4, last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
     def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
-        """‖∇Φ‖, on the box [low, high], each (p,). Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
+        """Return the bounds on ‖∇Φ‖ over the box [low, high], (p,) each: Lowy & Liu, Appendix C.3, corrected."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
 
     @property
     def unit(self) -> float:
-        """r: the grid of the scores, a power of two."""
+        """r, the grid of the scores, a power of two."""
         return score_unit(max(self.oscillation.values()))
 
     @property
@@ -89,11 +361,17 @@ class SelectionBounds:
 
 @dataclass(frozen=True)
 class FiniteExponential(SelectionMechanism):
-    """One of finitely many public points, (n, p), at pure ε. facts: what is public of the score."""
+    """An exponential mechanism over finitely many public points, ε-DP; without noise the best point is released.
+
+    Args:
+        facts: public bounds on the score.
+        points: (n, p).
+        score: (n, p) → (n,); lower is better.
+    """
 
     facts: SelectionBounds
     points: Array
-    score: Function
+    score: Score
 
     mechanism = "exponential"
     distortion = 0.0
@@ -113,12 +391,12 @@ class FiniteExponential(SelectionMechanism):
         return np.asarray(self.points[self.law(scores, scale).draw(generator)])
 
     def law(self, scores: Array, scale: float) -> Weights:
-        """Weights exp(−rounded score/scale) of candidates with these scores, (n,)."""
+        """Return the distribution ∝ exp(−rounded score/scale) over candidates with these scores, (n,)."""
         return law_at(scores, self.facts.unit, 1 / Fraction(scale))
 
 
-def best_point(score: Function, box: Box) -> Array:
-    """(p,) the best point that a grid finds which closes in on its best point, p ≤ 3. Not private."""
+def best_point(score: Score, box: Box) -> Array:
+    """Return the best point, (p,) with p ≤ 3, of a grid that is refined around its best point. Not private."""
     low, high = box.low, box.high
     at = 0.5 * (low + high)
     for _ in range(_ZOOMS):
@@ -130,57 +408,72 @@ def best_point(score: Function, box: Box) -> Array:
 
 
 def even_points(low: Array, high: Array, count: int) -> Array:
-    """(count^p, p) points, even along each axis, corners included. low, high: (p,)."""
+    """Return (count^p, p) points, evenly spaced on each axis with corners; low, high: (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
+# For (coordinates of x, points on each axis or None).
+_WRONG_GRID = (
+    Refusal[tuple[int, int | None]](
+        lambda c: c[1] is None and c[0] > len(_PER_AXIS),
+        "algorithm.candidates",
+        "a grid over {of[0]} coordinates of x has too many points (expected at most 3)",
+        'use a problem such as "logistic_regularisation", or "second_order_dp_bilevel"',
+    ),
+    Refusal[tuple[int, int | None]](
+        lambda c: c[1] is not None and (c[1] < 2 or c[1] ** c[0] > _MOST_CANDIDATES),
+        "algorithm.candidates",
+        "got {of[1]} on each of {of[0]} axes, expected at least 2, and no more than 100 000 together",
+        "change it",
+    ),
+)
+
+
 def per_axis(p: int) -> int:
-    """How many points along each axis where nothing is said. Raises InputError for too many axes."""
-    if p > len(_PER_AXIS):
-        raise InputError(
-            f"algorithm.candidates: x has {p} coordinates, and a grid over more than {len(_PER_AXIS)} has too many "
-            'points; take a problem with few upper variables, such as "logistic_regularisation", or the algorithm '
-            '"second_order_dp_bilevel".'
-        )
+    """Return the default number of points on each axis. Raises InputError for too many axes."""
+    grid: tuple[int, int | None] = (p, None)
+    refuse(grid, _WRONG_GRID)
     return _PER_AXIS[p - 1]
 
 
 def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
-    """Choose public points of a box, even along each axis.
+    """Return public points of a box, evenly spaced on each axis, (n, p).
 
     Args:
         domain: of x.
         p: coordinates of x.
-        count: along each axis; default 65, 17 or 9 for p = 1, 2, 3.
-
-    Returns:
-        (n, p).
+        count: on each axis; default 65, 17 or 9 for p = 1, 2, 3.
 
     Raises:
-        InputError: for too many axes, and too few or too many points.
+        InputError: too many axes, or too few or too many points.
     """
+    refuse((p, count), _WRONG_GRID)
     count = per_axis(p) if count is None else count
-    if count < 2 or count**p > _MOST_CANDIDATES:
-        raise InputError(
-            f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "
-            f"{_MOST_CANDIDATES} together."
-        )
     return even_points(*domain.corners(p), count)
 
 
-# More proposals than these, and nobody waits for a draw.
+# Largest expected number of proposals of a draw.
 _MOST_PROPOSALS = 1e5
 _STEPS = 400
 
 
 @dataclass(frozen=True)
 class Density:
-    """What is public of the law. moved: kind → S. strength, anchor: μ_r and x₀ (p,).
+    """Public facts of a regularised density over the upper variable.
 
-    lipschitz, smooth: of Φ and of ∇Φ. inexact, gradient_error: of what is computed of them. convex: whether Φ is, for
-    every data set. trace: bound on the trace of ∇²Φ where Φ is a quadratic, else inf; for speed alone. finest: the
-    smallest scale to come, 0 where there is no noise.
+    Args:
+        box: of x.
+        sensitivity: split → S.
+        strength: μ_r.
+        anchor: x₀, (p,).
+        lipschitz: of Φ.
+        smooth: Lipschitz constant of ∇Φ.
+        inexact: bound on the error of a computed Φ.
+        gradient_error: bound on the error of a computed ∇Φ.
+        convex: whether Φ is convex for every dataset.
+        finest: the smallest scale of a run; 0 without noise.
+        trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf; it affects the running time only.
     """
 
     box: Box
@@ -197,14 +490,14 @@ class Density:
 
     @classmethod
     def from_bounds(cls, bounds: PooledBounds, low: Array, high: Array, strength: float, finest: float) -> Density:
-        """State what is public of the law for Φ on a box, x₀ being its middle.
+        """Return the facts of the density for Φ on a box, with x₀ its middle.
 
         Args:
-            bounds: public numbers of the pooled records.
+            bounds: public bounds on pooled records.
             low: (p,) of the box.
             high: (p,) of the box.
             strength: μ_r.
-            finest: the smallest scale to come, 0 where there is no noise.
+            finest: the smallest scale of a run; 0 without noise.
         """
         convex, reach = bounds.convex, float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
         error = bounds.quadratic_inexactness(low, high) if convex else bounds.inexactness(low, high)
@@ -217,12 +510,12 @@ class Density:
             lipschitz=bounds.lipschitz(low, high),
             smooth=smooth,
             inexact=error,
-            # Of a quadratic: both errors are those of its two coefficients.
+            # Both errors of a quadratic are those of its two coefficients.
             gradient_error=2.0 * error / reach if convex else bounds.gradient_error(low, high),
             convex=convex,
             finest=finest,
-            # ∇²Φ is a mean of matrices of rank one between contractions, or a multiple of the identity, whose
-            # eigenvalues are alike and cost nothing.
+            # ∇²Φ is a mean of rank-one matrices between contractions, or a multiple of the identity, for which all
+            # proposals are accepted.
             trace=smooth if convex else math.inf,
         )
 
@@ -233,23 +526,24 @@ class Density:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the regularised score is strictly convex for every data set."""
+        """Whether the regularised score is strictly convex for every dataset."""
         return self.strength + self.curvature > 0.0
 
     @property
     def distortion(self) -> float:
-        """τ = 2e at the finest scale, and no less than at any other."""
+        """τ = 2e at the finest scale, which is at least that at any other."""
         if self.finest == 0.0:
             return 0.0
         return 2.0 * (self.regularise(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
 
     @property
     def proposals(self) -> float:
-        """About how many proposals from the tangent a draw can take."""
+        """About the largest expected number of proposals of a draw."""
         curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
     def regularise(self, scale: float) -> RegularisedLaw:
+        """Return the density at a scale."""
         return RegularisedLaw(
             self.box,
             (self.strength + self.curvature) / scale**2,
@@ -263,26 +557,40 @@ class Density:
         )
 
     def check(self) -> None:
-        """Raises InputError where nothing is proven, or a draw would take too long."""
-        if not self.is_certified:
-            raise InputError(
-                f"algorithm.strength: {self.strength:.4g} does not make the regularised upper level convex for every "
-                f"data set on this box, and without that nothing is proven; give more than {self.smooth:.4g}, which "
-                "does, or narrow the box."
-            )
-        if self.proposals > _MOST_PROPOSALS:
-            raise InputError(
-                f"algorithm.strength: with {self.strength:.3g}, a draw could take {self.proposals:.1g} proposals; give "
-                f"a strength nearer to {self.smooth:.3g}, the largest curvature of the upper level."
-            )
+        """Raise InputError if nothing is proven, or a draw would take too long."""
+        refuse(self, _UNSOUND)
+
+
+_UNSOUND = (
+    Refusal[Density](
+        lambda d: not d.is_certified,
+        "algorithm.strength",
+        "the regularised upper level is not convex for every data set on this box, so nothing is proven (got "
+        "{of.strength:.4g}, expected more than {of.smooth:.4g})",
+        "raise it, or narrow the domain",
+    ),
+    Refusal[Density](
+        lambda d: d.proposals > _MOST_PROPOSALS,
+        "algorithm.strength",
+        "a draw could take {of.proposals:.1g} proposals (got {of.strength:.3g})",
+        "give a strength nearer to {of.smooth:.3g}, the largest curvature of the upper level",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class RegularisedSelection:
-    """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that."""
+    """A draw from a regularised density, with the privacy of a Gaussian pair.
+
+    Args:
+        facts: public facts of the density.
+        score: Φ, (n, p) → (n,).
+        gradient: ∇Φ, (p,) → (p,).
+        coefficients: (H, b) if Φ = ½ xᵀHx − bᵀx.
+    """
 
     facts: Density
-    score: Function
+    score: Score
     gradient: Callable[[Array], Array]
     coefficients: tuple[Array, Array] | None = None
 
@@ -290,7 +598,7 @@ class RegularisedSelection:
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        """S; infinite where convexity is not known, and nothing is proven."""
+        """S; infinite if convexity is unknown, because nothing is proven then."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -302,37 +610,33 @@ class RegularisedSelection:
         return self.facts.distortion
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw a point (p,) from the law at this scale; 0 gives the minimiser.
+        """Draw a point (p,) at this scale; scale 0 gives the minimiser.
 
         Raises:
-            ValueError: a scale below the finest, whose law would be farther from the ideal than stated.
+            ValueError: a scale below the finest, whose distortion would exceed the stated one.
         """
         if scale == 0.0:
             return self.bottom()
         if scale < self.facts.finest * (1.0 - 1e-9):
-            raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
+            raise ValueError(f"the distortion is stated for scales of at least {self.facts.finest:g} (got {scale:g})")
         declared = self.facts.regularise(scale)
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
-        # Where to touch; a grid is quicker than descent along one axis only.
+        # On one axis a grid is faster than descent.
         near = self.bottom() if self.width == 1 else self._descend()
         return draw_regularised(generator, declared, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
-        """Φ at points (n, p)."""
+        """Compute Φ at points (n, p), (n,)."""
         if self.coefficients is None:
             return self.score(points)
         hessian, linear = self.coefficients
         return np.asarray(0.5 * np.einsum("ni,ij,nj->n", points, hessian, points) - points @ linear)
 
     def bottom(self) -> Array:
-        """(p,) about the minimiser of Φ + (μ_r/2)|x − x₀|² on the box. Not private."""
-        facts = self.facts
-
-        def regularised_scores(points: Array) -> Array:
-            return np.asarray(self.scores(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
-
-        return best_point(regularised_scores, facts.box) if self.width <= 3 else self._descend()
+        """Return about the minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. Not private."""
+        regularised = self.facts.regularise(1.0).regularise(self.scores)
+        return best_point(regularised, self.facts.box) if self.width <= 3 else self._descend()
 
     def _descend(self) -> Array:
         facts, x = self.facts, self.facts.anchor

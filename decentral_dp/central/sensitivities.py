@@ -1,13 +1,11 @@
-"""What follows from a problem's constants for one replaced record: bounds on minimisers, hypergradients and scores.
+"""Sensitivities of minimisers, hypergradients and scores, and rates of bilevel descent, from a problem's constants.
 
-The proofs are in docs/proofs, by their numbers.
-
-Step sizes, numbers of steps and biases of private bilevel descent, from public constants alone.
+Each bound is for one replaced record. Proofs: docs/proofs, by number.
 
     Φ(x) = F(x, y(x)),  y(x) = argmin_y G       L*_λ(x) = [F + λG](x, y^λ(x)) − λ G(x, y(x)),  y^λ(x) = argmin_y F + λG
 
-None of this enters a guarantee: it sets what is run, and what to expect of it. Where y^λ is read, the constants must
-hold on the wider ball of y^λ (mass = 1 + 1/λ). M stands for the papers' b_gxy/μ, which it never exceeds.
+Smoothness, biases and penalties choose default hyper-parameters and are in no guarantee. If y^λ is used, the constants
+must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ, which it never exceeds.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ import math
 from typing import NamedTuple
 
 from decentral_dp.bounded import Split
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import ProblemConstants, round_up
 
 
 class Clips(NamedTuple):
-    """Bounds on one record's part of the implicit gradient, data part only, in l2 and spectral norms.
+    """Bounds on one record's part of the implicit gradient, in l2 and spectral norms.
 
     Args:
-        a: ‖∇_x f‖.
-        b: ‖∇_y f‖.
-        j: ‖∇²_xy g‖, 0 where it reads no record.
-        h: ‖∇²_yy g‖.
+        a: on ‖∇_x f‖.
+        b: on ‖∇_y f‖.
+        j: on ‖∇²_xy g‖, 0 if it reads no record.
+        h: on ‖∇²_yy g‖.
     """
 
     a: float
@@ -40,32 +38,28 @@ def minimiser_sensitivity(
 ) -> dict[Split, float]:
     """Bound how far one replaced record moves the minimiser of G, or with a penalty λ that of G + F/λ.
 
-    Proof: the gradient of one data set's objective, at the other's minimiser, is what the record changed. Strong
-    convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
+    In l2: train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty). If both levels read the same
+    records, the sum. See docs/proofs/13.
+
+    Proof: the gradient of one dataset's objective, at the minimiser of the other, is the change that the record makes.
+    Strong convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
 
     Args:
-        c: constants on the ball of *these* minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
+        c: constants on the ball of these minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
         n_train: train records.
         n_validation: validation records.
-        accuracy: a ≥ ‖computed − exact minimiser‖, for both data sets.
+        accuracy: a ≥ ‖computed − exact minimiser‖, for both datasets.
         penalty: λ; None for the minimiser of G.
 
     Returns:
-        "train" and "validation" → bound, for a record of that kind.
-
-    Raises:
-        InputError: g + f/λ need not be convex.
-
-    Sensitivity:
-        In l2, one record replaced: train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty).
-        Same records in both levels: the sum. See docs/proofs/13.
+        "train" and "validation" → bound.
 
     References:
         Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> moved = minimiser_sensitivity(c, n_train=100, n_validation=50, accuracy=0.0)
@@ -87,35 +81,34 @@ def hypergradient_sensitivity(
 ) -> dict[Split, float]:
     """Bound how far one replaced record moves ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
 
-    Proof: let y, J, H and y', J', H' be those of the two data sets. The change of J H⁻¹ b is J H⁻¹(b − b') and
-    [(J − J') + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the move of y
-    and the record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by
-    b_gxy (e^{κδ} − 1)/μ, less where μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
-    factor e^{±κδ}.
+    In l2, with δ = D_gy/(μ n_t); both are at most 2(L_fx + M L_fy):
+
+        train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
+        validation  (D_fx + M D_fy)/n_v
+
+    If f and g read the same records, the sum. See docs/proofs/14.
+
+    Proof: let y, J, H and y', J', H' be those of the two datasets. The change of J H⁻¹ b is J H⁻¹(b − b') and [(J − J')
+    + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the change of y and the
+    record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by b_gxy (e^{κδ} −
+    1)/μ, which is less if μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a factor
+    e^{±κδ}.
 
     Args:
-        c: constants that cover x.
+        c: constants that hold at x.
         n_train: train records.
         n_validation: validation records.
         self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; default none.
 
     Returns:
-        "train" and "validation" → bound, for a record of that kind.
-
-    Sensitivity:
-        In l2, one record replaced, with δ = D_gy/(μ n_t); both are at most 2(L_fx + M L_fy):
-
-            train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
-            validation  (D_fx + M D_fy)/n_v
-
-        Same records in f and g: the sum. See docs/proofs/14.
+        "train" and "validation" → bound.
 
     References:
         Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> {kind: round(bound, 6) for kind, bound in hypergradient_sensitivity(c, 100, 50).items()}
@@ -133,7 +126,7 @@ def hypergradient_sensitivity(
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:
-    """Bound how far the estimate at y, ‖y − y_Z(x)‖ ≤ a in the ball, is from ∇Φ(x), over a: C.
+    """Bound C, the error of the estimate of ∇Φ(x) at y in the ball over a ≥ ‖y − y_Z(x)‖.
 
         C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
 
@@ -144,15 +137,14 @@ def hypergradient_lipschitz(c: ProblemConstants) -> float:
 
 
 def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
-    """Bound what inexact solves add to the sensitivity of a released hypergradient: 2(C a + b_gxy τ).
+    """Bound the contribution of inexact solves to the sensitivity of a released hypergradient: 2(C a + b_gxy τ).
+
+    In l2. See docs/proofs/14.
 
     Args:
         c: constants.
-        accuracy: a ≥ ‖ŷ − y_Z(x)‖ surely, ŷ in the ball.
-        solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ surely, both at ŷ.
-
-    Sensitivity:
-        In l2, one record replaced. See docs/proofs/14.
+        accuracy: a ≥ ‖ŷ − y_Z(x)‖, ŷ in the ball.
+        solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖, both at ŷ.
     """
     return round_up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
 
@@ -166,10 +158,14 @@ def score_oscillation(
     error: float,
     loss_range: float = math.inf,
 ) -> dict[Split, float]:
-    """Bound sup_x q − inf_x q for q = Φ_Z − Φ_Z', the difference of two neighbours' scores, over the box c covers.
+    """Bound sup_x q − inf_x q over the box for q = Φ_Z − Φ_Z', the difference of the scores of neighbouring datasets.
+
+    Train 2 L_fy D_gy/(μ n_t) + 4e, validation (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e. If both levels read
+    the same records, the sum. exp(−(ε/s) Φ) with s at least this is ε-DP without a further factor ½. See
+    docs/proofs/20.
 
     Args:
-        c: constants.
+        c: constants that hold on the box.
         n_train: train records.
         n_validation: validation records.
         width: D_x, the box's l2 diameter.
@@ -178,12 +174,7 @@ def score_oscillation(
         loss_range: sup over records of max f − min f, over x in the box and y in its ball; default none.
 
     Returns:
-        "train" and "validation" → bound, for a record of that kind.
-
-    Sensitivity:
-        Oscillation of the scores, one record replaced: train 2 L_fy D_gy/(μ n_t) + 4e, validation
-        (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e. Same records in both: the sum. exp(−(ε/s) Φ) with s at least
-        this is ε-DP without a further factor ½. See docs/proofs/20.
+        "train" and "validation" → bound.
 
     References:
         Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
@@ -208,32 +199,26 @@ def implicit_sensitivity(
 ) -> dict[Split, float]:
     """Bound how far one replaced record moves a − J H⁻¹ b at one public y.
 
-    a, b are means over validation records, J, H over train records.
+    a, b are means over validation records, J, H over train records. In l2; attained:
 
-    Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and
-    H₀ + C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by
-    2 C_h/(n_t w₀²).
+        train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
+        validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
+
+    If f and g read the same records, the sum. See docs/proofs/15.
+
+    Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and H₀ +
+    C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by 2 C_h/(n_t w₀²).
 
     Args:
-        clips: C_a, C_b, C_j and C_h, on one record's part.
-        floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
-        jacobian: K ≥ ‖J‖ of the whole, regulariser included.
-        n_train: train records.
-        n_validation: validation records.
-        through: bound on ‖J H⁻¹‖ for either data set, where it is known to be less than K/w₀.
-        solve_error: τ ≥ ‖computed − exact H⁻¹b‖ surely; default 0.
-        positive: whether per-record Hessians are positive semidefinite, and stay so clipped; default yes. Otherwise
-            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean raised to w₀, which
+        clips: C_a, C_b, C_j and C_h. floor: w₀ > 0 with ∇²_yy R ⪰ w₀. jacobian: K ≥ ‖J‖, regulariser included. n_train:
+        train records. n_validation: validation records. through: bound on ‖J H⁻¹‖ for either dataset, if it is known to
+        be less than K/w₀. solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0. positive: whether per-record Hessians
+        are positive semidefinite, and stay so when clipped; default True. Otherwise
+            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to w₀, which
             is 1-Lipschitz in that norm.
 
     Returns:
-        "train" and "validation" → bound, for a record of that kind.
-
-    Sensitivity:
-        In l2, one record replaced; attained. Same records in f and g: the sum. See docs/proofs/15.
-
-            train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
-            validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
+        "train" and "validation" → bound.
 
     Example:
         >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)
@@ -253,24 +238,21 @@ def implicit_sensitivity(
 
 
 def smoothness(c: ProblemConstants) -> float:
-    """Bound how fast ∇Φ varies: b_Φ.
+    """Bound b_Φ, the Lipschitz constant of ∇Φ in l2.
 
         b_fxx + 2 M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M (M_gyy + M C_gyy)]
 
-    It is the split of `hypergradient_sensitivity`, with a step in x, which moves y by M, in place of a record.
+    It is the split of `hypergradient_sensitivity`, with a step in x, which moves y by M, instead of a record.
 
     Args:
         c: constants on the box and the ball of minimisers.
-
-    Returns:
-        The Lipschitz constant of ∇Φ in l2, rounded up.
 
     References:
         Lowy & Liu 2025, Equation 28.
 
     Example:
         >>> import numpy as np
-        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.constants import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> round(smoothness(c), 6)
@@ -288,7 +270,7 @@ def penalty_bias(c: ProblemConstants) -> float:
     Proof: ∇L*_λ = ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)); expand both gradients of G around y, remainders C/2·‖y^λ − y‖².
 
     Args:
-        c: constants, which hold on the wider ball of y^λ.
+        c: constants on the wider ball of y^λ.
 
     References:
         Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
@@ -297,7 +279,7 @@ def penalty_bias(c: ProblemConstants) -> float:
 
 
 def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
-    """Bound how fast ∇L*_λ varies: b_L.
+    """Bound b_L, the Lipschitz constant of ∇L*_λ. It tends to b_Φ as λ grows.
 
         b_fxx + t M_gxy + d (b_fxy + t C_gxy) + (b_gxy/μ_λ)[b_fxy + t C_gxy + M (b_fyy + t C_gyy)]
 
@@ -307,14 +289,8 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     Lipschitz constant. dy^λ/dx − dy/dx is 1/(λμ_λ) times the bracket; ‖∇³_xxy G‖ ≤ M_gxy.
 
     Args:
-        c: constants, which hold on the wider ball of y^λ.
+        c: constants on the wider ball of y^λ.
         lam: λ > 0.
-
-    Raises:
-        InputError: μ_λ ≤ 0.
-
-    Limits:
-        It tends to b_Φ as λ grows.
 
     References:
         Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
@@ -327,16 +303,12 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
-    """Choose λ such that D₁/λ + λ b_gxy (plain + penalised) is least.
+    """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised); infinite if the solutions are exact.
 
     Args:
         c: constants.
         plain: bound on ‖ỹ − y‖.
         penalised: bound on ‖ỹ^λ − y^λ‖.
-
-    Limits:
-        Infinite where solutions are exact: the larger the better.
     """
     noise = c.b_gxy * (plain + penalised)
-    best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
-    return best
+    return math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf

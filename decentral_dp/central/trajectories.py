@@ -1,16 +1,16 @@
-"""Trajectories: records that are whole logged episodes, read from a file or played.
+"""Trajectories: records that are whole logged episodes, from a file or simulated.
 
-A record is everything that one person did: observations s_0 … s_T in R^d, rewards r_0 … r_{T−1}, and whether s_T is
-terminal, in which case its value is 0 (else the record was cut off there). T, the length, is from 1 to a public L. A
-trajectory is one row of `Dataset.features`, whose label is T:
+A record is a whole episode of one person: observations s_0 … s_T in R^d, rewards r_0 … r_{T−1}, and whether s_T is
+terminal. The value of a terminal s_T is 0; otherwise the record was truncated there. The length T is from 1 to a public
+L. A trajectory is one row of `Dataset.features`, whose label is T:
 
-    s_0, …, s_L (the observations one after the other), r_0, …, r_{L−1}, terminal (0 or 1)
+    s_0, …, s_L (one observation after the other), r_0, …, r_{L−1}, terminal (0 or 1)
 
-with zeros for what comes after T. `Dataset.trajectory` is (L, d).
+with zeros after T. `Dataset.trajectory` is (L, d).
 
-CartPole-v1 of gymnasium is played with a fixed public policy. Every played trajectory is drawn from its own key of the
-public seed: replacing one changes no other. Observations are mapped to [−1, 1] by declared constants of the
-environment, and cut there; nothing is fitted on them.
+CartPole-v1 of gymnasium is simulated with a fixed public policy. Every trajectory has its own key of the public seed,
+so replacing one changes no other. Observations are mapped to [−1, 1] by declared constants of the environment and
+clipped; nothing is fitted on them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _ARRAYS = ("observations", "rewards", "lengths")
 def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
     """Read trajectories of an NPZ archive.
 
-    The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the owner and
-    the split of each. What stands after a trajectory's end is not read.
+    The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the agent and
+    the split of each. Values after the end of a trajectory are not read.
 
     Args:
         path: the archive.
-        agent: name of the array of owners; None: "agent" where the archive has it.
-        split: name of the array of splits; None: "split" where the archive has it.
+        agent: name of the array of agents; None for "agent", if the archive has it.
+        split: name of the array of splits; None for "split", if the archive has it.
 
     Returns:
-        The trajectories, or None where the archive has no array "observations" and holds other records.
+        The trajectories, or None if the archive has no array "observations".
 
     Raises:
-        InputError: an array that is missing, of another shape, or with a value that cannot be.
+        InputError: an array is missing, or has another shape or an invalid value.
     """
     where = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")
@@ -71,7 +71,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     steps = np.arange(points)
     observations = np.where((steps <= lengths[:, None])[..., None], observations, 0.0)
     rewards = np.where(steps[:-1] < lengths[:, None], rewards, 0.0)
-    # Written so that what is not a number fails, too.
+    # NaN fails these comparisons, too.
     sound = {
         "lengths": ((lengths >= 1) & (lengths < points) & (lengths == np.floor(lengths))).all(),
         "terminal": ((terminal == 0.0) | (terminal == 1.0)).all(),
@@ -81,8 +81,8 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     for name, holds in sound.items():
         if not holds:
             raise InputError(
-                f"{where}, array {name!r} has a wrong value: lengths are whole numbers from 1 to {points - 1}, "
-                "ends 0 or 1, and all numbers of a trajectory finite. Fix: mend it, or leave the trajectory out."
+                f"{where}, array {name!r} has an invalid value (expected integer lengths from 1 to {points - 1}, "
+                "terminal 0 or 1, and finite numbers). Fix: correct it, or leave the trajectory out."
             )
     owners = arrays.get(columns[0])
     parts = arrays.get(columns[1])
@@ -106,14 +106,14 @@ def trajectory_rows(
     agent: IntArray | None,
     split: TextArray | None,
 ) -> Dataset:
-    """Lay trajectories out as rows.
+    """Return trajectories as rows of a dataset.
 
     Args:
-        observations: (n, L + 1, d), zero after each one's end.
-        rewards: (n, L), likewise.
+        observations: (n, L + 1, d), zero after the end of each.
+        rewards: (n, L), zero after the end of each.
         lengths: (n,) from 1 to L.
         terminal: (n,) of 0 and 1, whether the last observation ends its episode.
-        source: as of `Dataset`, like agent and split.
+        source, agent, split: as in `Dataset`.
     """
     n, points, d = observations.shape
     names = [f"observation {k} of step {t}" for t in range(points) for k in range(d)]
@@ -130,23 +130,24 @@ def trajectory_rows(
     )
 
 
-# Limits of observations: an episode ends beyond 2.4 and 12 degrees; speeds are unbounded, and hardly ever above 3.5.
+# Limits of observations: an episode ends beyond 2.4 and 12 degrees; speeds are unbounded and rarely exceed 3.5.
 LIMITS = np.array([2.4, 3.5, np.pi / 15, 3.5])
 
 
-# Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
+# Episodes take seconds, and the next run often has the same arguments.
 @lru_cache(maxsize=2)
 def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int = 200, steps: int = 100) -> Dataset:
-    """Simulate CartPole-v1 of gymnasium, played by a fixed public policy.
+    """Simulate CartPole-v1 of gymnasium with a fixed public policy.
 
-    With probability 1/3 it pushes to where the pole falls, else to either side: the pole falls after some 40 steps.
+    With probability 1/3 the policy pushes in the direction in which the pole falls, otherwise in a random direction:
+    the pole falls after about 40 steps.
 
     Args:
         n_agents: their number.
-        seed: public. Trajectory i of an agent depends on (seed, agent, i, steps) alone.
+        seed: public. Trajectory i of an agent depends on (seed, agent, i, steps) only.
         records: of each agent.
         test_records: held out.
-        steps: L, where episodes are cut off.
+        steps: L, where episodes are truncated.
 
     Returns:
         Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.
@@ -158,10 +159,10 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
         gymnasium = importlib.import_module("gymnasium")
     except ImportError as error:
         raise InputError(
-            "problem.data: 'cartpole' is played by the package gymnasium, which is not installed. Fix: pip install "
-            'gymnasium, or give trajectories of your own in a .npz file with "observations", "rewards" and "lengths".'
+            "problem.data: 'cartpole' requires the package gymnasium, which is not installed. Fix: pip install "
+            'gymnasium, or give your trajectories in a .npz file with "observations", "rewards" and "lengths".'
         ) from error
-    # Its checker warns of what is none of the user's business.
+    # Warnings of the environment's checker do not concern users.
     made = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)
     owners = [(agent, i) for agent in range(n_agents) for i in range(records)]
     owners += [(n_agents, i) for i in range(test_records)]
@@ -186,7 +187,7 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
 
 
 def _episode(made: Any, coins: np.random.Generator, longest: int) -> tuple[FloatArray, FloatArray, bool]:
-    """Observations (T + 1, d) as the environment gives them, rewards (T,), and whether it ended by itself."""
+    """Return observations (T + 1, d) of the environment, rewards (T,), and whether the episode terminated."""
     observation, _ = made.reset(seed=int(coins.integers(2**31)))
     observations, terminal = [np.array(observation, dtype=np.float64)], False
     rewards: list[float] = []

@@ -1,6 +1,6 @@
-"""Tuning the strength of a regulariser for two arrays of records: a job of one agent and a trusted coordinator.
+"""Private tuning of a regularisation strength for two arrays of records: one agent and a trusted coordinator.
 
-Nothing here fails on a value of a record, or reads two records together: only shapes, which are public, are refused.
+Only shapes, which are public, are refused. No value of a record raises, and no two records are read together.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.plan import planned_line, target_plan
+from decentral_dp.central.jobs import planned_line, target_plan
 from decentral_dp.config.loading import expected_text
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
-from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.reporting.progress import show_progress
+from decentral_dp.privacy.releasers import PlannedReleaser
+from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
+from decentral_dp.reporting.terminal import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 
 LossName: TypeAlias = Literal["logistic", "squared"]
 Method: TypeAlias = Literal["ppift", "penalty", "em"]
 
-# Larger ones would need more than a Hessian that fits in memory and a Cholesky factor of it.
+# The solver forms a Hessian and its Cholesky factor.
 MOST_FEATURES = 2000
-# Of a train record's μ²: what the last minimiser takes, which is the model.
+# Share of a train record's μ² for the last minimiser, which is the model.
 MODEL_SHARE = 0.25
-# Of the target: what a plan may leave unspent.
+# Share of the target that a plan may leave unspent.
 _TIGHTNESS = 1e-6
 
 
 class Arguments(NamedTuple):
-    """The numbers and words of one call, as `decentral_dp.tune` names them."""
+    """The arguments of one call of `decentral_dp.tune`, by name."""
 
     epsilon: Positive
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -66,14 +66,14 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuning run publishes, and what it cost. All of it is covered by `budget`.
+    """The result of a tuning run, all of it covered by `budget`.
 
     Args:
         weight: w of the regulariser.
         model: (d,) private minimiser at this weight.
-        budget: ε and δ that the releases were planned to cost, which bound what they did.
-        ledger: the releases that were made.
-        path: (steps + 1,) the weights in the order in which they were tried.
+        ledger: the releases.
+        budget: planned ε and δ, an upper bound on those of the ledger.
+        path: (steps + 1,) the weights in the order of the iterates.
         statement: the guarantee in words.
 
     Example:
@@ -111,36 +111,42 @@ def tune(
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Tuned:
-    """Choose w in `weight_range` to make the validation loss of the w-regularised model small, and train that model.
+    """Choose w in `weight_range` to minimise the validation loss of the w-regularised model, and train that model.
 
         minimise over w  F(w) = mean_validation l(θ_w),     θ_w = argmin mean_train l(θ) + (w/2)‖θ‖²
         l = log(1 + exp(−b aᵀθ)), b = ±1     or     ½(aᵀθ − b)², |b| ≤ label_bound
 
-    This is the algorithm `regularisation_tuner` for one agent. The slope of log w with noise of deviation about τ moves
-    it by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t, from released values alone. The last released minimiser
-    is the model, projected on the ball that holds every minimiser at its weight.
+    This is the algorithm `regularisation_tuner` for one agent. A slope of log w with noise of standard deviation about
+    τ moves log w by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t. The model is the last released minimiser,
+    projected on the ball that contains every minimiser at its weight.
 
     Args:
-        train, validation: pairs (features (n, d), labels (n,)). Every record is first brought into its bounds by
-            itself: features longer than `radius` are shortened to it, labels cut at ±label_bound ("squared") or read
-            as +1 above 0 and −1 otherwise ("logistic"), a record with a value that is not finite replaced by zeros.
-            There is no intercept; append a constant feature for one.
+        train, validation: pairs (features (n, d), labels (n,)). Every record is first projected by itself: features are
+            shortened to `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and −1 otherwise
+            ("logistic"), and a record with a value that is not finite becomes zeros. There is no intercept; append a
+            constant feature for one.
+        epsilon, delta: target for one replaced record.
+        weight_range: smallest and largest w.
+        loss: "logistic" or "squared".
+        radius: bound on the norm of features.
+        label_bound: bound on labels of "squared".
         method: "ppift" releases in each step the minimiser and the slope of F by implicit differentiation there.
             "penalty" releases the minimisers of g and of g + f/λ, whose norms give the slope (Kornowski, 2024, Section
             7, its sign corrected). "em" draws one of 65 weights, even in log w, by the exponential mechanism, and
-            releases the model with Laplace noise: pure ε, whatever δ; `steps` is not used.
-        lam: λ of "penalty"; it multiplies the noise, so large is not better.
+            releases the model with Laplace noise: pure ε for any δ; `steps` is not used.
+        steps: number of steps.
+        lam: λ of "penalty"; it multiplies the noise.
         seed: makes the noise reproducible, and the result a simulation.
         callbacks: functions that are called with a `Progress` of "steps"; by default notebooks show a bar.
 
     Returns:
-        `Tuned`. (ε, δ)-differential privacy of everything in it, for replacing one record of either role, which keeps
-        its role; the counts of both roles and d are public, and no record is in both roles. All constants are analytic
-        and the solver's accuracy is certified in advance, so nothing depends on the data being benign. Time, memory
-        and logs are not covered.
+        `Tuned`, with (ε, δ)-differential privacy for replacing one train or validation record by another of the same
+        split. The numbers of records and d are public, and no record is in both splits. All constants are analytic and
+        the solver's accuracy is certified in advance, so the guarantee holds for all data. Time, memory and logs are
+        not covered.
 
     Raises:
-        InputError: before any value is looked at, for arguments that cannot be used.
+        InputError: arguments that cannot be used, before any value is read.
 
     Example:
         >>> import numpy as np, decentral_dp
@@ -149,8 +155,8 @@ def tune(
         >>> b = np.sign(a @ np.ones(5) + 0.1 * rng.normal(size=4000))
         >>> train, validation = (a[:2000], b[:2000]), (a[2000:], b[2000:])
         >>> asked = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 1}
-        >>> found = decentral_dp.tune(train=train, validation=validation, **asked)
-        >>> 0.01 <= found.weight <= 1.0 and found.model.shape == (5,) and bool(found.budget.epsilon[0] <= 1.0)
+        >>> tuned = decentral_dp.tune(train=train, validation=validation, **asked)
+        >>> 0.01 <= tuned.weight <= 1.0 and tuned.model.shape == (5,) and bool(tuned.budget.epsilon[0] <= 1.0)
         True
     """
     arguments = check_arguments(
@@ -159,7 +165,7 @@ def tune(
     roles = pair(train, "train"), pair(validation, "validation")
     (_, d), (_, other) = (a.shape for a, _ in roles)
     if other != d:
-        raise InputError(f"validation: got {other} features, expected as many as train has, {d}.")
+        raise InputError(f"validation: got {other} features, expected {d} as in train. Fix: give the same columns.")
     program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(arguments, program, context)
     records = [
@@ -182,7 +188,7 @@ def tune(
         every_round = RunControl(range(1, context.rounds + 1), observe)
         outcome = LocalEngine().coordinate(node, context.rounds, every_round)
     if not outcome.ledger.costs_within(plan):
-        raise ValueError("a release did not cost what was planned")
+        raise ValueError("a release cost more than planned")
     low, high = arguments.weight_range
     path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
     budget = price(plan, arguments.delta)
@@ -193,16 +199,13 @@ def tune(
 
 
 def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
-    """Make the coordinator's program and what it knows beforehand.
+    """Return the coordinator's program and its context, with defaults filled in.
 
     Args:
         arguments: checked arguments of `tune`.
         train: number of train records.
         validation: number of validation records.
         d: number of features.
-
-    Returns:
-        The program and its context, defaults filled in.
 
     Raises:
         InputError: float64 certifies no solution at the smallest weight.
@@ -228,7 +231,7 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
 
 
 def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
-    """Every release and its price. Raises InputError for a target that no noise meets."""
+    """Plan every release. Raises InputError for a target that no noise meets."""
     charges, releases = program.planned_releases(context, context.rounds), program.releases_per_round
     return target_plan(
         lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
@@ -236,9 +239,6 @@ def release_plan(arguments: Arguments, program: RegularisationTuner, context: Co
         0.0 if arguments.method == "em" else arguments.delta,
         _TIGHTNESS,
     )
-
-
-# Arguments, records within their bounds, and the guarantee in words.
 
 
 _REFUSED = (
@@ -258,7 +258,7 @@ _REFUSED = (
 
 
 def check_arguments(arguments: Arguments) -> Arguments:
-    """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
+    """Return the arguments as Python numbers. Raises InputError for values that cannot be used."""
     plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
     ends = np.asarray(plain.weight_range).tolist()
     plain = plain._replace(weight_range=tuple(ends) if isinstance(ends, list) else ends)
@@ -272,7 +272,7 @@ def check_arguments(arguments: Arguments) -> Arguments:
 
 
 def pair(role: Any, name: Split) -> tuple[Array, Array]:
-    """(features (n, d), labels (n,)) of one role, as float64. Raises InputError for shapes that cannot be used."""
+    """Return (features (n, d), labels (n,)) of one split as float64. Raises InputError for other shapes."""
     features, labels = role
     a, b = _numbers(features, f"{name} features"), _numbers(labels, f"{name} labels")
     if a.ndim != 2 or b.shape != a.shape[:1] or not a.shape[0] or not 1 <= a.shape[1] <= MOST_FEATURES:
@@ -283,34 +283,34 @@ def pair(role: Any, name: Split) -> tuple[Array, Array]:
     return a, b
 
 
-def _numbers(values: ArrayLike, what: str) -> Array:
-    refuse_masked(values, what)
+def _numbers(values: ArrayLike, name: str) -> Array:
+    refuse_masked(values, name)
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        # numpy quotes the cell.
-        raise InputError(f"{what}: expected an array of numbers. Fix: convert them first.") from None
+        # The message of numpy quotes the cell.
+        raise InputError(f"{name}: expected an array of numbers. Fix: convert them first.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
-    """Bring every record by itself into ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: a label above 0 is +1, any other −1).
+    """Project every record by itself on ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: +1 for a label above 0, otherwise −1).
 
-    A record with a value that is not finite becomes one of zeros, which moves nothing. Longer features are shortened
-    to R, shorter ones stay; the bound holds for the real norm of the float64 result.
+    A record with a value that is not finite becomes zeros, which move nothing. Longer features are shortened to R,
+    shorter ones are unchanged; the bound holds for the exact norm of the float64 result.
 
     Args:
         features: (n, d).
         labels: (n,).
         loss: "logistic" for b = ±1, or "squared" for |b| ≤ B.
         radius: R.
-        label_bound: B, of "squared".
+        label_bound: B of "squared".
 
     Returns:
         a, (n, d), and b, (n,).
     """
     finite = np.isfinite(features).all(axis=1) & np.isfinite(labels)
     a = np.where(finite[:, None], features, 0.0)
-    # normalise leaves room for the rounding of norms, and so must the comparison.
+    # normalise leaves room for the rounding of norms, and so does this comparison.
     inside = row_norms(a, "l2") <= radius * (1.0 - (a.shape[1] + 8) * 2.0**-52)
     a = np.ascontiguousarray(np.where(inside[:, None], a, normalise(a, "l2", radius).features))
     b = np.where(finite, labels, 0.0)
@@ -318,16 +318,20 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
 
 
 def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
-    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference.
+    """Return a digest of the arguments and every record, for the noise key.
 
-    roles: features (n, d) and labels (n,), of train and validation records.
+    Equal noise on other data would cancel in a difference.
+
+    Args:
+        arguments: of the call.
+        roles: features (n, d) and labels (n,), of train and validation records.
     """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
     return repr((tuple(arguments), digests)).encode()
 
 
 def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
-    """The guarantee of one call in words."""
+    """Return the guarantee of one call in words."""
     low, high = arguments.weight_range
     spent = float(budget.epsilon[0])
     up = f"{math.ceil(spent * 1e4) / 1e4:.4f}" if math.isfinite(spent) else "inf"
@@ -340,11 +344,11 @@ def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split
     ]
     if arguments.method == "em":
         parts.append(
-            "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure but for "
+            "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure except for "
             f"delta = {budget.slack_delta:.1g} of float64."
         )
     if arguments.seed is not None:
         parts.append(
-            "The seed makes the noise reproducible, so this is a simulation: whoever knows it can take the noise off."
+            "The seed makes the noise reproducible, so this is a simulation: with the seed, the noise can be removed."
         )
     return " ".join(parts)

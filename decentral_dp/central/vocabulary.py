@@ -1,24 +1,40 @@
-"""What a coordinator's algorithm is written in, by one name each, as `algorithms.vocabulary` for gossip."""
+"""Parts that a trusted coordinator's algorithm is written with: `from decentral_dp.central import vocabulary as dp`.
+
+An algorithm is a frozen dataclass. It states the terms that it asks the agents for, and how each round's budget is
+divided among them:
+
+    QUERIES = ("grad_x", "grad_y")
+    SHARES = {"grad_x": 0.5, "grad_y": 0.5}      default: equal shares
+
+    def init(self, context, x, y): ...           x: (p,), y: (q,)
+    def step(self, t, context, s): ...           calls `release_gradients` `releases_per_round` times
+
+An algorithm with other releases inherits from `Coordinated` and implements `planned_releases`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-from decentral_dp.algorithms.entry import Entry
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.entry import AUC, Citation, Entry, Rules
 from decentral_dp.algorithms.options import internal, option
-from decentral_dp.algorithms.protocol import StepSize, check_message
-from decentral_dp.algorithms.references import AUC, Citation
+from decentral_dp.algorithms.plans import Wrapper
+from decentral_dp.algorithms.protocol import AnyAlgorithm, StepSize, check_message
 from decentral_dp.bounded import SPLITS, Array, Bounded, Split
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
-from decentral_dp.central.declared import release_gradients
-from decentral_dp.central.programs import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import (
     Ask,
     Bundle,
     ClippedQuery,
     ClippedSum,
+    Coordination,
     Pool,
     Release,
     Released,
@@ -29,17 +45,265 @@ from decentral_dp.exchange import (
 )
 
 S = TypeVar("S")
-# What a coordinator does in a round or a part of it: exchanges are yielded, S is what it ends with.
+# The steps of a coordinator in a round or in a part of it: exchanges are yielded, S is the result.
 CoordinatorSteps: TypeAlias = Generator[Request, Response, S]
+# Term of a minimax problem → channel of its releases, if the names differ.
+_CHANNELS = {"grad_x": "gx", "grad_y": "gy"}
 
-# How a scenario could give the keys of these problems and of ascent, for examples.
+
+# Plans ---------------------------------------------------------------------------------------------------------------
+
+
+class Calibration(NamedTuple):
+    """The published noise of one channel.
+
+    Args:
+        scale: (R,) scale of each release.
+        sensitivity: split → (R,) sensitivity of each release.
+    """
+
+    scale: Array
+    sensitivity: Mapping[Split, Array]
+
+
+class Charge(NamedTuple):
+    """The planned releases of one channel, before the target ε is known.
+
+    Args:
+        mechanism: "gaussian", "laplace", "exponential" or "uncertified".
+        width: coordinates of one release.
+        indices: (R,) indices of the releases, ascending, from 1.
+        weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
+            meets the target.
+        rate: split → rate of the Poisson sample.
+        distortion: as in the ledger.
+        reason: why a mechanism is uncertified.
+    """
+
+    mechanism: str
+    width: int
+    indices: NDArray[np.int64]
+    weight: Mapping[Split, Array]
+    rate: Mapping[Split, float] = MappingProxyType({})
+    distortion: float = 0.0
+    reason: str = ""
+
+
+class Part(NamedTuple):
+    """The Gaussian releases of one channel in a run.
+
+    Args:
+        indices: (R,) indices of the releases, ascending, from 1.
+        width: coordinates of one release.
+        kinds: splits that it reads.
+        share: share of Σμ² relative to other channels, divided evenly over the releases.
+        rate: rate of the Poisson samples.
+    """
+
+    indices: NDArray[np.int64]
+    width: int
+    kinds: Sequence[Split] = ("train",)
+    share: float = 1.0
+    rate: float = 1.0
+
+
+def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int] = (0,)) -> NDArray[np.int64]:
+    """Return the indices (R,) of the releases at these positions of every round."""
+    first = np.arange(rounds, dtype=np.int64)[:, None] * releases_per_round + 1
+    return (first + np.asarray(positions, dtype=np.int64)).reshape(-1)
+
+
+def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
+    """Plan Gaussian releases by the shares of their channels; channels without a release are omitted.
+
+    Shares count among the channels that read a split: both splits have the same Σμ².
+    """
+    parts = {channel: part for channel, part in parts.items() if part.indices.size}
+    total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
+    return {
+        channel: Charge(
+            "gaussian",
+            part.width,
+            part.indices,
+            {k: np.full(part.indices.size, np.sqrt(part.share / (total[k] * part.indices.size))) for k in part.kinds},
+            dict.fromkeys(part.kinds, part.rate) if part.rate < 1.0 else {},
+        )
+        for channel, part in parts.items()
+    }
+
+
+def gradient_parts(
+    context: CoordinatorContext | MinimaxContext,
+    queries: Sequence[str],
+    indices: NDArray[np.int64],
+    shares: Mapping[str, float],
+    rate: float = 1.0,
+) -> dict[str, Part]:
+    """Return the releases of `release_gradients` in a run.
+
+    Args:
+        context: of the run.
+        queries: terms.
+        indices: (R,) of the releases.
+        shares: term → share of Σμ²; default 1.
+        rate: rate of the Poisson samples.
+
+    Returns:
+        Channel → its releases, for terms that read records.
+    """
+    return {
+        _CHANNELS.get(term, term): Part(
+            indices, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
+        )
+        for term in queries
+        if context.reads(term)
+    }
+
+
+# Programs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coordinated(AnyAlgorithm, Coordination, Protocol):
+    """A coordinator's program with a plan of its releases.
+
+    Args:
+        context: a `CoordinatorContext`, or a `MinimaxContext` for minimax problems.
+    """
+
+    @property
+    def needs_constants(self) -> bool:
+        """Whether it requires the problem's constants."""
+        return False
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the coordinator must hold the records."""
+        return False
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The terms (of `problems.protocol`) that it asks the agents for."""
+        return ()
+
+    def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
+        """Fill in all defaults from public facts: learning rates, weights, clipping norms.
+
+        Raises:
+            InputError: a required clipping norm is missing.
+        """
+        context.check_bounded(self.queries)
+        return self, context
+
+    def free_channels(self, context: Any) -> Mapping[str, int]:
+        """Return channel → width for values that are published without reading a record."""
+        return {}
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        """Return variable → (d,), the last iterate: x, and y if the state has one."""
+        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
+
+    def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
+        """Plan the releases of every channel, in the order of the ledger."""
+        ...
+
+
+class Calibrated(Coordinated, Protocol):
+    """A coordinator's program with the noise of its paper; its protocol is "published".
+
+    Args:
+        claim: the statement of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
+    """
+
+    claim: str
+
+    def calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
+
+        Raises:
+            InputError: the paper's formula has no value.
+        """
+        ...
+
+
+def release_gradients(
+    t: int,
+    context: CoordinatorContext | MinimaxContext,
+    queries: Sequence[str],
+    x: Array,
+    y: Array,
+    rate: float = 1.0,
+    along: Array | None = None,
+) -> Generator[Request, Response, Bundle]:
+    """Ask all agents for the means of these terms at one public point, and release them with noise.
+
+    Args:
+        t: round.
+        context: of the run.
+        queries: terms, of `problems.protocol` or `problems.saddle`.
+        x: (p,), public.
+        y: (q,), public.
+        rate: rate of one Poisson sample for all terms; 1 for all records.
+        along: (q,) vector of lower_hvp and lower_jvp.
+
+    Returns:
+        Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.
+    """
+    read = [term for term in queries if context.reads(term)]
+    questions = {_CHANNELS.get(term, term): context.question(term, x, y, along, rate) for term in read}
+    released = (yield Release(**(yield Ask(**questions)))).released
+    out = {}
+    for term in queries:
+        public = context.public(term, x, y, along, t)
+        out[term] = np.asarray(public + released[_CHANNELS.get(term, term)][0]) if term in read else public
+    return Bundle(out | {term[-1]: out[term] for term in _CHANNELS if term in out})
+
+
+@dataclass(frozen=True)
+class DeclaredCoordinator(Wrapper, Coordinated):
+    """A program for an algorithm that states `QUERIES` and `SHARES`."""
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(self.program.QUERIES)
+
+    @property
+    def releases_per_round(self) -> int:
+        return int(getattr(self.program, "releases_per_round", 1))
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        publish = getattr(self.program, "published", super().published)
+        return dict(publish(s))
+
+    def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
+        shares, rate = getattr(self.program, "SHARES", {}), float(getattr(self.program, "rate", 1.0))
+        indices = round_indices(rounds, self.releases_per_round, range(self.releases_per_round))
+        return gaussian_charges(gradient_parts(context, self.queries, indices, shares, rate))
+
+
+BILEVEL = Rules(
+    is_coordinated=True,
+    trust="a trusted coordinator",
+    graph="star",
+    complete=DeclaredCoordinator,
+    domain=True,
+    unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
+)
+MINIMAX = BILEVEL._replace(
+    domain=False, solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True
+)
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+# Values of these options in example scenarios.
 ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
 DRO = {"problem": '"dro"', "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0', "clip": "clip.x = 1.0"}
 KL_DRO = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
 
 
 def sampling_rate() -> Any:
-    """q of a Poisson sample, of a coordinator's round."""
+    """q, rate of the Poisson sample of a round."""
     return option(
         "share of all records in a round's Poisson sample; 1 reads all of them",
         default=1.0,
@@ -49,13 +313,28 @@ def sampling_rate() -> Any:
     )
 
 
-def maximiser() -> Any:
-    """How a coordinator's minimax program finds y."""
-    return option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
+# For a program with the fields solver and y, and inner if it has one.
+MAXIMISER_RULES = (
+    Refusal[Any](
+        lambda a: a.solver == "closed_form" and a.y, "algorithm.y", '"closed_form" takes no steps of y', "leave it out"
+    ),
+    Refusal[Any](
+        lambda a: a.solver == "closed_form" and getattr(a, "inner", None),
+        "algorithm.inner",
+        '"closed_form" takes no steps of y',
+        "leave it out",
+    ),
+    Refusal[Any](
+        lambda a: a.solver == "ascent" and a.y is None,
+        "algorithm.y",
+        'missing; solver = "ascent" requires it',
+        'add for example y = {{ scale = 0.1, decay = 0.5 }}, or set solver = "closed_form"',
+    ),
+)
 
 
 def anchor_period() -> Any:
-    """T of estimates that differences carry on (`minimax.steps`)."""
+    """T, the number of rounds from one anchor to the next (`minimax.steps`)."""
     return option(
         "rounds from one anchor, where the gradient is estimated afresh, to the next",
         unit="rounds",
@@ -65,7 +344,7 @@ def anchor_period() -> Any:
 
 
 def change_smoothness() -> Any:
-    """L of the clip on a difference (`minimax.steps`)."""
+    """L of the clipping norm of a difference (`minimax.steps`)."""
     return option(
         "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
         default=None,
@@ -75,30 +354,19 @@ def change_smoothness() -> Any:
 
 
 def count_option(description: str, unit: str, example: str) -> Any:
-    """A whole number from 1 that is settled where it is left out."""
+    """A whole number of at least 1, with a computed default."""
     return option(description, default=None, unit=unit, example=example, at_least=1)
 
 
-def lower_solver() -> Any:
-    """How a coordinator solves the lower level."""
-    return option('how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd")
-
-
-def check_choice(key: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a value of algorithm.KEY that is none of these. Raises InputError."""
-    if value not in choices:
-        raise InputError(f"algorithm.{key}: unknown (got {value!r}). Fix: give {' or '.join(map(repr, choices))}.")
-
-
 def solver_steps(symbol: str = "") -> Any:
-    """Steps of a coordinator's lower-level solver."""
+    """The number of steps of the lower-level solver."""
     return count_option(
         f"{symbol}steps of the lower-level solver; settled by public constants if left out", "steps", "5"
     )
 
 
 def solver_smoothness(what: str) -> Any:
-    """The inverse of the step of "dp_gd"."""
+    """The inverse of the step size of "dp_gd"."""
     return option(
         f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
         default=None,

@@ -11,7 +11,7 @@ import sys
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -52,6 +52,8 @@ Log = Annotated[
 ]
 Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, next to png; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
+Verbose = Annotated[bool, Option("--verbose", help="All notes, settings and scores.")]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 
 
 def _consent(context: typer.Context, value: bool) -> bool:
@@ -93,6 +95,8 @@ def invoke_run(
     ] = False,
     upload: Upload = None,
     log: Log = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Run a scenario and write its run folder.
@@ -110,15 +114,19 @@ def invoke_run(
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load_scenario(scenario, overrides)
     store = _open_store(upload)
-    if or_resume and _resume_in(loaded, out, log, quiet, store):
+    shown = Shown(quiet or as_json, verbose, as_json)
+    if or_resume and _resume_in(loaded, out, log, shown, store):
         return
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines), log, quiet, folder
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines),
+            log,
+            shown.quiet,
+            folder,
         )
     _upload(finished.folder, store)
-    _print_and_exit(finished, quiet)
+    _print_and_exit(finished, shown)
 
 
 def _open_store(url: str | None) -> Any:
@@ -147,8 +155,8 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
         raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
 
 
-def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
-    """Complete the run of this scenario in the folder. Return whether there was one."""
+def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Shown, store: Any) -> bool:
+    """Whether there was a run of this scenario in the folder, which is complete now."""
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
@@ -161,8 +169,10 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: boo
     if progress != "none":
         _require_scenario(folder, asked)
     if progress == "under way":
-        typer.echo(f"{folder}: resuming an interrupted run.", err=True)
-        finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
+        typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
+        finished = run_with_progress(
+            lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder
+        )
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
@@ -170,16 +180,26 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: boo
     if progress != "none":
         _upload(folder, store)
     if finished is not None:
-        _print_and_exit(finished, quiet)
+        _print_and_exit(finished, shown)
     return progress != "none"
 
 
-def _print_and_exit(finished: Run, quiet: bool) -> None:
-    """Print a run, and exit with 1 if it diverged."""
+class Shown(NamedTuple):
+    """The output of a run: none, all of it, as JSON."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+
+def _print_and_exit(finished: Run, shown: Shown) -> None:
+    """Print a run. Exit with 1 if it diverged, which is printed even if nothing else is."""
     from decentral_dp.cli.run import print_run
 
-    if not quiet:
-        print_run(finished)
+    if shown.as_json:
+        typer.echo(finished.result.to_json())
+    elif not shown.quiet:
+        print_run(finished, shown.verbose)
     elif finished.result.has_diverged:
         typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
     _exit_with_1_unless(not finished.result.has_diverged)
@@ -199,6 +219,8 @@ def invoke_resume(
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Resume an interrupted run from its last state on disk.
@@ -209,24 +231,31 @@ def invoke_resume(
     from decentral_dp.simulation.run import Run
 
     store = _open_store(upload)
-    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
+    shown = Shown(quiet or as_json, verbose, as_json)
+    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder)
     _upload(finished.folder, store)
-    _print_and_exit(finished, quiet)
+    _print_and_exit(finished, shown)
 
 
 @app.command("plan")
 def invoke_plan(
     scenario: Name,
     override: Set = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
 
-    Nothing is run. The cost is printed after T rounds and for T → ∞.
+    Nothing is run.
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_privacy_plan(plans.plan_scenario(scenario, override or []))
+    plan = plans.plan_scenario(scenario, override or [])
+    if as_json:
+        typer.echo(plan.to_json())
+    else:
+        plans.print_privacy_plan(plan, verbose=verbose)
 
 
 @app.command("report")

@@ -44,7 +44,7 @@ _BASES = {"dp_dsgd": "classification", "ldp_dsbo": "ring_breast_cancer"}
 # Keys that describe records, and keys of all problems.
 _OF_RECORDS = (
     *("data", "label", "classes", "label_range", "scale"),
-    *("synthetic", "construction", "limit", "partition", "seed"),
+    *("synthetic", "construction", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
 _PLACEHOLDER = {"low": 0, "high": 1, "placeholder": True}

@@ -21,18 +21,15 @@ from rich.text import Text
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
 from decentral_dp.errors import InputError, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import regular
-from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.formatting import sentence
-from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.reporting.notes import method_lines, predicts, score_notes
-from decentral_dp.reporting.progress import ProgressBar
-from decentral_dp.reporting.terminal import console, print_items, terminal
+from decentral_dp.reporting.report import compare_with_baselines, data_text, headline, method_lines, score_notes
+from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
-from decentral_dp.simulation.plan import rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.run import Run
 
@@ -132,43 +129,52 @@ _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-_PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
-# Metrics of the page only.
+# Metrics of the report only.
 _REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
+# Rows of the table of scores without --verbose.
+_MOST_SCORES = 4
+# x with more coordinates is not printed.
+_MOST_COORDINATES = 4
 
 
-def print_scores(out: Console, result: RunResult) -> None:
-    """Print the scores of the agents, or of the published value of a coordinator, with notes."""
-    # If only x is published, scores are those of an unpublished solution.
+def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None:
+    """Print the scores of the published values, next to the majority-class or mean-label baseline.
+
+    Args:
+        out: the console.
+        result: of the run.
+        verbose: whether to print all scores; by default the first four.
+    """
+    # Where only x is published, scores are those of the exact lower solution.
     ending = "_unreleased" if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
     added = sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
-    if not known and not added:
+    names = [*known, *added] if verbose else [*known, *added][:_MOST_SCORES]
+    if not names:
         return
-    printed = {n: "train_loss" if n == "lower_loss" and result.is_one_level else n for n in (*known, *added)}
+    trusted, known_baselines = result.privacy.is_trusted, result.baselines
+    held_out = result.problem["records"]["test"]
+    head = f"{held_out} held-out records" if held_out else result.evaluated_on
+    columns: list[list[str]] = [[head], ["value" if trusted else "mean"]]
+    columns += [] if trusted else [["worst"], ["best"]]
+    guess = "majority class" if "test_accuracy" in known_baselines else "mean label"
+    baseline = guess if known_baselines else ""
+    columns += [[baseline]] if baseline else []
+    for name in names:
+        cells = ["train_loss" if name == "lower_loss" and result.is_one_level else name, _value(metrics[name])]
+        if not trusted:
+            worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
+            # Scores of a problem have no known direction: lowest, then highest.
+            lower = name in _SCORES and MEASURES[name].better == "lower"
+            cells += [best, worst] if lower else [worst, best]
+        cells += [_value(known_baselines[name]) if name in known_baselines else "–"] if baseline else []
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
     out.print()
-    if result.privacy.is_trusted:
-        whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
-        out.print(f"Scores of the {result.evaluated_on}, {whose}:")
-        print_items(out, [(text, _value(metrics[name])) for name, text in printed.items()])
-    else:
-        tables = [(result.evaluated_on, "worst and best agent", known)]
-        tables += [("scores of this problem", "lowest and highest agent", added)]
-        for head, ends, names in tables:
-            rows = [(head, "mean", ends)]
-            for name in names:
-                worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
-                # The direction of the problem's scores is unknown.
-                if name in _SCORES and MEASURES[name].better == "lower":
-                    worst, best = best, worst
-                rows.append((printed[name], _value(metrics[name]), f"{worst}  {best}"))
-            if names:
-                out.print(terminal(list(zip(*rows, strict=True))))
-    for _, text in score_notes(result):
-        out.print(text)
-    out.print(_PRIVATE)
+    out.print(terminal(columns))
+    out.print("Scores read private records: ε does not cover them.")
 
 
 def _value(value: float | None) -> str:
@@ -176,30 +182,35 @@ def _value(value: float | None) -> str:
         return "–" if value is None or math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
-    # Four decimals of a loss, fewer of large errors.
+    # Four decimals of a loss, and fewer digits of large errors in the label's unit.
     size = abs(value)
     digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
     return f"{value:.{digits}f}"
 
 
-# Largest dimension in which x is printed.
-_MOST_COORDINATES = 4
+def print_run(run: Run, verbose: bool = False) -> None:
+    """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
 
-
-def print_run(run: Run) -> None:
-    """Print the end of a run in a few lines."""
+    Args:
+        run: the run.
+        verbose: whether to print all notes, settings and scores; by default at most about 15 lines.
+    """
     out, result = console(), run.result
     out.print()
-    head = Text(result.title or "Run", style="bold")
-    out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
+    out.print(Text(headline(result), style="bold"))
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
-    items, x = [*method_lines(result), *result.privacy.lines], run.published["x"]
+    x = run.published["x"]
+    items = [("Data", data_text(result)), *result.privacy.lines]
+    items += [("Mechanism", text)] if (text := result.privacy.mechanism_text) else []
     if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
         values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
         items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
+    if verbose:
+        items = [("Title", result.title), *items, *method_lines(result)]
+        items += [] if result.privacy.shared is None else [("Correlated", result.privacy.shared.text)]
     print_items(out, items)
-    print_scores(out, result)
+    print_scores(out, result, verbose)
     comparison = compare_with_baselines(result, {name: beside.result for name, beside in run.baselines.items()})
     if comparison is not None:
         table = comparison.table
@@ -208,13 +219,15 @@ def print_run(run: Run) -> None:
         if comparison.sentence:
             out.print(comparison.sentence, style="bold")
         out.print(comparison.price)
+    notes = score_notes(result, brief=not verbose)
+    out.print()
+    print_items(out, notes)
     if run.folder is not None:
-        out.print()
-        # Unwrapped, to be clicked and copied.
-        out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
-        if predicts(result):
+        # Not wrapped, so that it can be clicked and copied.
+        out.print(f"Report     {run.folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
+        if verbose and result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
-            out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
+            out.print(f"Predict    {command}", soft_wrap=True, markup=False)
 
 
 # Width of the column of keys and metrics, for any number of runs.

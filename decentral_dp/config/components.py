@@ -45,9 +45,9 @@ from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, neares
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
+from decentral_dp.privacy.custom_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
@@ -424,7 +424,6 @@ def _records(part: Component, s: Scenario, files: Files, agents: int, certified:
         n_agents=agents,
         seed=s.records_seed,
         root=s.folder,
-        limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
         **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},

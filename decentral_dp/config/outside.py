@@ -1,8 +1,9 @@
 """Custom components: their options, and how they are made.
 
-    problem.kind      = "my_problem:Mine"      a class (see `problems.recordwise` and `central.problems.losses`) whose
-                                               parameters are keys of [problem]; or a function of public facts, such as
-                                               n_features, and of keys, which returns a problem
+    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
+                                               dataclass fields are keys of [problem]. Or a function that makes a
+                                               problem of public facts, such as (n_features, n_classes); its other
+                                               parameters are keys
     problem.model     = "my_net:build"         build(n_features, outputs) → a torch module
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, pairs of agents, a matrix, or a list of
                                                them for the rounds; grid(t, …) → the graph of round t; other parameters
@@ -29,7 +30,7 @@ from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
-from decentral_dp.data.partition import NamedPartition
+from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Table
@@ -290,14 +291,15 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
     """Return the data set of a custom function or of records in memory.
 
     Args:
-        data: the function, or the records: a `Dataset`, a dict of columns, (features, labels), or a DataFrame.
-        table: of the scenario; its classes and limit are read.
-        seed: public seed, passed to a function with this parameter.
-        agents: m, passed to a function with this parameter.
-        certified: whether undeclared classes are refused instead of discovered.
+        data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
+            the column problem.label.
+        table: of the scenario; its classes are read.
+        seed: the public one, passed to a function that takes it.
+        agents: how many there are, passed to a function that takes it.
+        certified: whether classes that nobody declared are refused instead of discovered.
 
     Returns:
-        The data set, with problem.limit records if that is set.
+        The data set.
 
     Raises:
         InputError: keys that such records do not have, a function that fails, or unusable records.
@@ -321,8 +323,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: has no use for records from {name}. Fix: leave it out.")
     read = _of_frame(records, table, name, certified) if is_frame else None
-    dataset = read or _as_dataset(records, name, table.classes, certified)
-    return dataset if table.limit is None else dataset.head(table.limit)
+    return read or _as_dataset(records, name, table.classes, certified)
 
 
 def _is_frame(value: Any) -> bool:

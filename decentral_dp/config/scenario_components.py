@@ -51,7 +51,7 @@ _SCORED_NOTE = (
     "evaluation, not covered by ε."
 )
 # Keys of [problem] without use with a manifest.
-NOT_BESIDE = ("partition", "test", "construction", "limit", "classes")
+NOT_BESIDE = ("partition", "test", "construction", "classes")
 
 
 _RECORDS: tuple[Refusal[Components], ...] = (

@@ -177,9 +177,6 @@ class ProblemTable(OwnKeysTable):
     """Path of a public manifest if each agent reads its own file. Refused by algorithms that hold all records in one
     place."""
 
-    limit: Count | None = None
-    """Number of records that are read from the start of the data, and at most as many test records. Default: all."""
-
     separator: str | None = None
     """Separator of the cells of a CSV file, a comma by default. A tab is "\\t"."""
 

@@ -1,9 +1,8 @@
-"""Data: records from files, packages and generators, dealt out to agents by public rules."""
+"""Data: records from files, packages and generators, partitioned over agents by public rules."""
 
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.loaders import DATASETS, ENVIRONMENTS, load_dataset
-from decentral_dp.data.partition import PARTITIONS, AgentParts, partition, select_test, split_shards
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
-from decentral_dp.data.shards import Shards, make_shards
+from decentral_dp.data.shards import PARTITIONS, AgentParts, Shards, make_shards, partition, select_test, split_shards
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.data.synthetic import SYNTHETIC

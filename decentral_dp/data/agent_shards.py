@@ -39,9 +39,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
 from decentral_dp.data.loaders import load_dataset
-from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
-from decentral_dp.data.shards import Shards, bound_norms
+from decentral_dp.data.shards import Shards, bound_norms, check_parts
 from decentral_dp.data.tables import CsvFormat
 from decentral_dp.errors import InputError, printable, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
@@ -286,7 +285,8 @@ class AgentShards:
         """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
-        return dataset.labels, bound_norms(scale(dataset, self.ranges or "none"), self.normalisation)
+        scaled = scale(dataset, self.ranges or "none")
+        return dataset.labels, bound_norms(scaled.features, scaled.bounds, self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
         """Refuse a file that the manifest does not describe. Counts are public; nothing else of the file is printed."""

@@ -1,17 +1,16 @@
-"""Public rules by which the columns of a raw table become features: the table [problem.columns] of a scenario.
+"""Public rules that turn columns of a raw table into features: the table [problem.columns] of a scenario.
 
-Every rule is declared, and reads one record at a time: no mean, no list of the words that there are, no first or last
-date is taken from the records. Replacing a record so moves its own features and no other's, and the features mean the
-same whoever is in the table.
+Every rule is declared and reads one record at a time. No mean, vocabulary or date range is estimated from the records,
+so replacing a record changes its own features only.
 
-    drop = ["patient_id"]                           no feature
-    categories.ward = ["surgery", "icu"]            one feature of 0 and 1 for each word; all 0 for any other, or a gap
-    fill.bmi = 27                                   what stands for a gap
-    date.admitted = "2015-01-01:2025-12-31"         days since the first date, as a share of that range, cut to [0, 1]
-    date.born = "1920-01-01:2010-12-31 %d/%m/%Y"    the same of dates in another format
-    log = ["income"]                                log(1 + max(v, 0)); its range is that of v
+    drop = ["patient_id"]                           not a feature
+    categories.ward = ["surgery", "icu"]            one 0/1 feature per word; all 0 for other words and gaps
+    fill.bmi = 27                                   value of a missing cell
+    date.admitted = "2015-01-01:2025-12-31"         days since the first date, scaled and clipped to [0, 1]
+    date.born = "1920-01-01:2010-12-31 %d/%m/%Y"    dates in another format
+    log = ["income"]                                log(1 + max(v, 0)); the declared range is that of v
 
-`encode_features` carries them out, for training and for prediction alike.
+`encode_features` applies them in training and in prediction.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from decentral_dp.data.dataset import Dataset, FloatArray, label_key, near_name
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Finite, Table
 
-# What stands for a missing value in a cell, in lower case.
+# Cells that count as missing, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
-# Kind of fault → what a cell lacks, and a public rule that helps.
+# Kind of fault → what a cell lacks, and a fix.
 NO_NUMBERS, NO_DATES, HAS_GAPS, EMPTY = "number", "date", "gap", "empty"
 _FAULTS = {
     NO_NUMBERS: (
@@ -42,34 +41,33 @@ _FAULTS = {
     ),
     NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
     HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
-    # Of a label, an owner or a split, for which nothing stands in.
+    # In the columns of labels, owners and splits, which take no constant.
     EMPTY: ("a value", "fill the cell"),
 }
-# So many columns are named in one refusal.
+# Largest number of columns that one error lists.
 _MOST_NAMED = 5
 # Column → its cells: numbers, of which NaN is a gap; dates (datetime64); or text.
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class ColumnRules(Table):
-    """Public rules that make features of columns of words, gaps, dates and skewed numbers; none reads the records."""
+    """Public rules for columns of words, dates, skewed numbers and missing cells; no rule reads the records."""
 
     drop: list[str] = []
-    """Columns that are no features, such as a number of the patient."""
+    """Columns that are not features, such as a patient number."""
 
     categories: dict[str, Annotated[list[bool | int | float | str], Field(min_length=1)]] = {}
-    """Column → words: one feature of 0 and 1 for each of them, called column=word. Any other word, and a gap, is 0 in
-    all."""
+    """Column → words: one 0/1 feature per word, named column=word. Other words and missing cells are 0 in all."""
 
     fill: dict[str, Finite | str] = {}
-    """Column → the public constant that stands for a gap; of a category its text, of a date 2020-06-30."""
+    """Column → public constant for missing cells: a number, a word of the category, or a date such as 2020-06-30."""
 
     date: dict[str, str] = {}
-    """Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut. A format follows where
-    cells are not of that form: "2015-01-01:2025-12-31 %d/%m/%Y"."""
+    """Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; dates outside are clipped. A format may follow:
+    "2015-01-01:2025-12-31 %d/%m/%Y"."""
 
     log: list[str] = []
-    """Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."""
+    """Columns v ≥ 0 that become log(1 + v); their ranges in problem.scale are ranges of v."""
 
     @model_validator(mode="after")
     def _check_together(self) -> ColumnRules:
@@ -92,7 +90,7 @@ class ColumnRules(Table):
                 if keys[k] in keys[:k]:
                     yield f"categories.{column} lists {quoted(word)} twice. Keep one of them"
                 if _is_gap(str(word)):
-                    yield f"categories.{column} lists {quoted(word)}, which stands for a gap. Leave it out"
+                    yield f"categories.{column} lists {quoted(word)}, which counts as missing. Leave it out"
         for column, text in self.date.items():
             form, known = self.date_format(column), dt.datetime(2020, 6, 30)
             try:
@@ -120,12 +118,12 @@ class ColumnRules(Table):
                 yield f"fill.{column} is {quoted(value)}, wanted {wanted}"
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
-        """The first and the last date of a column of dates."""
+        """Return the first and the last date of a column of dates."""
         first, _, last = self.date[column].partition(" ")[0].partition(":")
         return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
 
     def date_format(self, column: str) -> str:
-        """The format of the cells of a column of dates; empty for ISO 8601."""
+        """Return the format of the cells of a column of dates; empty for ISO 8601."""
         return self.date[column].partition(" ")[2].strip()
 
     @property
@@ -135,11 +133,11 @@ class ColumnRules(Table):
 
     @property
     def text(self) -> set[str]:
-        """Columns that a reader of files takes as text."""
+        """Columns that must be read as text."""
         return {*self.categories, *self.date, *self.fill}
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The features of raw columns, in their order; reads no record.
+        """Return the feature names of raw columns, in order.
 
         Example:
             >>> ColumnRules(drop=["id"], categories={"ward": ["icu", "surgery"]}).names(["id", "age", "ward"])
@@ -148,39 +146,36 @@ class ColumnRules(Table):
         return tuple(name for column in columns if column not in self.drop for name in self.names_of(column))
 
     def names_of(self, column: str) -> tuple[str, ...]:
-        """The features of one column that is not dropped."""
+        """Return the feature names of one column that is not dropped."""
         return tuple(f"{column}={word}" for word in self.categories[column]) if column in self.categories else (column,)
 
     def raw(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The columns whose features have these names, each once, in order."""
+        """Return the columns from which features with these names are made, each once, in order."""
         column = {name: raw for raw in self.categories for name in self.names_of(raw)}
         return tuple(dict.fromkeys(column.get(name, name) for name in names))
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Feature → its range by its rule. What is 0 or 1 is so after scaling to [−1, 1], too.
+        """Feature → its range by its rule. Scaling to [−1, 1] keeps 0 and 1 of category features.
 
-        As −1 and 1, columns that are mostly the same made every record nearly one record: on a made-up table of 14
-        words the AUC at ε = 1 was 0.76 in place of 0.79.
+        With −1 and 1 instead, records with many categories had nearly equal directions: on a synthetic table of 14
+        words the AUC at ε = 1 was 0.76 instead of 0.79.
         """
         words = [name for column in self.categories for name in self.names_of(column)]
         return dict.fromkeys(words, (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
 
     def require_columns(self, columns: Sequence[str], roles: Sequence[str], where: str) -> None:
-        """Refuse rules for columns that are not there, or are no features.
+        """Raise InputError for rules whose columns are missing or are not features.
 
         Args:
-            columns: those that a table has.
-            roles: label, owner and split among them.
-            where: what messages call the table.
-
-        Raises:
-            InputError: with the rule and the column.
+            columns: columns of the table.
+            roles: label, owner and split columns.
+            where: name of the table in messages.
         """
         faults = {}
         for column, key in self.rules_by_column.items():
             if column in roles:
-                faults[key] = f"{quoted(column)} says what the label, the agent or the split is, and is no feature"
+                faults[key] = f"{quoted(column)} is the label, agent or split column, not a feature"
             elif column not in columns:
                 faults[key] = f"{where} has no column {quoted(column)}{near_name(column, columns)}"
         names = self.names(columns)
@@ -192,9 +187,13 @@ class ColumnRules(Table):
 
 
 class Place(NamedTuple):
-    """A fault of a column, and the first record, counted from 1, that has it.
+    """A fault of a column, and the first record that has it, counted from 1.
 
-    number: of the column, counted from 1, if its name is not printed; else 0.
+    Args:
+        kind: key of `_FAULTS`.
+        column: name of the column.
+        row: number of the record.
+        number: number of the column, from 1, if its name must not be printed; else 0.
     """
 
     kind: str
@@ -211,23 +210,23 @@ def encode_features(
     known: Iterable[Place] = (),
     header: Sequence[str] = (),
 ) -> FloatArray:
-    """Make features of the columns of a raw table by public rules, each record by itself.
+    """Convert columns of a raw table to features by public rules, each record separately.
 
     Args:
-        columns: column → its cells, (n,); those that no feature is made of are not looked at.
-        names: of the features.
-        rules: [problem.columns]; None where columns are numbers as they are.
-        where: what messages call the table.
-        known: what is known to be wrong with other columns, to be said at once.
-        header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
-            and that holds no number. Empty where the names are known not to be cells.
+        columns: column → its cells, (n,).
+        names: names of the features.
+        rules: [problem.columns]; None if all columns are numbers.
+        where: name of the table in messages.
+        known: faults of other columns, reported in the same error.
+        header: first line of the table. If its names may be cells, errors number a column that no rule names and that
+            has no number. Empty otherwise.
 
     Returns:
-        (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
+        (n, d) features, neither scaled nor clipped to date ranges.
 
     Raises:
-        InputError: a column is missing, or holds a gap that nothing fills, or what is no number or date. The message
-            names places, and quotes no record.
+        InputError: a column has missing cells without a constant, or cells that are not numbers or dates. The message
+            has indices and no cell.
 
     Example:
         >>> rules = ColumnRules(categories={"ward": ["icu", "surgery"]}, fill={"bmi": 27})
@@ -253,11 +252,11 @@ def encode_features(
 
 
 def describe_faults(wrong: Sequence[Place], where: str) -> str:
-    """Describe all columns that cannot be used, by the first record of each. It quotes no cell.
+    """Describe all unusable columns by their first faulty record, without a cell.
 
     Args:
-        wrong: the faults.
-        where: what messages call the table.
+        wrong: faults.
+        where: name of the table in messages.
 
     Example:
         >>> print(describe_faults([Place("gap", "bmi", 2)], "a table"))
@@ -278,12 +277,12 @@ def describe_faults(wrong: Sequence[Place], where: str) -> str:
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
-    """The data set with the ranges and logarithms that the rules state of its features."""
+    """Return the data set with the ranges and logarithms of its column rules."""
     return dataset if rules is None else replace(dataset, ranges=rules.ranges, logs=frozenset(rules.log))
 
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a pandas DataFrame as `encode_features` takes them: column → its cells, (n,)."""
+    """Return the columns of a DataFrame as `encode_features` takes them: column → cells (n,)."""
     return {column: _cells(frame[column]) for column in columns}
 
 
@@ -298,7 +297,7 @@ def _cells(series: Any) -> NDArray[Any]:
 
 
 def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
-    """(n, k) features of one column, and what is wrong with it."""
+    """Return the features (n, k) of one column, and its faults."""
     if column in rules.categories:
         return _one_hot(cells, column, rules), []
     constant = rules.fill.get(column)
@@ -331,14 +330,14 @@ def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray
 
 
 def _numbers(cells: NDArray[Any]) -> FloatArray:
-    """(n,) numbers, NaN for gaps and ∞ for what is none."""
+    """Convert cells to numbers (n,): NaN if missing, ∞ if not a number."""
     if cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
     return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _map_unique(cells, _number)
 
 
 def _days(cells: NDArray[Any], form: str) -> FloatArray:
-    """(n,) days since 0001-01-01 and 1, NaN for gaps and ∞ for what is no date of this format, where one is given."""
+    """Convert cells to days since 0001-01-01 plus 1, (n,): NaN if missing, ∞ if not a date of this format."""
     if cells.dtype.kind == "M":
         days = cells.astype("datetime64[D]")
         since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
@@ -347,7 +346,7 @@ def _days(cells: NDArray[Any], form: str) -> FloatArray:
 
 
 def _map_unique(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
-    """(n,) value of each cell, which is asked for once where cells are equal."""
+    """Apply a function to each cell, once per distinct cell, (n,)."""
     distinct, inverse = np.unique(cells, return_inverse=True)
     return np.array([value(cell) for cell in distinct.tolist()], dtype=np.float64)[inverse]
 
@@ -357,12 +356,12 @@ def _is_gap(text: str) -> bool:
 
 
 def is_number_or_gap(text: str) -> bool:
-    """Whether a cell holds a finite number, a truth value or a gap."""
+    """Return whether a cell is a finite number, a truth value or missing."""
     return not math.isinf(_number(text))
 
 
 def _number(text: str) -> float:
-    """The number that a cell holds; NaN of a gap, and ∞ where it is none, or not finite."""
+    """Parse a cell: NaN if missing, ∞ if it is not a finite number."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return float(word == "true")
@@ -373,7 +372,7 @@ def _number(text: str) -> float:
 
 
 def _day_number(text: str, form: str = "", otherwise: Any = None) -> Any:
-    """Days since 0001-01-01 and 1 of a text in this format; without one of "2020-06-30", also where a time follows."""
+    """Return days since 0001-01-01 plus 1 of a date in this format; ISO 8601 by default, a time may follow."""
     try:
         day = dt.datetime.strptime(text.strip(), form) if form else dt.datetime.fromisoformat(text.strip())
         return float(day.toordinal())

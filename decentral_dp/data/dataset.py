@@ -1,11 +1,11 @@
-"""Records, and what is publicly declared about them."""
+"""Records and their public description."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -27,22 +27,30 @@ SPLITS = ("train", "validation", "test")
 class Dataset:
     """Records and their public description.
 
-    features: (n, d) finite numbers. labels: (n,) int64 indices into `classes`; float64 numbers to predict where
-    `classes` is empty. classes: the declared labels, in the declared order (with two of them, 2·label − 1 is the sign).
-    feature_names: d names. source: bundled name or path. agent: (n,) owner of each record, from the data's own column.
-    split: (n,) "train", "validation" or "test", from the data's own column.
-    image: (height, width, channels) where each record is a picture, else None. A record holds its channels one after
-    the other, each row by row: `record.reshape(channels, height, width)`.
-    bounds: (low, high) of every feature of every possible record, where that is declared. own_test: the last so many
-    records are the data's own test set. notes: sentences that belong beside every result on these records.
-    test_is_independent: whether those that `split` calls "test" are independent draws from the distribution of all
-    others. trajectory: (L, d) where each record is a trajectory of at most L steps with observations in R^d, laid out
-    as `trajectories` says. is_simulated: whether settings and seeds decide every record, as in simulations, so that no
-    bits of them need be hashed. has_records: whether there are records; if not, features and labels are zeros that take
-    no memory. ranges: feature → the range that a public rule gives it, so that none need be declared. logs: features
-    that are log(1 + v), whose declared ranges are of v.
-    Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
-    places, and quote no value of a record: a refusal is seen by more people than the file.
+    Error messages give row numbers from 1 and never a value of a record.
+
+    Args:
+        features: (n, d) finite numbers.
+        labels: (n,) int64 indices into `classes`, or float64 targets if `classes` is empty.
+        classes: declared labels, in the declared order. With two classes the sign is 2·label − 1.
+        feature_names: d names.
+        source: bundled name or path.
+        agent: (n,) owner of each record, from a column of the data.
+        split: (n,) "train", "validation" or "test", from a column of the data.
+        image: (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
+        bounds: declared (low, high) of every feature of every possible record.
+        own_test: size of the test set that the data provide, at the end.
+        notes: sentences that every report on these records prints.
+        test_is_independent: whether "test" records are independent draws from the distribution of all others.
+        trajectory: (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
+            `central.trajectories`.
+        is_simulated: whether settings and seeds determine every record, so that no digest is needed.
+        has_records: whether records exist. Otherwise features and labels are zeros that take no memory.
+        ranges: feature → range by a public rule.
+        logs: features log(1 + v), whose declared ranges are ranges of v.
+
+    Raises:
+        InputError: shapes, labels or features are inconsistent.
     """
 
     features: FloatArray
@@ -65,7 +73,7 @@ class Dataset:
 
     @property
     def digest(self) -> bytes:
-        """A digest of the records as they were loaded, before any arithmetic; nothing where they are made up."""
+        """Digest of the records as loaded, before any arithmetic; empty for simulated records."""
         if self.is_simulated:
             return b""
         columns = (self.features, self.labels, self.agent, self.split)
@@ -102,30 +110,17 @@ class Dataset:
         """Number of records."""
         return int(self.features.shape[0])
 
-    def head(self, limit: int) -> Dataset:
-        """The first `limit` records, and as many of the data's own test set; all where there are fewer."""
-        mine = self.n - self.own_test
-        keep = np.r_[: min(limit, mine), mine : mine + min(limit, self.own_test)]
-        return replace(
-            self,
-            features=self.features[keep],
-            labels=self.labels[keep],
-            agent=None if self.agent is None else self.agent[keep],
-            split=None if self.split is None else self.split[keep],
-            own_test=min(limit, self.own_test),
-        )
-
 
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
-    """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
+    """Return a generator for public draws, keyed by (seed, purpose, …).
 
-    Its draws are declared, so the seed of private noise must never be passed to it: pass a public seed.
+    Partitions, splits and synthetic records use it. Its draws are public: never pass the key of private noise.
     """
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """'the nearest is …', or the list of options where nothing is near."""
+    """Return "the nearest is …", or the list of options if no name is similar."""
     known = list(options)
     near = get_close_matches(name, known, n=1)
     if near:
@@ -136,7 +131,7 @@ def nearest(name: str, options: Iterable[str]) -> str:
 
 
 def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
-    """Return "; column k has a similar name" or "". No name is printed: without a header line, it is a cell.
+    """Return "; column k has a similar name", or "". The name itself may be a cell of a file without a header.
 
     Example:
         >>> near_name("Age", ["sex", "age"]), near_name("outcome", ["red", "no"])
@@ -147,55 +142,46 @@ def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
 
 
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
-    """(n,) whether a cell holds no value: empty text, NaN, NaT, None."""
+    """Return (n,) whether each cell is missing: empty text, NaN, NaT or None."""
     if cells.dtype.kind == "U":
         return np.asarray(cells == "")
     if cells.dtype.kind == "O":
-        return np.array(
-            [
-                c is None
-                or type(c).__name__ in ("NAType", "NaTType")
-                or c is np.ma.masked
-                or (isinstance(c, float) and math.isnan(c))
-                for c in cells.ravel()
-            ],
-            dtype=np.bool_,
-        ).reshape(cells.shape)
+        # Slow to import.
+        import pandas as pd
+
+        return np.asarray(pd.isna(cells), dtype=np.bool_)
     if cells.dtype.kind == "M":
         return np.asarray(np.isnat(cells))
     return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=np.bool_)
 
 
 def refuse_masked(values: object, subject: str) -> None:
-    """Refuse a masked array, whose masked entries numpy would read as values. Raises InputError."""
+    """Raise InputError for a masked array, whose masked entries numpy would read as values."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{subject}: got a masked array. Fix: remove or fill the masked entries, then pass .data.")
 
 
 def refuse_rows(wrong: NDArray[np.bool_], where: str, problem: str) -> None:
-    """Refuse records by the number of the first one, counted from 1.
+    """Raise InputError with the number of the first invalid record, counted from 1.
 
     Args:
-        wrong: (n,) which ones.
-        where: begins the refusal.
-        problem: follows the number; no cell.
-
-    Raises:
-        InputError: a record is wrong.
+        wrong: (n,) mask of invalid records.
+        where: beginning of the message.
+        problem: end of the message, without a cell.
     """
     if wrong.any():
         raise InputError(f"{where}, row {int(np.argmax(wrong)) + 1} {problem}")
 
 
 def plain_cells(values: Any, where: str) -> NDArray[Any]:
-    """One column as an array of numbers, dates or text; objects of several types become text.
+    """Convert one column to numbers, dates or text; objects of several types become text.
 
     Args:
         values: (n,) cells.
-        where: begins a refusal.
+        where: beginning of an error message.
 
     Raises:
-        InputError: a cell holds no value, or the array is masked.
+        InputError: a cell is missing, or the array is masked.
     """
     refuse_masked(values, where)
     cells = np.asarray(values)
@@ -209,7 +195,7 @@ def plain_cells(values: Any, where: str) -> NDArray[Any]:
 
 
 def label_key(value: object) -> float | str:
-    """What two labels are compared by: "1", 1, 1.0 and true are one label."""
+    """Return the key by which labels are compared: "1", 1, 1.0 and true are equal."""
     text = str(value).strip()
     if text.lower() in ("true", "false"):
         return float(text.lower() == "true")
@@ -223,20 +209,19 @@ def label_key(value: object) -> float | str:
 def encode_labels(
     raw: NDArray[Any], classes: Sequence[Label] | None, *, certified: bool, source: str
 ) -> tuple[IntArray | FloatArray, tuple[Label, ...]]:
-    """Encode labels as they stand in a file.
+    """Encode labels as class indices.
 
     Args:
         raw: (n,) text or numbers.
-        classes: the declared labels; `()` if the label is a number to predict; None to discover them from the records.
-        certified: whether a guarantee is wanted; discovery is then refused, as one replaced record could change every
-            code.
-        source: of the data, for messages.
+        classes: declared labels; `()` for a numeric target; None to discover them from the records.
+        certified: whether the run has a guarantee. Discovery is then an error: one record could change every code.
+        source: name of the data in messages.
 
     Returns:
-        Codes, or the numbers to predict, and the labels in the order of their codes.
+        Codes or numeric targets, and the labels in the order of their codes.
 
     Raises:
-        InputError: for labels that are not declared, or must not be discovered, and for fewer than two.
+        InputError: a label is not declared, or classes must not be discovered, or there are fewer than two.
     """
     where = f"problem.data: {source!r}"
     values, inverse = np.unique(plain_cells(raw, f"{where}, label"), return_inverse=True)
@@ -255,7 +240,7 @@ def encode_labels(
         refuse_rows(words, where, f"{problem}. Fix: declare the classes, or correct the record.")
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
-        # The end of a certified run does not reveal whether a class has a record: it is reported there.
+        # A certified run reports it at its end, without revealing whether a class has a record.
         raise InputError(f"{where}: every record has one label, expected at least two classes.")
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
@@ -265,33 +250,33 @@ def encode_labels(
 
 
 def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = None) -> IntArray:
-    """(n,) agent numbers from text or numbers.
+    """Convert a column to agent numbers, (n,).
 
     Args:
         raw: (n,) whole numbers from 0, or names.
-        where: begins a refusal.
-        agents: the names of the agents, in order; None where they are numbered.
+        where: beginning of an error message.
+        agents: names of the agents, in order; None if they are numbered.
 
     Raises:
-        InputError: with the first record whose agent is none.
+        InputError: a record has no known agent.
     """
     values, inverse = np.unique(plain_cells(raw, f"{where}, agent"), return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
-        said = (
+        problem = (
             "is no whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
             '{ kind = "column", name = …, agents = […] }'
         )
     else:
-        numbers, said = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
+        numbers, problem = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
     owner = np.array(numbers, dtype=np.int64)[inverse]
-    refuse_rows(owner < 0, where, f"has an agent that {said}.")
+    refuse_rows(owner < 0, where, f"has an agent that {problem}.")
     return owner
 
 
 def as_split(raw: NDArray[Any], where: str) -> TextArray:
-    """(n,) split words from text. Raises InputError for other words."""
+    """Convert a column to split names, (n,). Raises InputError for other words."""
     words = np.char.strip(plain_cells(raw, f"{where}, split").astype(np.str_))
     refuse_rows(
         ~np.isin(words, SPLITS), where, "has a split that is none of train, validation and test. Fix: correct the cell."

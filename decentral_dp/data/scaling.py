@@ -1,7 +1,7 @@
-"""Features to comparable sizes by rules that read one record at a time.
+"""Scaling and normalisation of features, one record at a time.
 
-Replacing a record must change nothing about any other record. Declared ranges and per-record norms keep to that. A mean
-and a standard deviation fitted on the data do not: there is no such scale.
+Replacing a record must not change any other record. Declared ranges and per-record norms satisfy this. A mean and
+standard deviation fitted on the data would not, so there is no such scale.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from decentral_dp.files.tables import Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 
-# Whose public ranges the package has.
+# Bundled data sets with public ranges.
 PUBLIC_RANGES = ("breast_cancer", "digits", "wine")
 
 
 class Ranges(NamedTuple):
-    """Declared limits of d features.
+    """Declared ranges of d features.
 
     Args:
         low: (d,).
         high: (d,), above low.
-        log: (d,) whether sizes are compared by their logarithm.
+        log: (d,) whether a feature is scaled by its logarithm.
     """
 
     low: FloatArray
@@ -49,8 +49,8 @@ class Normalised(NamedTuple):
 
     Args:
         features: (n, d).
-        l1: bound on ‖a‖₁; None where there is none.
-        l2: bound on ‖a‖₂; None where there is none.
+        l1: bound on ‖a‖₁, or None.
+        l2: bound on ‖a‖₂, or None.
     """
 
     features: FloatArray
@@ -59,7 +59,7 @@ class Normalised(NamedTuple):
 
 
 def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
-    """Clamp v to [low, high], then map to [−1, 1].
+    """Clip v to [low, high] and map it to [−1, 1].
 
         2(v − low)/(high − low) − 1, with log v, log low, log high if `log`
 
@@ -68,10 +68,10 @@ def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
         ranges: declared; with `log`, low > 0.
 
     Returns:
-        (n, d). Elementwise, so no record touches another.
+        (n, d), computed elementwise.
 
     Limits:
-        With `log`, zero and below count as low.
+        With `log`, values of at most 0 count as low.
 
     Example:
         >>> limits = Ranges(np.array([0.0, 1.0]), np.array([10.0, 100.0]), np.array([False, True]))
@@ -90,57 +90,48 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
 
     Args:
         dataset: the records.
-        spec: "none"; "public_ranges" (the declared ranges of bundled data and images); a
-            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or the result
-            of `declared_ranges`.
+        spec: "none", "public_ranges" (declared ranges of bundled data and images), a table feature → [low, high] or
+            {low, high, log}, where "*" means every other feature, or the result of `declared_ranges`.
 
     Returns:
-        The data set with scaled features and their bounds. Features that have a range by a public rule
-        need none in a table, and are cut to it where nothing is scaled.
+        The data set with scaled features and their bounds. Features with a range by a public rule need no entry, and
+        are clipped to it if nothing is scaled.
 
     Raises:
-        InputError: a specification that is not known or not readable.
+        InputError: the specification is unknown or invalid.
     """
-    if dataset.ranges and spec == "none":
-        limits = _of_rules(dataset)
-        return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if spec == "none":
-        return dataset
+        if not dataset.ranges:
+            return dataset
+        limits = declared_ranges(dataset, spec)
+        return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec))
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
 
 def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
-    """Which share of the values of every feature lies outside its declared range: it reads all records.
+    """Return the fraction of values outside the declared range of every feature. It reads all records.
 
     Args:
-        dataset: the records, before `scale`.
-        spec: as of `scale`.
+        dataset: records before `scale`.
+        spec: as in `scale`.
 
     Returns:
-        Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
-        declared.
+        Feature → fraction, largest first, without zeros; empty if no ranges are declared.
     """
-    unscaled = spec == "none"
-    if dataset.bounds is not None or (unscaled and not dataset.ranges):
+    if dataset.bounds is not None or (spec == "none" and not dataset.ranges):
         return {}
-    limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec)
+    limits = declared_ranges(dataset, spec)
     outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
     order = np.argsort(-outside, kind="stable")
     return {dataset.feature_names[k]: float(outside[k]) for k in order if outside[k] > 0.0}
-
-
-def _of_rules(dataset: Dataset) -> Ranges:
-    """The ranges of features that have one by a public rule, and no ends of all others."""
-    ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
-    return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
     """Name the ranges that are still placeholders; "" if there is none.
 
     Args:
-        spec: as of `scale`; a range { low, high, placeholder = true } is one.
+        spec: as in `scale`; a range { low, high, placeholder = true } is a placeholder.
         label_range: public (low, high) of the label; `new` writes [0, 1].
 
     Example:
@@ -160,7 +151,7 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
 
 
 def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
-    """Scale labels that are numbers: [low, high] becomes [−1, 1], and what lies outside is cut.
+    """Scale numeric labels from [low, high] to [−1, 1], clipping values outside.
 
     Args:
         dataset: the records.
@@ -170,7 +161,7 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
         The data set with labels in [−1, 1].
 
     Raises:
-        InputError: labels that are classes, or a range that is none.
+        InputError: labels are classes, or the range is invalid.
     """
     if dataset.classes:
         raise InputError(
@@ -183,49 +174,47 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
-    """Return the ranges that a scenario declares for the features of a data set; reads names and rules, no record.
+    """Return the declared ranges of the features. It reads names and rules, no record.
 
-    Of a feature that a rule takes the logarithm of, the declared range is of its values, and the returned one of
-    log(1 + v).
+    A feature log(1 + v) has the range of v declared, and the range of log(1 + v) returned.
 
     Raises:
-        InputError: a file or table that is not one of ranges.
+        InputError: the specification is unknown or invalid.
     """
     if isinstance(spec, Ranges):
         return spec
+    if spec == "none":
+        # Only features with a public rule have ends.
+        ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
+        return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
     if not isinstance(spec, str):
         return _ranges(spec, dataset, "problem.scale")
-    if spec == "public_ranges":
-        if dataset.bounds is not None:
-            low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
-            return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
-        if dataset.source not in PUBLIC_RANGES:
-            raise InputError(
-                f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; "
-                "give a table feature → [low, high]."
-            )
-        text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
-        rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-        table = {row.pop("feature"): {key: cell for key, cell in row.items() if cell} for row in rows}
-        return _ranges(table, dataset, f"ranges of {dataset.source}")
-    raise InputError(
-        f'problem.scale: got {spec!r}, expected "none", "public_ranges" or a table. Fix: declare public ranges; '
-        "none is fitted on the records."
-    )
+    if spec == "public_ranges" and dataset.bounds is not None:
+        low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
+        return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
+    if spec != "public_ranges" or dataset.source not in PUBLIC_RANGES:
+        raise InputError(
+            f'problem.scale: got {spec!r} for {dataset.source!r}, expected "none", a table, or "public_ranges" (for '
+            f"{', '.join(PUBLIC_RANGES)} and images). Fix: declare public ranges; none is fitted on the records."
+        )
+    text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    table = {row.pop("feature"): {key: cell for key, cell in row.items() if cell} for row in rows}
+    return _ranges(table, dataset, f"ranges of {dataset.source}")
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
-    """Bring every record, by itself, to a known size.
+    """Normalise every record separately.
 
     Args:
         features: (n, d).
-        kind: "l1", "l2": divide by the norm and multiply by `radius`; a record of zeros stays. "box": clip coordinates
-            to [−radius, radius]. "none": as it is.
+        kind: "l1", "l2": divide by the norm and multiply by `radius`; a zero record is unchanged. "box": clip
+            coordinates to [−radius, radius]. "none": unchanged.
         radius: above 0, default 1.
 
     Returns:
-        The features with bounds on their norms, which hold for the real-number norm of the float64 result. The factor
-        is smaller by (d + 8)·2⁻⁵³, which is more than division and summation can add.
+        Features and bounds on their exact norms. The factor is smaller by (d + 8)·2⁻⁵³, which covers the rounding of
+        division and summation.
 
     Example:
         >>> unit = normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "l2")
@@ -258,7 +247,7 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
     for k, name in enumerate(names):
         subject = f"{where}: the range of {name if name in table or name in known else '*'!r}"
         if name not in table and "*" not in table and name not in known:
-            # Its name is not printed: without a header line, it is a cell of the first record.
+            # Without a header line, the name would be a cell of the first record.
             raise InputError(
                 f"{where}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
                 '"*" for all features not named.'
@@ -288,15 +277,13 @@ class _Range(Table):
 
     @model_validator(mode="after")
     def _check_order(self) -> _Range:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)):
-            raise ValueError("expected low < high, with a finite difference")
-        if self.log and self.low <= 0:
-            raise ValueError("expected low > 0 for a log scale; smaller values are clipped to it")
+        if not (self.low < self.high and math.isfinite(self.high - self.low)) or (self.log and self.low <= 0):
+            raise ValueError("expected low < high, with a finite difference, and low > 0 for a log scale")
         return self
 
 
 def _range_of(entry: Any, subject: str) -> _Range:
-    """The range that a table, or a pair of numbers, declares. Raises InputError."""
+    """Parse a declared range, a table or a pair. Raises InputError."""
     if isinstance(entry, list | tuple) and len(entry) == 2:
         entry = {"low": entry[0], "high": entry[1]}
     try:

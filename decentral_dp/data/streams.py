@@ -1,4 +1,4 @@
-"""Record streams: which records a round reads, and the batch it draws."""
+"""Record streams: the records that a round reads, and the batch that it draws."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """A batch and the event it is priced as, from one place so that they cannot disagree.
+    """A batch and its sampling rate.
 
     Args:
-        index: (B,) positions in the pool, in an order that is drawn with them.
-        rate: B/n, the share of the pool in a batch without replacement.
+        index: (B,) indices into the pool, in a random order.
+        rate: B/n, the fraction of the pool that is drawn without replacement.
     """
 
     index: IntArray
@@ -29,21 +29,21 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What an agent averages over at round t = 0, 1, …, of its n records of one kind (train, or validation).
+    """Records that an agent averages over in round t = 0, 1, …, of its n records of one split.
 
-    All kinds depend on public counts alone, never on what was drawn.
+    All kinds depend on public counts only.
 
     Args:
-        kind: "all", the default: N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order
-            (the paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records drawn afresh without replacement.
-            "poisson": every record by its own secret coin. "turns": the next min(batch, n) records of a public order,
-            round the clock.
-        batch: records of a round; None for "all" and "poisson".
-        warm_start: records there before round 0, default 0.
-        share: q, the probability of a coin of "poisson".
+        kind: "all": N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch) records in file order (the
+            paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records without replacement, drawn in every round.
+            "poisson": every record with probability `share`. "turns": the next min(batch, n) records in a public cyclic
+            order.
+        batch: records per round; None for "all" and "poisson".
+        warm_start: records available before round 0, default 0.
+        share: sampling probability q of "poisson".
 
     Limits:
-        Which options fit which kind, the scenario's table says (`StreamTable`).
+        `StreamTable` checks which options a kind takes.
 
     Example:
         >>> arriving = Stream("accumulate", batch=2, warm_start=1)
@@ -60,37 +60,40 @@ class Stream:
     share: float | None = None
 
     def pool_sizes(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records that a round may read, the pool of a minibatch included: N_t.
+        """Count the records that a round may read, N_t, including the pool of a mini-batch.
 
         Args:
-            t: round, from 0: a number, or of a shape that broadcasts with n.
-            n: records of the agent, or of each of several, at least 1.
+            t: round, from 0; a number, or an array that broadcasts with n.
+            n: records of the agent, or of each agent, at least 1.
 
         Returns:
-            Of the shape that t and n broadcast to.
+            Counts in the broadcast shape of t and n.
         """
         pool = np.asarray(n, dtype=np.int64)
         rounds = np.asarray(t, dtype=np.int64)
         if self.kind != "accumulate":
             return pool + np.zeros_like(rounds)
-        # Each factor is capped at n first, which changes nothing in the minimum and keeps the product from overflowing.
+        # Each factor is capped at n, which does not change the minimum and avoids overflow.
         step = np.minimum(self._batch, pool)
         reached = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
     def averaged_counts(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records that the mean of round t is over: N_t, min(batch, n) for a minibatch and for turns.
+        """Count the records in the average of round t: N_t, or min(batch, n) for "minibatch" and "turns".
 
-        Of "poisson" the pool, of which the share is drawn on average.
+        For "poisson" it is the pool, of which an expected fraction `share` is drawn.
         """
         pool = self.pool_sizes(t, n)
         return np.minimum(self._batch, pool) if self.picks else pool
 
     def least_gap(self, n: int | IntArray) -> int:
-        """Bound from below how many rounds lie between two reads of one record, of n records or of each of these n.
+        """Return a lower bound on the number of rounds between two reads of one record.
 
-        Turns of B records read the record at place j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
-        Any other kind may read it in every round: 1.
+        "turns" with batches of B records reads record j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
+        Every other kind may read a record in every round: 1.
+
+        Args:
+            n: records of an agent, or of each agent.
 
         Example:
             >>> Stream("turns", batch=3).least_gap(np.array([10, 12])), Stream("turns", batch=8).least_gap(10)
@@ -100,7 +103,7 @@ class Stream:
         return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "turns" else 1
 
     def reads(self, n: int, rounds: int) -> NDArray[np.bool_]:
-        """Which of so many rounds read a record in turn, (n/gcd(B, n), rounds): of places that differ in that.
+        """Return which rounds read a record of "turns", (n/gcd(B, n), rounds), one row per class of equivalent indices.
 
         Example:
             >>> Stream("turns", batch=2).reads(4, 3).astype(int).tolist()
@@ -111,7 +114,7 @@ class Stream:
         return np.asarray((place - size * np.arange(rounds)) % n < size)
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the share of the pool that round t draws afresh, 1 where all take part, shaped as `pool_sizes`."""
+        """Return the sampling rate of round t in the shape of `pool_sizes`: 1 if all records take part."""
         if self.kind == "poisson":
             return np.full(self.pool_sizes(t, n).shape, self.share)
         if self.kind != "minibatch":
@@ -120,7 +123,7 @@ class Stream:
 
     @property
     def picks(self) -> bool:
-        """Whether a round reads `batch` of all records: fresh ones, or those whose turn it is."""
+        """Whether a round reads `batch` of all records, drawn at random or in a public order."""
         return self.kind in ("minibatch", "turns")
 
     @property
@@ -129,21 +132,18 @@ class Stream:
 
 
 def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
-    """Draw min(batch, n) of n records, every subset of that size in every order equally likely.
+    """Draw min(batch, n) of n records, every subset in every order with equal probability.
 
-    A record is rounded by its place in a batch. In an order of its own, such a batch without one record is the batch
-    with it, in whose place another one stands: nobody else moves (docs/proofs/10).
+    Rounding depends on the index of a record in the batch. With a random order, exchanging one record leaves all others
+    at their indices (docs/proofs/10).
 
     Args:
         n: records of the pool, at least 1.
-        batch: how many to draw, at least 1.
-        generator: fresh for every round, keyed for that agent, kind and round.
+        batch: number of records to draw, at least 1.
+        generator: generator of this agent, split and round.
 
     Returns:
-        The indices, which must stay secret, with the sampling rate they are priced at.
-
-    Limits:
-        batch ≥ n draws all records at rate 1, in the order of the file.
+        The indices, which must stay secret, and the sampling rate. If batch ≥ n, all records in file order at rate 1.
 
     Example:
         >>> batch = draw_batch(10, 3, np.random.default_rng(0))

@@ -48,22 +48,14 @@ from decentral_dp.errors import InputError
 Features: TypeAlias = Callable[[np.random.Generator, int, int, int], FloatArray]
 
 
-def _normal(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
-    return rng.standard_normal((n, d)) * i
-
-
-def _chi2(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
-    return rng.chisquare(i, (n, d))
-
-
-def _alternating(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
-    return (_normal if i % 2 == 0 else _chi2)(rng, i, n, d)
-
-
 # Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
 _COPIES = 5
 CLASSES_APART, CENSUS = "synthetic_classification", "synthetic_census"
-FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _alternating}
+FAMILIES: dict[str, Features] = {
+    "synthetic_normal": lambda rng, i, n, d: rng.standard_normal((n, d)) * i,
+    "synthetic_chi2": lambda rng, i, n, d: rng.chisquare(i, (n, d)),
+    "synthetic_mixed": lambda rng, i, n, d: FAMILIES[f"synthetic_{'chi2' if i % 2 else 'normal'}"](rng, i, n, d),
+}
 USUAL_SIZES = {"d": 200, "records": 200, "test_records": 2000}
 SYNTHETIC = (*FAMILIES, CLASSES_APART, CENSUS)
 # Categories of each attribute of a9a; numbers are cut into ranges there.
@@ -202,22 +194,18 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
-    """Raises InputError where the records, of which a run has some copies, do not fit into this machine."""
+    """Refuse records, of which a run has some copies, that do not fit into the memory of this machine."""
     needed = 8.0 * (n_agents * records + test_records) * (d + 3)
-    if needed * _COPIES > machine_memory():
+    try:
+        memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return
+    if needed * _COPIES > memory:
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
             f"test, take {needed / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
-            f"{machine_memory() / 1e9:.3g} GB. Use fewer records, features or agents."
+            f"{memory / 1e9:.3g} GB. Use fewer records, features or agents."
         )
-
-
-def machine_memory() -> float:
-    """Bytes of this machine; without bound where it does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return np.inf
 
 
 def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, records: int) -> Dataset:
@@ -261,27 +249,39 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     """
     stated = {key: value for key, value in table.items() if value is not None}
     positive = _codes(dataset, stated["positive"], "positive") if "positive" in stated else None
-    counts = len(dataset.classes) if positive is None else 2
-    if "share" in stated and counts != 2:
+    n_classes = len(dataset.classes) if positive is None else 2
+    if n_classes < 2 or ("share" in stated and n_classes > 2):
         raise InputError(
-            f"problem.construction.share: {dataset.source!r} has {counts} classes, and a share is of one of two. Fix: "
-            "name the positive ones, for example positive = [5, 6, 7, 8, 9]."
+            f"problem.construction: {dataset.source!r} has {n_classes} classes (expected at least two, and two for "
+            "share). Fix: name the positive ones, for example positive = [5, 6, 7, 8, 9]."
         )
-    chosen: IntArray | None = train
+    labels, counts = dataset.labels, dict[int, int]()
     if "keep" in stated:
-        chosen = _keep_last(dataset, stated["keep"], train)
+        counts = dict(zip(_codes(dataset, list(stated["keep"]), "keep").tolist(), stated["keep"].values(), strict=True))
     elif "tail" in stated:
-        chosen = _keep_tail(dataset, float(stated["tail"]), train, seed)
+        last = len(dataset.classes) - 1
+        sizes = [int((labels[train] == k).sum()) for k in range(last + 1)]
+        counts = {k: _round_down(size * float(stated["tail"]) ** (k / last)) for k, size in enumerate(sizes)}
     if positive is not None:
-        labels = np.isin(dataset.labels, positive).astype(np.int64)
-        dataset = replace(dataset, labels=labels, classes=(0, 1))
+        dataset = replace(dataset, labels=np.isin(labels, positive).astype(np.int64), classes=(0, 1))
     if "share" in stated:
-        chosen = _keep_share(dataset, float(stated["share"]), train, seed)
-    if chosen is None:
-        key = next(key for key in ("keep", "tail", "share") if key in stated)
-        raise InputError(
-            f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. Fix: another value."
-        )
+        labels, share = dataset.labels, float(stated["share"])
+        counts = {1: _round_down(int((labels[train] == 0).sum()) * share / (1.0 - share))}
+    parts = [train[~np.isin(labels[train], list(counts))]]
+    for k, count in counts.items():
+        members = train[labels[train] == k]
+        if "keep" not in stated:
+            # In one public order of all places: who joins or leaves the members moves no other.
+            order = public_generator(seed, "construction", k).permutation(dataset.n)
+            members = order[np.isin(order, members)][::-1]
+        if not 1 <= count <= members.size:
+            key = next(key for key in ("keep", "tail", "share") if key in stated)
+            raise InputError(
+                f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. "
+                "Fix: another value."
+            )
+        parts.append(members[members.size - count :])
+    chosen = np.sort(np.concatenate(parts))
     return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
 
 
@@ -296,47 +296,9 @@ def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
     return np.array(codes, dtype=np.int64)
 
 
-def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArray | None:
-    codes = _codes(dataset, list(keep), "keep")
-    labels = dataset.labels[train]
-    parts = [train[~np.isin(labels, codes)]]
-    for count, code in zip(keep.values(), codes, strict=True):
-        members = train[labels == code]
-        if count > members.size:
-            return None
-        parts.append(members[members.size - count :])
-    return np.sort(np.concatenate(parts))
-
-
-def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray | None:
-    last, parts = len(dataset.classes) - 1, []
-    for k in range(last + 1):
-        members = train[dataset.labels[train] == k]
-        count = _round_down(members.size * tail ** (k / last))
-        if count < 1:
-            return None
-        parts.append(_choose_members(members, count, dataset.n, seed, k))
-    return np.sort(np.concatenate(parts)) if parts else None
-
-
-def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArray | None:
-    labels = dataset.labels[train]
-    negatives, positives = train[labels == 0], train[labels == 1]
-    count = _round_down(negatives.size * share / (1.0 - share))
-    if not 1 <= count <= positives.size:
-        return None
-    return np.sort(np.concatenate([negatives, _choose_members(positives, count, dataset.n, seed, 1)]))
-
-
 def _round_down(count: float) -> int:
     """Rounded down, but not for what float64 lost."""
     return math.floor(round(count, 9))
-
-
-def _choose_members(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
-    """The first of the members in a public order of all n places: whoever joins or leaves them moves no other."""
-    order = public_generator(seed, "construction", k).permutation(n)
-    return order[np.isin(order, members)][:count]
 
 
 def _note(stated: Mapping[str, Any], left: int, among: int) -> str:

@@ -5,12 +5,11 @@ A refusal names rows and columns, and quotes no cell. `load_dataset` chooses the
 
 from __future__ import annotations
 
-import csv
 import io
-import itertools
 import re
+import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ from decentral_dp.data.dataset import (
     nearest,
 )
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
+from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_above, regular
 
 
 class CsvFormat(NamedTuple):
@@ -71,16 +70,16 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
         >>> csv_format(";", ",", "latin-1")
         CsvFormat(separator=';', decimal=',', encoding='latin-1')
     """
-    for key, mark in (("separator", separator), ("decimal", decimal)):
-        if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
-            raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
     made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+    marks = {"separator": made.separator, "decimal": made.decimal}
+    wrong = [key for key, mark in marks.items() if len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()]
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):
-        raise InputError(
-            f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
-        ) from None
+        wrong.append("encoding")
+    for key in wrong:
+        expected = 'a text encoding, such as "latin-1"' if key == "encoding" else 'one character, such as ";" or ","'
+        raise InputError(f"problem.{key}: got {quoted(getattr(made, key))}, expected {expected}.")
     return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
 
 
@@ -213,13 +212,15 @@ def read_table(path: Path, declared: DeclaredColumns) -> Dataset:
 
 def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file. It reads no record. Raises InputError."""
-    if path.suffix.lower() != ".parquet":
-        return read_header(regular(path, where.partition(":")[0]), where, form)
-    with _parquet(path, where) as parquet:
-        header = list(parquet.schema_arrow.names)
-    if len(set(header)) < len(header):
-        raise InputError(f"{where} has two columns of one name; give every column its own.")
-    return header
+    if path.suffix.lower() == ".parquet":
+        with _open_parquet(path, where) as parquet:
+            names = list(parquet.schema_arrow.names)
+    else:
+        names = [name.strip() for name in _parse_csv(path, where, form, header=None, nrows=1).iloc[0]]
+        if len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
+            raise InputError(f"{where} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
+    refuse_values(names, where)
+    return names
 
 
 # The name of the column in which pandas writes the index of a DataFrame to a file.
@@ -244,17 +245,23 @@ def select_columns(
         raise InputError(f"problem.label: missing. Fix: name the label column of {source!r}.")
     agent = agent or ("agent" if "agent" in header else None)
     split = split or ("split" if "split" in header else None)
-    for key, name in (("label", label), ("partition", agent), ("validation", split)):
-        if name is not None and name not in header:
-            raise InputError(f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}.")
+    faults = [
+        f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}."
+        for key, name in (("label", label), ("partition", agent), ("validation", split))
+        if name is not None and name not in header
+    ]
     roles, rules = ColumnRoles(label, agent, split), rules or ColumnRules()
-    rules.require_columns(header, roles.column_names, repr(source))
     columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
-    if index := [name for name in INDEX_NAMES if name in columns]:
-        raise InputError(
-            f"problem.data: {source!r} has the column {quoted(index[0])}, in which pandas writes the index, and a row "
-            f"number is no feature. Fix: problem.columns.drop = [{quoted(index[0])}], or write with index=False."
-        )
+    if not faults:
+        rules.require_columns(header, roles.column_names, repr(source))
+        faults = [
+            f"problem.data: {source!r} has the column {quoted(name)}, in which pandas writes the index, and a row "
+            f"number is no feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
+            for name in INDEX_NAMES
+            if name in columns
+        ]
+    for fault in faults:
+        raise InputError(fault)
     return columns, roles
 
 
@@ -282,32 +289,6 @@ def refuse_values(names: Sequence[str], where: str) -> None:
             )
 
 
-def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
-    """Return the names of the columns of a CSV file. It reads no record.
-
-    Args:
-        path: of the file.
-        where: begins a refusal.
-        form: how the file is written.
-
-    Raises:
-        InputError: the file cannot be read in this format, or its first line is no header.
-    """
-    names, problem = list[str](), ""
-    try:
-        names = [name.strip() for name in next(_rows(path, form), [])]
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
-    except _NOT_TEXT:
-        problem = f"is no table of text in {form.encoding}"
-    if not problem and (not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|"))):
-        problem = f"has no header with the separator {quoted(form.separator)}"
-    if problem:
-        raise InputError(f"{where} {problem}. {_FORMAT_FIX}.")
-    refuse_values(names, where)
-    return names
-
-
 def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> None:
     """Refuse columns that hold no number in the first record. Their names may be cells of a file without a header.
 
@@ -320,14 +301,10 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     Raises:
         InputError: a column holds a word in the first record.
     """
-    header, records = list[str](), list[list[str]]()
-    # A file that is no text is refused when its records are read.
-    with suppress(*_NOT_TEXT):
-        header, *records = itertools.islice(_rows(path, form), 2)
     wrong = []
-    for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ()):
-        text = _with_point(cell.strip(), form.decimal)
-        if name.strip() in names and not (_VALUE.fullmatch(cell.strip()) or is_number_or_gap(text)):
+    for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
+        text = _with_point(cells[0].strip(), form.decimal) if cells else ""
+        if name.strip() in names and not (_VALUE.fullmatch(text) or is_number_or_gap(text)):
             wrong.append(str(k + 1))
     if wrong:
         raise InputError(
@@ -336,16 +313,35 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
         )
 
 
-# What Python raises for bytes that are no text of the encoding, and for a line that is no row.
-_NOT_TEXT = (UnicodeError, csv.Error)
+def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
+    """Read a CSV file by pandas, every cell as text unless `options` has a dtype. Raises InputError."""
+    import pandas as pd
 
-
-def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
-    """The rows of a CSV file that are not empty, the header first. Raises OSError and _NOT_TEXT."""
-    with path.open(newline="", encoding=form.encoding) as file:
-        rows = csv.reader(file, delimiter=form.separator, skipinitialspace=True, strict=True)
-        yield from itertools.islice((row for row in rows if any(row)), 1)
-        yield from (row for row in rows if row)
+    file = regular(path, where.partition(":")[0])
+    with warnings.catch_warnings():
+        # A row that is longer than the header would be cut.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                file,
+                sep=form.separator,
+                decimal=form.decimal,
+                encoding=form.encoding,
+                na_filter=False,
+                skipinitialspace=True,
+                **{"dtype": str, **options},
+            )
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}; give the path of a CSV file"
+        except UnicodeError:
+            problem = f"is no table of text in {form.encoding}. {_FORMAT_FIX}"
+        except pd.errors.ParserError as error:
+            reason = str(error).rpartition("error: ")[2].strip()
+            problem = f"has rows that do not fit its header: {reason}. {_FORMAT_FIX}"
+        except (ValueError, OverflowError, MemoryError, pd.errors.ParserWarning):
+            problem = f"has no records that can be read. {_FORMAT_FIX}"
+    # Raised here, for pandas quotes a cell that is no number.
+    raise InputError(f"{where} {problem}.")
 
 
 def read_columns(
@@ -383,45 +379,20 @@ def read_columns(
 def _read_csv(
     path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], where: str, form: CsvFormat
 ) -> Columns:
-    import pandas as pd
-
-    records = _count_records(path, len(header), where, form)
-    for numbers in ({*wanted} - {*text}, set[str]()):
-        # pandas quotes a cell that is no number: its error is dropped before anything is raised.
-        with suppress(ValueError, OverflowError, MemoryError):
-            frame = pd.read_csv(
-                path,
-                header=0,
-                names=header,
-                dtype={c: np.float64 if c in numbers else str for c in header},
-                na_filter=False,
-                index_col=False,
-                skipinitialspace=True,
-                sep=form.separator,
-                decimal=form.decimal,
-                encoding=form.encoding,
-            )
-            if len(frame) == records:
-                columns = cells_of(frame, wanted)
-                return columns if form.decimal == "." else {c: _with_points(columns[c], form) for c in wanted}
-    raise InputError(f"{where} has no records that can be read. {_FORMAT_FIX}.")
-
-
-def _count_records(path: Path, width: int, where: str, form: CsvFormat) -> int:
-    """Count the records of a CSV file. Refuse rows of another width than the header, which pandas would fill or cut."""
-    number, problem = 0, ""
+    options: dict[str, Any] = {"header": 0, "names": header, "index_col": False}
+    types = {c: np.float64 if c in wanted and c not in text else str for c in header}
     try:
-        for number, row in enumerate(itertools.islice(_rows(path, form), 1, None), start=1):
-            if len(row) != width:
-                problem = f"row {number} has {len(row)} cells, but the header has {width} columns"
-                break
-    except UnicodeError:
-        problem = f"row {number + 1} is no text in {form.encoding}"
-    except csv.Error:
-        problem = f"row {number + 1} opens a quotation mark that nothing closes, or has text behind one"
-    if problem:
-        raise InputError(f"{where}, {problem}. {_FORMAT_FIX}, with quotation marks in pairs.")
-    return number
+        frame = _parse_csv(path, where, form, dtype=types, **options)
+    except InputError:
+        frame = _parse_csv(path, where, form, **options)
+    columns = cells_of(frame, wanted)
+    if form.decimal != ".":
+        for name, cells in columns.items():
+            if cells.dtype.kind == "U":
+                distinct, inverse = np.unique(cells, return_inverse=True)
+                points = [_with_point(cell, form.decimal) for cell in distinct.tolist()]
+                columns[name] = np.array(points, dtype=np.str_)[inverse]
+    return columns
 
 
 def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -435,14 +406,6 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
         f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads"
         f"{near_name(missing[0], known)}. Give all columns that features are made of, under the names that they had."
     )
-
-
-def _with_points(cells: NDArray[Any], form: CsvFormat) -> NDArray[Any]:
-    """The cells of a column, numbers in text with a decimal point."""
-    if cells.dtype.kind != "U":
-        return cells
-    distinct, inverse = np.unique(cells, return_inverse=True)
-    return np.array([_with_point(cell, form.decimal) for cell in distinct.tolist()], dtype=np.str_)[inverse]
 
 
 def _with_point(cell: str, decimal: str) -> str:
@@ -463,7 +426,7 @@ def _with_point(cell: str, decimal: str) -> str:
 
 
 @contextmanager
-def _parquet(path: Path, where: str) -> Iterator[Any]:
+def _open_parquet(path: Path, where: str) -> Iterator[Any]:
     """An open Parquet file. Raises InputError for what is none, or is damaged."""
     # Slow to import, and few records come so.
     import pyarrow as pa
@@ -480,7 +443,7 @@ def _parquet(path: Path, where: str) -> Iterator[Any]:
 
 
 def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
-    with _parquet(path, where) as parquet:
+    with _open_parquet(path, where) as parquet:
         metadata = parquet.metadata
         # The unpacked size is bounded first: a page of equal values takes a few bytes.
         pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
@@ -541,7 +504,7 @@ def read_archive(
         return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
     except InputError:
         raise
-    except (OSError, NoArchiveError, *DAMAGED) as error:
+    except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
             f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."

@@ -1,4 +1,4 @@
-"""Engines, which perform exchanges. Each is imported only when it is used."""
+"""Engines that perform exchanges, imported when they are used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def engine_of(name: str, place: str | None) -> Engine:
 
     Args:
         name: "local" or "ray".
-        place: resource of the machine that an agent of Ray is to be on; None for any.
+        place: resource of the machine of an agent on Ray; None for any machine.
 
     Raises:
         InputError: Ray is not installed.

@@ -1,7 +1,7 @@
 """Digests of the libraries and the processor that the last bits of a computation depend on.
 
-Two machines with equal values compute equal bits of every query, as far as can be seen beforehand. A run that repeats
-rounds elsewhere would release other last bits under the same noise, which is a second release.
+Two machines with equal digests are expected to compute equal bits of every query. A run that repeats rounds on another
+machine would release other last bits under the same noise, which is a second release.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.files.package import package_digest, versions
 from decentral_dp.models.devices import device_words
 
-# Of libraries whose results the sample below does not hold: they are imported for few problems.
+# Settings of libraries that the sample below does not use, because few problems import them.
 _SETTINGS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
 
 
 def machine(device: str = "cpu") -> dict[str, str]:
-    """Return what last bits depend on here, by name.
+    """Return the versions, the processor and the sample digest that last bits depend on, by name.
 
     Args:
-        device: that the problem computes on.
+        device: of the problem; default "cpu".
 
     Example:
         >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
         ['arithmetic', 'numpy', 'processor']
     """
-    words, processor = device_words(device), platform.machine()
+    device_text, processor = device_words(device), platform.machine()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = next((t.partition(":")[2].strip() for t in lines if t.startswith("model name")), processor)
@@ -44,7 +44,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
         "sources": package_digest(),
         "processor": processor,
         "arithmetic": _sample_digest(),
-        **({"device": words} if words else {}),
+        **({"device": device_text} if device_text else {}),
     }
 
 
@@ -52,23 +52,19 @@ def machine_digest(block: Any = None) -> str:
     """Return a digest of `machine`.
 
     Args:
-        block: of agents or their data set, whose problem has a device; default None, the processor only.
+        block: of agents, or their data set, whose problem has a device; default None, the processor only.
     """
-    device = getattr(getattr(block, "problem", None), "device", "cpu")
+    # Clients that read their records later have an inner block.
+    device = getattr(getattr(getattr(block, "block", block), "problem", None), "device", "cpu")
     return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def machine_of_clients(block: Any) -> str:
-    """Return `machine_digest` for a block of a coordinator's agents, whose records may be read later."""
-    return machine_digest(getattr(block, "block", block))
 
 
 @functools.cache
 def _sample_digest() -> str:
-    """Digest results that differ by the kernels that numpy, BLAS, LAPACK and libm choose for a processor."""
+    """Hash results that depend on the kernels that numpy, BLAS, LAPACK and libm choose for a processor."""
     draw = np.random.default_rng(0)
     tall, wide = draw.uniform(-1.0, 1.0, (300, 64)), draw.uniform(-1.0, 1.0, (64, 30))
-    # Long sums, which kernels cut into parts by the size of their cache.
+    # Kernels split long sums by the size of the cache.
     long = draw.uniform(-1.0, 1.0, (8, 5000))
     symmetric = tall.T @ tall + np.eye(64)
     with threadpool_limits(limits=1):
@@ -94,6 +90,6 @@ def _sample_digest() -> str:
     for result in results:
         digest.update(np.ascontiguousarray(result).tobytes())
     features = np.show_config(mode="dicts")["SIMD Extensions"]
-    kept = [features.get("found", []), [os.environ.get(name, "") for name in _SETTINGS]]
-    digest.update(json.dumps(kept).encode())
+    settings = [features.get("found", []), [os.environ.get(name, "") for name in _SETTINGS]]
+    digest.update(json.dumps(settings).encode())
     return digest.hexdigest()

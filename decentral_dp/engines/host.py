@@ -1,4 +1,4 @@
-"""The host of a block of agents, which advances their program from exchange to exchange, on every engine."""
+"""The host of a block of agents, which advances their program from exchange to exchange, on any engine."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from decentral_dp.user_code import (
     wrong_yield,
 )
 
-# Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
-# to call once for each of them.
+# From this number of floats on, messages are not joined: new pages of the system each time take longer than one call
+# per message.
 _MOST_STACKED = 2**18
 
 
 class RecentValues:
     """The last K values, channel → (b, d), numbered from 0 in the order of their rounds.
 
-    The mean at an evaluation adds up sums of √K consecutive values, each formed once: about 3 √K arrays in place of K.
-    These sums begin at multiples of √K, so that a block that goes on from its state adds up in the same order.
+    The mean adds sums of √K consecutive values, each computed once: about 3 √K arrays instead of K. These sums begin at
+    multiples of √K, so that a block that resumes adds in the same order.
 
     Args:
         length: K.
@@ -67,47 +67,47 @@ class RecentValues:
         self._sums: dict[int, dict[str, Array]] = {}
 
     def append(self, value: Mapping[str, Array]) -> None:
-        """Take the value of the next round; the oldest one goes."""
+        """Append the value of the next round, and drop the oldest one."""
         self.values.append(value)
 
     def mean(self, newest: int) -> dict[str, Array]:
-        """The mean of what is kept; the start, value 0, counts only where there is nothing else.
+        """Compute the mean of the values, without the start, value 0, unless it is the only one.
 
         Args:
             newest: number of the newest value.
         """
         values, step = list(self.values), self._step
-        # Number of the oldest value kept, and of the first that counts.
+        # Number of the oldest value, and of the first value of the mean.
         oldest = newest + 1 - len(values)
         first = min(max(1, oldest), newest)
-        whole = range(-(-first // step), (newest + 1) // step)
+        blocks = range(-(-first // step), (newest + 1) // step)
         self._sums = {
             k: self._sums[k] if k in self._sums else _sums(values[k * step - oldest : (k + 1) * step - oldest])
-            for k in whole
+            for k in blocks
         }
         parts = values[first - oldest :]
-        if whole:
-            before, after = values[first - oldest : whole.start * step - oldest], values[whole.stop * step - oldest :]
+        if blocks:
+            before, after = values[first - oldest : blocks.start * step - oldest], values[blocks.stop * step - oldest :]
             parts = [*before, *self._sums.values(), *after]
         return {channel: total / (newest + 1 - first) for channel, total in _sums(parts).items()}
 
 
 def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     sums = {channel: np.array(value) for channel, value in values[0].items()}
-    for other in values[1:]:
+    for value in values[1:]:
         for channel, total in sums.items():
-            total += other[channel]
+            total += value[channel]
     return sums
 
 
 class View(NamedTuple):
-    """One block's share of a snapshot; channel → (b, ·).
+    """The part of a snapshot of one block; channel → (b, ·).
 
     Args:
         released: the last released values.
         published: the mean of the last released values.
-        state: the agents' own state, which nobody else sees; empty where they read records of their own.
-        divergence: the first released value that was not finite, or too long; None where none is.
+        state: the private states; empty if agents hold their records.
+        divergence: the first released value that is not finite, or too long; None if there is none.
     """
 
     released: dict[str, Array]
@@ -117,18 +117,18 @@ class View(NamedTuple):
 
 
 class Host:
-    """One node that runs its program, exchange by exchange.
+    """The host of one block, which runs its program exchange by exchange.
 
     Args:
-        node: a block of agents with its program and data.
+        node: the block of agents.
         rounds: T.
-        saved: of `save`, to go on from there; by default it starts anew. Where the agents read records of their own, it
-            goes on once `resume_after` says from which of its rounds.
+        saved: a state of `save` to resume from; default None, a new run. If agents hold their records, `resume_after`
+            sets the round.
         keeps_releases: whether released values are kept until `drain`; default False.
-        states: name of the run, under which such agents keep their states; by default they keep none.
+        states: name of the run, under which agents that hold their records keep their states; default None.
 
     Raises:
-        ValueError: the program starts from data, but its start is published as it is.
+        ValueError: the start of the program depends on records, but is published without noise.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Host:
         states: str | None = None,
     ) -> None:
         self._node = node
-        # Asked for in every round.
+        # Read in every round.
         self._per_round, self._central = node.program.releases_per_round, node.program.central
         self._rounds = rounds
         self._round = 0
@@ -150,27 +150,27 @@ class Host:
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or states_of is None else states_of(states, receipts)
         self._releaser = node.make_releaser()
-        # A data set of a test may know no network.
+        # Data sets of tests may have no network.
         network = getattr(self._dataset, "network", None)
-        # Rounds are asked for in their order, and late messages are of earlier ones.
+        # Rounds are drawn in order, and late messages are of earlier rounds.
         self._senders, self._arriving = senders_of(node.program, network), senders_of(node.program, network)
-        # Of programs that publish another value than what they send.
+        # Some programs publish another value than their messages.
         self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
             node.program, "solution", None
         )
-        # Of the round, of the block and of all, where they change.
-        self._weights, self._of_all = node.mixing, None
+        # Weights of the block, and of all agents if they change by round.
+        self._weights, self._all_weights = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
-        self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._neighbour_rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
-        # What was heard of the exchanges of the last rounds, the oldest first, where messages are late.
+        # Messages of the last rounds, oldest first, if messages are late.
         self._late: deque[Array] | None = deque(maxlen=delay * self._per_round + 1) if delay else None
-        # Channel → the replica of it that neighbours have, where what is sent is compressed; now, and one release ago.
+        # Channel → the neighbours' replica, if messages are compressed; now, and one release ago.
         self._replicas: dict[str, Array] = {}
         self._earlier: dict[str, Array] = {}
-        # Channel → what each agent released last, where some do not always send.
+        # Channel → the last release of each agent, if agents do not send in every round.
         self._last: dict[str, Array] = {}
-        # The start of some programs knows the weights of the first round.
+        # The start of some programs depends on the weights of the first round.
         if node.over_time is not None:
             self._load_weights(0, node.over_time)
         self._state: Any = _project_state(node.domain, node.program.init(self._dataset))
@@ -187,11 +187,11 @@ class Host:
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
-            raise ValueError("a program starts from data, but its start is published as it is")
-        # Data-independent, hence public; what is not sent at once is published as it starts.
+            raise ValueError("the program starts from data, but its start is published without noise")
+        # Data-independent, hence public. Values that are not sent yet are published as they start.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent = RecentValues(node.average)
-        # Squares of the lengths above which a released value has diverged; of what is not finite, none is.
+        # Squared lengths above which a released value has diverged.
         largest, scale = np.finfo(np.float64).max, protocol.MOST_OF_SCALE * node.public_scale
         self._limit = min(scale * scale, float(largest))
         with np.errstate(over="ignore"):
@@ -204,14 +204,14 @@ class Host:
         if saved is not None and node.read_dataset is None:
             self._restore(saved)
 
-    # Overflow is a result (see `divergence`), not a warning.
+    # Overflow is divergence, not a warning.
     @np.errstate(all="ignore")
     def advance(self, *messages: Array) -> Array:
-        """Take the neighbours' messages of the last exchange, and return this block's next one.
+        """Receive the neighbours' messages of the last exchange, and return the next message of the block.
 
         Args:
-            messages: one (b, D) array per neighbouring block, all channels of the exchange side by side; none at the
-                first call.
+            messages: one (b, D) array per neighbouring block, with the channels of the exchange concatenated; none at
+                the first call.
 
         Returns:
             (b, D). After the last round, one more call of the same kind releases the final values.
@@ -221,7 +221,7 @@ class Host:
             self._own, message = self._release(values)
         except USER_ERRORS as error:
             raise error_of_round(error, self._round + 1) from error
-        # One sum of squares is quicker than a look at each agent, and as long as the longest of them at least.
+        # The sum of squares of the block bounds that of each agent, and is faster.
         if self._divergence is None and not float(np.vdot(message, message)) <= self._limit:
             self._divergence = self._first_too_long(self._own)
         if self._undrained is not None:
@@ -233,49 +233,50 @@ class Host:
         return message
 
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
-        """The first channel on which an agent released what is not finite, or too long for its public scale.
+        """Return the first channel with a value that is not finite, or too long for its public scale.
 
-        Agent by agent, so that it does not depend on which agents share a block.
+        Lengths are those of single agents, so that blocks do not matter.
         """
         for channel, value in released.items():
             squares = np.square(value).sum(axis=1)
             if not (squares <= self._limits.get(channel, self._limit)).all():
-                at = -(-self._index // self._per_round)
-                return protocol.DivergedRelease(at, channel, bool(np.isfinite(value).all()))
+                t = -(-self._index // self._per_round)
+                return protocol.DivergedRelease(t, channel, bool(np.isfinite(value).all()))
         return None
 
     def _with_solution(self, values: dict[str, Array]) -> dict[str, Array]:
         return values if self._solution is None else {**values, **self._solution(values)}
 
     def _release(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
-        """What the agents have released with these values, and their message, zeros where an agent does not send."""
+        """Release values, and return the last releases and the message, with zeros for agents that do not send."""
         if self._senders is None:
-            own = _project(self._node.domain, self._releaser.release(self._index, values))
+            released = _project(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
-            return own, own.concatenate() if compression is None else self._update_replicas(own, compression)
+            message = released.concatenate() if compression is None else self._update_replicas(released, compression)
+            return released, message
         sends = self._senders.mask_of_round(self._index // self._per_round)[self._node.agents]
-        sent = _project(self._node.domain, self._releaser.release(self._index, values, sends))
-        for channel, value in sent.items():
+        released = _project(self._node.domain, self._releaser.release(self._index, values, sends))
+        for channel, value in released.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
             self._last[channel] = np.where(sends[:, None], value, before)
-        return Bundle({channel: self._last[channel] for channel in sent}), np.where(
-            sends[:, None], sent.concatenate(), 0.0
+        return Bundle({channel: self._last[channel] for channel in released}), np.where(
+            sends[:, None], released.concatenate(), 0.0
         )
 
-    def _replica(self, own: Bundle) -> Array:
-        return np.concatenate([self._replicas[channel] for channel in own], axis=1)
+    def _replica(self, released: Bundle) -> Array:
+        return np.concatenate([self._replicas[channel] for channel in released], axis=1)
 
-    def _update_replicas(self, own: Bundle, compression: Compression) -> Array:
-        """What neighbours make of a compressed message: the replicas of all its channels, (b, D)."""
+    def _update_replicas(self, released: Bundle, compression: Compression) -> Array:
+        """Update the replicas of all channels by a compressed message, and return them, (b, D)."""
         self._earlier = dict(self._replicas)
-        for channel, value in own.items():
+        for channel, value in released.items():
             replica = self._replicas.get(channel, self._latest.get(channel, np.zeros_like(value)))
-            sent = compression(value - replica, channel, self._index, self._node.agents)
-            self._replicas[channel] = replica + sent
-        return self._replica(own)
+            change = compression(value - replica, channel, self._index, self._node.agents)
+            self._replicas[channel] = replica + change
+        return self._replica(released)
 
     def _next_round(self) -> Mapping[str, Any]:
-        """The values of the next exchange; after the last round, those of the final release."""
+        """Return the values of the next exchange, or of the final release after the last round."""
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         if self._node.over_time is not None:
@@ -289,34 +290,36 @@ class Host:
         return self._open_exchange(exchange)
 
     def _load_weights(self, t: int, over_time: OverTime) -> None:
-        """Take the weights of a round; everybody knows them."""
+        """Load the public weights of a round."""
         agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
-        heard = over_time.heard_weights(t)
-        if heard is self._of_all:
+        weights = over_time.heard_weights(t)
+        if weights is self._all_weights:
             return
-        self._of_all = heard
-        rows = heard if agents.size == heard.shape[0] else heard[agents]
+        self._all_weights = weights
+        rows = weights if agents.size == weights.shape[0] else weights[agents]
         in_order = columns is None or (columns.size == rows.shape[1] and bool((np.diff(columns) > 0).all()))
-        # Terms of a row stay in the order of agents' numbers, whatever that of the columns.
+        # Terms of a row are in the order of agents' numbers, not of the columns.
         self._weights = rows if in_order else sp.csr_array(rows[:, columns])
-        self._heard = None
+        self._neighbour_rows = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = cast(Bundle, self._own), cast(Generator[Exchange, Any, Any], self._running)
-        each = isinstance(self._open, Gossip) and self._open.each
-        if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
+        lists_neighbours = isinstance(self._open, Gossip) and self._open.each
+        if len(messages) > 1 and (
+            sum(m.size for m in messages) < _MOST_STACKED or lists_neighbours or self._late is not None
+        ):
             messages = (np.concatenate(messages),)
         if self._late is not None:
             self._late.append(messages[0])
-            # Before anything has arrived, what was sent first: the same exchange of the first round.
+            # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
         mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
         agents = self._node.agents.size
         if len(mixed) != agents:
-            # A server answers every agent with the mean of all.
+            # A server sends the mean of all answers to every agent.
             mixed = np.broadcast_to(mixed, (agents, mixed.shape[1]))
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
@@ -326,46 +329,46 @@ class Host:
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            if each:
+            if lists_neighbours:
                 reply: Any = FullReply(released, Bundle(neighbour_sum), self._neighbours(messages[0], released))
             else:
                 reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
             exchange = running.send(reply)
         except StopIteration as done:
-            # Prices and noise go by the index.
-            made = self._index - self._round * self._per_round
-            if made != self._per_round:
-                wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made} exchange{'s' * (made != 1)}")
+            # Noise and ledger entries depend on the index.
+            count = self._index - self._round * self._per_round
+            if count != self._per_round:
+                wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count} exchange{'s' * (count != 1)}")
             self._state = _project_state(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
-        made = self._index - self._round * self._per_round
-        if made == self._per_round:
-            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{made + 1} exchanges or more")
+        count = self._index - self._round * self._per_round
+        if count == self._per_round:
+            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count + 1} exchanges or more")
         return self._open_exchange(exchange)
 
     def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
-        """What every neighbour sent, in the order of the sums."""
+        """Return the releases of every neighbour, in the order of the sums."""
         weights = self._weights
-        if self._heard is None:
+        if self._neighbour_rows is None:
             rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
             columns = self._node.columns
-            # Weights that stay have a column for every agent of the blocks that are read.
+            # Constant weights have a column for every agent of the blocks that are read.
             network = self._dataset.network
             near = network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
-            self._heard = rows, near
-        rows, agents = self._heard
+            self._neighbour_rows = rows, near
+        rows, agents = self._neighbour_rows
         ends = np.cumsum([v.shape[1] for v in released.values()])
-        came = stacked[weights.indices]
+        received = stacked[weights.indices]
         if self._node.compression is not None:
-            correction = self._node.compression.consensus * (came - self._replica(released)[rows])
-            came = released.concatenate()[rows] + correction
-        parts = np.split(came, ends[:-1], axis=1)
-        heard = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+            correction = self._node.compression.consensus * (received - self._replica(released)[rows])
+            received = released.concatenate()[rows] + correction
+        parts = np.split(received, ends[:-1], axis=1)
+        releases = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:
-            return heard
+            return releases
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
-        return heard.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
+        return releases.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if not isinstance(exchange, Ask if self._central else Gossip):
@@ -377,40 +380,40 @@ class Host:
                 author = type(getattr(self._node.program, "program", self._node.program)).__name__
                 raise UserCodeError(
                     f"round {self._round + 1}: step of {author} sends {channel} with {rows} rows (expected {agents}, "
-                    "one for each agent of its block). Fix: keep axis 0 of values as it is."
+                    "one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:
-        """(m, m) weights by which the last message is handed over, where they change by round; else None."""
+        """Weights (m, m) of the last message, if they change by round; else None."""
         over_time = self._node.over_time
         return None if over_time is None else over_time.transfer_weights((self._index - 1) // self._per_round)
 
     def view(self) -> View:
-        """Return what the simulator evaluates; it is no part of any message.
+        """Return the values for evaluation, which are no part of a message.
 
-        The start (index 0) is never averaged in.
+        The mean is without the start (index 0).
         """
         released = dict(self._recent.values[-1])
         with np.errstate(all="ignore"):
             published = self._recent.mean((self._index - 1) // self._per_round)
-            own = () if self._node.read_dataset is not None else self._node.program.channels
-            parts = {c: getattr(self._state, c) for c in own}
+            channels = () if self._node.read_dataset is not None else self._node.program.channels
+            parts = {c: getattr(self._state, c) for c in channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         return View(released, published, self._with_solution(state) if state else state, self._divergence)
 
     def score(self, values: Mapping[str, Array]) -> Any:
-        """Return what the agents' own records make of values, channel → (m, d); None where agents send no scores."""
+        """Score values of all agents, channel → (m, d), on the block's records; None if agents send no scores."""
         return None if self._score is None else self._score(values)
 
     def drain(self, ending: bool) -> list[protocol.ReleasedValues]:
-        """Return what is kept, and forget it.
+        """Return the released values since the last call.
 
         Args:
-            ending: whether to return the first release of the next round, too, which is out already. A block that goes
-                on from here makes it again.
+            ending: whether to include the first release of the next round, which is out already. A block that resumes
+                from here repeats it.
         """
         end = self._index if ending else self._round * self._per_round
         undrained, out = self._undrained, []
@@ -419,24 +422,24 @@ class Host:
         return out
 
     def machine(self) -> str:
-        """Return a digest of what the last bits of this block's values depend on."""
+        """Return a digest of the libraries and the processor of this block."""
         return machine_digest(self._dataset)
 
     def recorder(self) -> Recorder:
-        """Return the record of what this block has released."""
+        """Return the recorder of this block's releases."""
         return self._releaser.recorder
 
     def save(self) -> dict[str, Any]:
-        """Return the block as it was when its last round ended.
+        """Return the state at the end of the last round.
 
-        The first release of the next round is out already. Its noise is keyed: a host that goes on from here makes the
-        same release again, to the bit, and writes its ledger line once.
+        The first release of the next round is out already. Its noise is keyed: a host that resumes from here repeats
+        the release to the bit, and writes its ledger entry once.
 
         Raises:
-            TypeError: the state cannot be kept.
+            TypeError: the state cannot be saved.
         """
         if self._node.read_dataset is not None and self._states is None:
-            raise TypeError("the state of agents whose records are their own stays with them")
+            raise TypeError("agents that hold their records keep their states")
         first = self._round * self._per_round
         state = {
             "round": self._round,
@@ -450,18 +453,18 @@ class Host:
         if self._senders is not None:
             state["last"] = dict(self._last)
         if self._node.compression is not None:
-            # What the first release of the next round moves is moved again with it.
+            # The first release of the next round updates the replicas, and is repeated.
             state["replicas"] = dict(self._earlier)
         if self._late is not None:
             state["late"] = list(self._late)
         return state if self._states is None else {"states": self._states.write(self._round, state)}
 
     def saved_rounds(self) -> list[int]:
-        """Rounds from which this block can go on, because their states lie where its records are."""
+        """List the rounds whose states are next to the block's records."""
         return [] if self._states is None else self._states.saved_rounds()
 
     def resume_after(self, t: int) -> None:
-        """Go on after a round of `saved_rounds`; from the start where it is 0. States of later rounds are void."""
+        """Resume after a round of `saved_rounds`, or from the start if it is 0, and remove states of later rounds."""
         if self._states is None:
             return
         if t:
@@ -469,7 +472,7 @@ class Host:
         self._states.forget(later_than=t)
 
     def forget(self) -> None:
-        """Remove what lies where the records are: the run is done."""
+        """Remove the states next to the block's records, at the end of a run."""
         if self._states is not None:
             self._states.forget()
 
@@ -488,18 +491,18 @@ class Host:
 
 
 def _project(domain: protocol.Domain, released: Bundle) -> Bundle:
-    """What was released, brought into its domain: a function of public values, which costs nothing."""
+    """Project released values onto their domain, which is post-processing and has no privacy cost."""
     if not domain or domain.keys().isdisjoint(released):
         return released
     return Bundle({c: _clip(v, domain.get(c)) for c, v in released.items()})
 
 
 def _project_state(domain: protocol.Domain, state: Any) -> Any:
-    """A state whose public parts are in their domain. What reads records is brought there once it is released."""
+    """Project the public parts of a state onto their domain. Private parts are projected after their release."""
     if not domain:
         return state
-    found = {c: (getattr(state, c, None), limits) for c, limits in domain.items()}
-    parts = {c: _clip(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
+    fields = {c: (getattr(state, c, None), limits) for c, limits in domain.items()}
+    parts = {c: _clip(v, limits) for c, (v, limits) in fields.items() if isinstance(v, np.ndarray)}
     if not parts:
         return state
     return state._replace(**parts) if hasattr(state, "_replace") else replace(state, **parts)

@@ -1,15 +1,16 @@
-"""The in-process engine, and the run of a trusted coordinator's program, which every engine uses."""
+"""The in-process engine, and the run of a trusted coordinator's program on any engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.arithmetic import machine_of_clients
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import (
     MOST_OF_SCALE,
@@ -37,7 +38,7 @@ from decentral_dp.user_code import (
     wrong_yield,
 )
 
-# Calls a method of every block of agents, and returns what they answer, in their order.
+# Calls a method of every block of agents, and returns their results in order.
 CallBlocks = Callable[..., list[Any]]
 
 
@@ -49,19 +50,19 @@ def coordinate(
 ) -> Outcome:
     """Run a trusted coordinator's program.
 
-    Only public values go to the agents, and only what was published is observed.
+    Agents receive public values only, and the observer receives published values only.
 
     Args:
         coordinator_node: the program, its context and its agents.
         rounds: T.
-        call_blocks: calls a method of every block of agents, and returns their answers in order.
-        control: when the run is observed, by what, and where it goes on from.
+        call_blocks: calls a method of every block of agents, and returns their results in order.
+        control: observer, and the state to resume from; default neither.
 
     Returns:
-        The last snapshot and the ledger of what was released, for all agents.
+        The last snapshot and the ledger of all agents.
     """
     if coordinator_node.reads:
-        # Nothing is released before every agent has its records.
+        # All records are read before the first release.
         call_blocks("ready")
     coordinator = _Coordinator(coordinator_node, call_blocks, control.keeps_releases)
     first = 0
@@ -85,6 +86,8 @@ def coordinate(
 
 
 class _Coordinator:
+    """The state of a coordinator's program, its releaser and its divergence."""
+
     def __init__(self, coordinator_node: CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool) -> None:
         self.releaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
@@ -93,18 +96,19 @@ class _Coordinator:
         self._questions = 0
         self._pool: Any = None
         self._divergence: DivergedRelease | None = None
-        # Public: of the start, and of all that was released so far.
+        # Public: length of the start and of all releases so far.
         start = coordinator_node.program.published(self._state).values()
         self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
         self._keeps_releases = keeps_releases
         self._undrained: list[ReleasedValues] = []
 
     def round(self, t: int) -> None:
+        """Run round t + 1 from exchange to exchange."""
         program = self._coordinator_node.program
         index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
         running = running_step(program, t, self._coordinator_node.context, self._state)
         reply: Any = None
-        # Overflow is a result (see `divergence`), not a warning.
+        # Overflow is divergence, not a warning.
         with np.errstate(all="ignore"):
             while True:
                 try:
@@ -139,11 +143,11 @@ class _Coordinator:
                     reply = self._pool
                 else:
                     raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
-        # Values that follow from releases may diverge when these do not.
+        # Values computed from releases may diverge even if the releases do not.
         self._check_length(t + 1, program.published(self._state))
         if index != end:
-            made = index - t * program.releases_per_round
-            wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
+            count = index - t * program.releases_per_round
+            wrong_exchanges(program, t + 1, "publishes", f"{count} time{'s' * (count != 1)}")
 
     def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
         node = self._coordinator_node
@@ -153,11 +157,11 @@ class _Coordinator:
                 added = release_scale(reply.scale[channel], moves, width, node.most_records)
                 self._scale += max(1.0, node.largest_step) * added
             elif not isinstance(value, np.ndarray):
-                # A draw from a public set is as long as the set is wide.
+                # A draw from a public set is at most as long as the set's diameter.
                 self._scale += float(np.linalg.norm(reply.released[channel]))
 
     def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
-        """Note a released value, or one that follows from releases, that is not finite or too long for its scale."""
+        """Record a released or published value that is not finite, or too long for its public scale."""
         if self._divergence is None:
             limit = MOST_OF_SCALE * self._scale
             for channel, value in values.items():
@@ -169,8 +173,8 @@ class _Coordinator:
                     return
 
     def snapshot(self, t: int) -> Snapshot:
-        """What is public, and what the simulator sees: the same."""
-        known: dict[str, Array] = {
+        """Return the published values, which are all that is observed."""
+        published: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
 
@@ -179,10 +183,12 @@ class _Coordinator:
             undrained, self._undrained = self._undrained, []
             return undrained
 
-        return Snapshot(t, known, known, known, self._divergence, lambda: SavedState(t, (self._save(),)), drain)
+        return Snapshot(
+            t, published, published, published, self._divergence, lambda: SavedState(t, (self._save(),)), drain
+        )
 
     def _save(self) -> dict[str, Any]:
-        # Records were handed over once; after a restart they are handed over again, which is no release.
+        # After a restart, agents send the records again, which is no release.
         return {
             "state": self._state,
             "asked": self._questions,
@@ -192,7 +198,7 @@ class _Coordinator:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Resume from a saved state."""
         self._state, self._questions = saved["state"], saved["asked"]
         self._divergence, self._scale = saved["divergence"], saved["scale"]
         self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])
@@ -213,7 +219,7 @@ class LocalEngine:
         saved = control.saved_state
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
-        # Rows of other blocks that nobody here reads are not copied beside those that are.
+        # Rows of other blocks that this block does not read are not copied.
         cut = boundaries(nodes)
         nodes = [node.with_boundary(b) for node, b in zip(nodes, cut, strict=True)]
         hosts = [
@@ -239,7 +245,7 @@ class LocalEngine:
             if done:
                 break
             for _ in range(releases_per_round):
-                # A single block reads nobody else.
+                # A single block has no neighbours.
                 sent = [b.outgoing(m) for m, b in zip(messages, cut, strict=True)] if len(nodes) > 1 else messages
                 messages = [
                     hosts[k].advance(*(messages[k] if j == k else sent[j] for j in node.neighbours))
@@ -259,7 +265,7 @@ class LocalEngine:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
         if control.check_machines is not None:
-            control.check_machines([machine_of_clients(block) for block in coordinator_node.client_blocks])
+            control.check_machines([machine_digest(block) for block in coordinator_node.client_blocks])
         return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
@@ -268,8 +274,8 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
 
     Args:
         index: the round.
-        call_blocks: calls a method of every `Host`, and returns what they answer, in their order.
-        agents: of each block.
+        call_blocks: calls a method of every `Host`, and returns their results in order.
+        agents: numbers of the agents of each block.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
@@ -281,18 +287,16 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
         {c: join([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     )
-    divergence = min(troubles, default=None)
-
-    def drain(ending: bool) -> list[ReleasedValues]:
-        return drain_blocks(call_blocks, agents, ending)
-
-    def save() -> SavedState:
-        return SavedState(index, tuple(call_blocks("save")))
-
-    def score(values: Mapping[str, Array]) -> list[Any]:
-        return call_blocks("score", dict(values))
-
-    return Snapshot(index, released, published, state, divergence, save, drain, score)
+    return Snapshot(
+        index,
+        released,
+        published,
+        state,
+        divergence=min(troubles, default=None),
+        save=lambda: SavedState(index, tuple(call_blocks("save"))),
+        drain=partial(drain_blocks, call_blocks, agents),
+        score=lambda values: call_blocks("score", dict(values)),
+    )
 
 
 def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], ending: bool) -> list[ReleasedValues]:
@@ -300,7 +304,7 @@ def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], e
 
     Args:
         call_blocks: as of `snapshot`.
-        agents: of each block.
+        agents: as of `snapshot`.
         ending: as of `Snapshot.drain`.
     """
     join = _join_of(agents)
@@ -311,9 +315,9 @@ def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], e
 
 
 def _join_of(agents: Sequence[NDArray[np.int64]]) -> Callable[[Sequence[Array]], Array]:
-    """The function that joins rows of all blocks in the order of the agents."""
-    every = np.concatenate(agents)
-    place = None if (np.diff(every) > 0).all() else np.argsort(every)
+    """Return a function that joins rows of all blocks in the order of the agents."""
+    numbers = np.concatenate(agents)
+    place = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)
 
     def join(parts: Sequence[Array]) -> Array:
         rows = np.concatenate(parts)

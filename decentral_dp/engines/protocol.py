@@ -1,7 +1,6 @@
-"""The protocol of engines: the same program text in every block of agents, and messages between them.
+"""The protocol of engines: blocks of agents that run one program, their messages, snapshots and recovery.
 
-A block sends another the messages of those agents alone that the other reads. `Recovery` says how an engine notices
-what is lost, and how often it starts again.
+A block sends another block only the messages of agents that the other block reads.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Coordination, Program
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 
@@ -26,18 +25,18 @@ from decentral_dp.topology.over_time import OverTime
 Releaser = ScheduledReleaser | CheckedReleaser
 # Channel → (low, high).
 Domain = Mapping[str, tuple[float, float]] | None
-# Rounds whose states lie with the agents, oldest first, each with a digest that tells nothing of the state.
+# Rounds whose states agents keep, oldest first, each with a digest that leaks nothing of the state.
 Receipts = Sequence[tuple[int, str]]
 
 
 class Hosted(NamedTuple):
-    """The data of a block of agents, where the block is.
+    """The data of a block of agents, in the process that hosts the block.
 
     Args:
         dataset: of the agents.
-        score: values of all agents, channel → (m, d), to what this block's records make of them; None where records are
-            scored elsewhere.
-        states: name of a run, and what it has kept → its `AgentStates`; None where states lie with the driver.
+        score: maps values of all agents, channel → (m, d), to scores on the block's records; default None, the driver
+            scores.
+        states: maps the name of a run and its receipts to its `AgentStates`; default None, the driver keeps states.
     """
 
     dataset: Any
@@ -46,28 +45,26 @@ class Hosted(NamedTuple):
 
 
 class AgentNode(NamedTuple):
-    """One block of agents, complete: what is needed to run it anywhere.
+    """A block of agents with all that a process needs to host it.
+
+    If the program answers a server, `neighbours` are all blocks, and `mixing` is one row of 1/m.
 
     Args:
         agents: (b,) numbers, ascending.
-        program: what they run.
-        dataset: their data.
-        make_releaser: builds the mechanism where the block will live.
+        program: of the agents.
+        dataset: of the agents.
+        make_releaser: makes the releaser in the process of the host.
         neighbours: numbers of the blocks whose messages it reads, ascending.
-        mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
-        average: how many of the last released values to average for evaluation; default 1, only the last.
-        domain: onto which releases are projected, and states that are public; default none.
-        read_dataset: reads the data where the block will live, in place of `dataset`; default None. What agents keep to
-            themselves then stays there: no state is viewed, and what is saved of one is a receipt.
-        over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
-        columns: number of the agent of each column of `mixing`, where weights change.
-        compression: of what is sent; default None, all of it is.
-        public_scale: of what an agent releases, beside the length of its start. Above `MOST_OF_SCALE` times both a run
-            has diverged; default infinite, and only values that are not finite count.
-
-    Limits:
-        Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
-        included.
+        mixing: (b, Σ sizes of these blocks), w_ij for j ≠ i.
+        average: number of last released values that are averaged for evaluation; default 1.
+        domain: box onto which releases and public states are projected; default none.
+        read_dataset: reads the data in the process of the host, instead of `dataset`; default None. Private states then
+            stay there: snapshots have no state, and saved states are receipts.
+        over_time: weights that change by round, whose edges are all in `mixing`; default None, constant weights.
+        columns: number of the agent of each column of `mixing`, if weights change.
+        compression: of messages; default None.
+        public_scale: of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of this scale and
+            the length of the start; default infinite, so that only values that are not finite diverge.
     """
 
     agents: NDArray[np.int64]
@@ -85,21 +82,21 @@ class AgentNode(NamedTuple):
     public_scale: float = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:
-        """The block where it reads its own message and what others send of theirs."""
+        """Return the block that reads its message and the rows that other blocks send."""
         columns = None if self.columns is None else self.columns[boundary.kept_columns]
         return self._replace(mixing=boundary.mixing, columns=columns)
 
 
 class CoordinatorNode(NamedTuple):
-    """A trusted coordinator and its agents, complete.
+    """A trusted coordinator and its agents.
 
     Args:
-        program: what the coordinator runs.
-        context: what it knows beforehand; reads the agents' answers (`combine`, `pool`).
-        make_releaser: builds the mechanism.
+        program: of the coordinator.
+        context: public facts; combines the agents' answers (`combine`, `pool`).
+        make_releaser: makes the releaser.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
         n_agents: their number.
-        reads: whether the blocks read their records where they live, once `ready` asks them; default False.
+        reads: whether the hosts of the blocks read the records, at a call of `ready`; default False.
         most_records: the largest number of records that a release reads; default 1.
         largest_step: the largest step size of the program; default 1.
     """
@@ -114,26 +111,26 @@ class CoordinatorNode(NamedTuple):
     largest_step: float = 1.0
 
 
-# Lengths of released values in their public scale. Above it a run has diverged.
+# Length of released values, in units of their public scale, above which a run has diverged.
 MOST_OF_SCALE = 1e6
 
 
 def release_scale(
     noise: float | Array, sensitivities: Iterable[float | Array], dimension: int, records: float, growth: float = 1.0
 ) -> float:
-    """Compute the length of released values from their noise and their clips, which are public.
+    """Compute the length of released values from public noise scales and clips.
 
-    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release that has no clip counts 1.
+    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release without a clip counts 1.
 
     Args:
         noise: σ, shape (R,) or one number.
         sensitivities: Δ of each split, in the shape of the noise.
         dimension: d.
         records: N, the largest number of records that a release reads.
-        growth: g, of noise that is shared or correlated over rounds; default 1.
+        growth: g, of correlated noise; default 1.
 
     Returns:
-        A threshold for divergence with the margin `MOST_OF_SCALE`. It is no bound on the length.
+        A threshold for divergence with the margin `MOST_OF_SCALE`, and no bound on the length.
     """
     with np.errstate(over="ignore"):
         moves = sum((np.asarray(s, dtype=np.float64) * records for s in sensitivities), np.zeros(np.shape(noise)))
@@ -143,12 +140,12 @@ def release_scale(
 
 
 class DivergedRelease(NamedTuple):
-    """The first released value that was not finite, or too long for its public scale.
+    """The first released value that is not finite, or too long for its public scale.
 
     Args:
-        round: from 1; 0 of the start.
-        channel: that it was released on.
-        finite: whether it was finite; default no.
+        round: from 1; 0 for the start.
+        channel: of the release.
+        finite: whether it is finite; default False.
     """
 
     round: int
@@ -157,12 +154,12 @@ class DivergedRelease(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """A run between two rounds: what goes on from it releases, to the bit, what would have been released.
+    """The state of a run between two rounds. A run that resumes from it is equal to the bit.
 
     Args:
-        round: t, the rounds that are done.
-        parts: one per block of agents, or the coordinator's alone. Numbers, strings, arrays, `Bounded`, and tuples,
-            lists and dicts of them; no code. Of agents that read records of their own, {"states": Receipts}.
+        round: t, the number of completed rounds.
+        parts: one per block of agents, or one of the coordinator: numbers, strings, arrays, `Bounded`, and tuples,
+            lists and dicts of them, without code. Blocks that keep their states have {"states": Receipts}.
     """
 
     round: int
@@ -170,7 +167,7 @@ class SavedState(NamedTuple):
 
 
 class ReleasedValues(NamedTuple):
-    """What was released at one index.
+    """The released values of one index.
 
     Args:
         release_index: index of the release.
@@ -182,18 +179,18 @@ class ReleasedValues(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
+    """The values of all agents after a round, for evaluation; (m, ·) arrays by channel.
 
     Args:
         round: its number.
         released: the last released values.
         published: the average of the last released values.
-        state: the agents' own state.
-        divergence: the first released value that was not finite, or too long; None where none is.
-        save: returns all that is needed to go on from here; to be called before the next round.
-        drain: returns the released values that are kept since the last call, where they are kept at all. Whatever the
-            state of this round releases again is left for the next call, unless the run is ending.
-        score: values of all agents → what each block's records make of them, where agents read their own records.
+        state: the private states of the agents.
+        divergence: the first released value that is not finite, or too long; None if there is none.
+        save: returns the state to resume from; call it before the next round.
+        drain: returns the released values since the last call, if they are kept. Releases that a run repeats when it
+            resumes from this round are left for the next call, unless the run is ending.
+        score: maps values of all agents to scores of each block, if agents hold their records.
     """
 
     round: int
@@ -207,18 +204,18 @@ class Snapshot(NamedTuple):
 
 
 class BlockLostError(RuntimeError):
-    """A block of agents was lost while it was asked.
+    """A block of agents was lost during a call.
 
-    The engine starts it again and repeats the observation: whoever observes lets this error pass.
+    The engine starts it again and repeats the observation. An observer must not catch this error.
     """
 
 
 class Outcome(NamedTuple):
-    """What a run comes to.
+    """The outcome of a run.
 
     Args:
         last_snapshot: the snapshot of the last round.
-        ledger: of what was really released.
+        ledger: of the recorded releases.
     """
 
     last_snapshot: Snapshot
@@ -226,19 +223,18 @@ class Outcome(NamedTuple):
 
 
 class RunControl(NamedTuple):
-    """How a run is controlled from outside: when it is observed, by what, and where it goes on from.
+    """Observer of a run, and the state that it resumes from.
 
     Args:
-        rounds: the rounds to observe; the last of a run is always observed. By default no other.
-        observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
-            It is called again for a round at which it raised `BlockLostError`.
-        due: whether to observe after a round that is not listed; by default never.
-        saved_state: where the run goes on from; by default it starts anew.
+        rounds: rounds to observe; the last round is always observed. Default no other.
+        observe: receives a snapshot before any release of the next round; True ends the run. It is called again for a
+            round at which it raised `BlockLostError`. Default no observer.
+        due: returns whether to observe a round that is not listed; default never.
+        saved_state: state to resume from; default None, a new run.
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
-        states: name of the run, under which agents that read records of their own keep their states; by default they
-            keep none.
-        check_machines: gets `machine_digest` of each block whenever blocks were started, before anything is released
-            there; raises InputError if the run cannot continue. Default None: any will do.
+        states: name of the run, under which agents that hold their records keep their states; default None, no states.
+        check_machines: receives `machine_digest` of each block after every start of blocks, before they release
+            anything; raises InputError if the run cannot continue. Default None, any machine.
     """
 
     rounds: Iterable[int] = ()
@@ -250,13 +246,10 @@ class RunControl(NamedTuple):
     check_machines: Callable[[Sequence[str]], None] | None = None
 
     def observes(self, last: int) -> Callable[[int], bool]:
-        """The rounds that are observed of a run with this last round.
+        """Return a function of the round that returns whether it is observed.
 
         Args:
             last: T.
-
-        Returns:
-            Round → whether it is observed.
 
         Example:
             >>> observed = RunControl(rounds=[0, 5]).observes(last=9)
@@ -267,12 +260,12 @@ class RunControl(NamedTuple):
         return lambda t: t in listed or self.due(t)
 
 
-# From the first round to the last, observed at the end alone.
+# A run from the first round to the last, observed at the end only.
 UNATTENDED = RunControl()
 
 
 class Engine(Protocol):
-    """An engine, which runs nodes for a number of rounds, as it is controlled."""
+    """An engine, which runs blocks of agents for a number of rounds."""
 
     @property
     def name(self) -> str: ...
@@ -282,15 +275,15 @@ class Engine(Protocol):
 
         Args:
             nodes: all blocks, in the order of their agents.
-            rounds: T, after which what was sent last is released once more.
-            control: when the run is observed, by what, and where it goes on from.
+            rounds: T, after which the final values are released.
+            control: observer, and the state to resume from; default neither.
 
         Returns:
-            The last snapshot, with one row for each agent, and the ledger of what was released.
+            The last snapshot, with one row per agent, and the ledger.
 
         Raises:
             InputError: a block cannot read its records, or a state does not fit.
-            UserCodeError: an algorithm from outside fails.
+            UserCodeError: a custom algorithm fails.
         """
         ...
 
@@ -303,7 +296,7 @@ class Engine(Protocol):
             control: as of `run`.
 
         Returns:
-            The last snapshot, with one row for all, and the ledger.
+            The last snapshot, with one row, and the ledger.
 
         Raises:
             InputError, UserCodeError: as of `run`.
@@ -312,7 +305,7 @@ class Engine(Protocol):
 
 
 def last_common(saved_rounds: Iterable[Sequence[int]]) -> int:
-    """The last round whose state every block has; 0, the start, where there is none.
+    """Return the last round whose state every block has, or 0, the start.
 
     Example:
         >>> last_common([[40, 60], [20, 40]]), last_common([[40, 60], []])
@@ -325,12 +318,12 @@ Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]
 
 
 def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int]:
-    """Agents of each block.
+    """Return the number of agents of each block.
 
     Args:
-        n_agents: in all.
-        blocks: how many, of equal size to within one; fewer where there are fewer agents.
-        most: agents of every block but the last, in place of `blocks`; default None.
+        n_agents: number of all agents.
+        blocks: number of blocks, of equal size to within one; at most `n_agents`.
+        most: agents of every block except the last, instead of `blocks`; default None.
 
     Example:
         >>> block_sizes(5, 2), block_sizes(5, 1, most=2)
@@ -343,13 +336,13 @@ def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int
 
 
 def server_blocks(sizes: Sequence[int]) -> list[Block]:
-    """Make blocks for a server that everybody answers.
+    """Make blocks for a server that all agents answer.
 
     Args:
-        sizes: agents of each block.
+        sizes: number of agents of each block.
 
     Returns:
-        As `blocks`; every agent reads the mean of all answers, its own included.
+        Blocks as of `agent_blocks`; every agent reads the mean of all answers.
 
     Example:
         >>> agents, read_from, weights = server_blocks([2, 2])[1]
@@ -369,13 +362,13 @@ def agent_blocks(
 
     Args:
         mixing: W, (m, m).
-        sizes: agents of each block.
-        members: the agents of each block, ascending; by default consecutive ones.
+        sizes: number of agents of each block.
+        members: the agents of each block, ascending; default consecutive agents.
 
     Returns:
-        For each block: its agents, the blocks that it reads from, and the weights of their messages. The diagonal is
-        left out: an agent's own share is its program's business. The weights of a row lie in the order of its
-        neighbours' numbers, so that sums add up in the same order whatever the cut: their columns are not to be sorted.
+        For each block: its agents, the blocks that it reads, and the weights of their messages, without the diagonal,
+        which is part of the program. The weights of a row are in the order of its neighbours' numbers, so that sums do
+        not depend on the blocks. Do not sort their columns.
 
     Example:
         >>> from decentral_dp.topology import build_topology
@@ -402,16 +395,15 @@ def agent_blocks(
 
 
 class Boundary(NamedTuple):
-    """The ends of a block's links to other blocks.
+    """The rows of messages that a block sends and reads.
 
     Args:
-        sent_rows: (k,) rows of the block's message that some other block reads, ascending.
-        own_place: the place of the block's own message, which stays, among those that it reads; None where it reads
-            none.
-        mixing: (b, c) weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
-        kept_columns: (c,) which columns of that these are.
+        sent_rows: (k,) rows of the block's message that another block reads, ascending.
+        own_place: position of the block's message among those that it reads; None if it does not read it.
+        mixing: (b, c) weights of its rows and of the rows that others send, in the order of `AgentNode.mixing`.
+        kept_columns: (c,) their columns in `AgentNode.mixing`.
         agents: (b,) numbers of the block's agents, ascending.
-        other_blocks: of each of the other blocks that it reads, `agents` and `sent_rows`.
+        other_blocks: `agents` and `sent_rows` of each other block that it reads.
     """
 
     sent_rows: NDArray[np.int64]
@@ -421,47 +413,57 @@ class Boundary(NamedTuple):
     agents: NDArray[np.int64]
     other_blocks: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
-    def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
-        """(k, d) the rows of the block's message (b, d) that others read. heard: (m, m) weights, where they change."""
-        sent = self.sent_rows
-        sent = sent if heard is None else sent[_heard_by_other_blocks(heard, self.agents)[sent]]
-        return message if sent.size == len(message) else message[sent]
-
-    def blocks_heard(self, heard: sp.csr_array) -> list[bool]:
-        """Which of the `other_blocks` it hears in a round with these weights (m, m)."""
-        mine = np.zeros(heard.shape[0], dtype=np.bool_)
-        mine[heard[self.agents].indices] = True
-        return [bool(mine[agents].any()) for agents, _ in self.other_blocks]
-
-    def fill(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
-        """Fill what arrived in a round up to what all `other_blocks` may send: a row of zeros for each that did not.
+    def outgoing(self, message: Array, weights: sp.csr_array | None = None) -> Array:
+        """Return the rows of the block's message that others read.
 
         Args:
-            messages: (k, width) rows of each of the others that it hears, in their order.
-            heard: (m, m) weights of the round.
-            width: numbers of a message.
+            message: (b, d).
+            weights: (m, m) weights of the round, if they change; default None.
+        """
+        rows = self.sent_rows
+        rows = rows if weights is None else rows[_read_by_other_blocks(weights, self.agents)[rows]]
+        return message if rows.size == len(message) else message[rows]
+
+    def blocks_read(self, weights: sp.csr_array) -> list[bool]:
+        """Return, for each of the `other_blocks`, whether it is read in a round with weights (m, m)."""
+        senders = np.zeros(weights.shape[0], dtype=np.bool_)
+        senders[weights[self.agents].indices] = True
+        return [bool(senders[agents].any()) for agents, _ in self.other_blocks]
+
+    def fill(self, messages: Sequence[Array], weights: sp.csr_array, width: int) -> list[Array]:
+        """Add rows of zeros for rows that were not sent in a round.
+
+        Args:
+            messages: (k, width) rows of each other block that it reads in this round, in order.
+            weights: (m, m) weights of the round.
+            width: floats of a message.
 
         Returns:
-            Of each of the `other_blocks` a row for each of its `sent_rows`.
+            For each of the `other_blocks`, a row for each of its `sent_rows`.
         """
         arrived, out = iter(messages), []
-        for (agents, sent), arrives in zip(self.other_blocks, self.blocks_heard(heard), strict=True):
-            out.append(np.zeros((sent.size, width)))
+        for (agents, rows), arrives in zip(self.other_blocks, self.blocks_read(weights), strict=True):
+            out.append(np.zeros((rows.size, width)))
             if arrives:
-                out[-1][_heard_by_other_blocks(heard, agents)[sent]] = next(arrived)
+                out[-1][_read_by_other_blocks(weights, agents)[rows]] = next(arrived)
         return out
 
 
-def _heard_by_other_blocks(heard: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which agents of a block others hear that are not of it. heard: (m, m) weights without diagonal."""
-    by_all, within = (np.bincount(rows.indices, minlength=heard.shape[0]) for rows in (heard, heard[agents]))
+def _read_by_other_blocks(weights: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return, for each agent of a block, whether an agent of another block receives its message.
+
+    Args:
+        weights: (m, m) weights without the diagonal.
+        agents: of the block.
+    """
+    by_all, within = (np.bincount(rows.indices, minlength=weights.shape[0]) for rows in (weights, weights[agents]))
     return np.asarray((by_all > within)[agents])
 
 
 def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
-    """Find what each block has to send, and the weights of what it then reads.
+    """Compute the rows that each block sends, and the weights of the rows that it reads.
 
-    Left out are columns of weights that are zero: sums have the same terms in the same order, and the same bits.
+    Columns of zero weights are removed. Sums have the same terms in the same order, and so the same bits.
 
     Example:
         >>> from decentral_dp.engines.protocol import agent_blocks
@@ -482,28 +484,28 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     for k, node in enumerate(nodes):
         columns = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
         mixing = sp.csr_array(node.mixing[:, columns])
-        own = node.neighbours.index(k) if k in node.neighbours else None
-        others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
-        all_boundaries.append(Boundary(sent[k], own, mixing, columns, node.agents, others))
+        own_place = node.neighbours.index(k) if k in node.neighbours else None
+        other_blocks = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
+        all_boundaries.append(Boundary(sent[k], own_place, mixing, columns, node.agents, other_blocks))
     return all_boundaries
 
 
 def _segments(node: AgentNode, sizes: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
-    """(block, its columns of the node's weights), in their order."""
+    """Return (block, its columns of the node's weights), in order."""
     ends = np.cumsum([sizes[j] for j in node.neighbours])
     return [(j, np.arange(end - sizes[j], end)) for j, end in zip(node.neighbours, ends, strict=True)]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How lost actors are noticed and started again.
+    """Detection and restart of lost actors.
 
     Args:
-        heartbeat: seconds after which actors are asked whether they are there.
-        save_every: seconds after which the driver keeps what they would go on from.
-        restarts: starts after a loss, without a round more done, before a run gives up.
-        pause: seconds before the first of these starts, doubled each time.
-        longest_pause: the most that it is doubled to, in seconds.
+        heartbeat: seconds between calls that detect a loss.
+        save_every: seconds between states that the driver keeps.
+        restarts: number of restarts without another round before a run fails.
+        pause: seconds before the first restart, doubled each time.
+        longest_pause: largest pause, in seconds.
 
     Example:
         >>> [Recovery().wait(k) for k in (1, 2, 3, 9)]
@@ -517,8 +519,8 @@ class Recovery:
     longest_pause: float = 5.0
 
     def wait(self, start: int) -> float:
-        """Seconds before a start; the first after a loss is 1."""
-        # Doubled more often, the longest pause is long reached, or the first is 0.
+        """Return the pause before a restart, in seconds; start 1 is the first after a loss."""
+        # More than 60 doublings reach any longest pause.
         return min(self.pause * 2.0 ** min(start - 1, 60), self.longest_pause)
 
 

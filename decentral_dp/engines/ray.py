@@ -1,9 +1,8 @@
 """The Ray engine, its cluster and its actors: every block of agents is an actor with its records and noise streams.
 
-Messages go from actor to actor by reference: the driver moves object references, never values, and waits only where
-something is evaluated (and, so that the queue stays short, for the round before last). Of a block of agents, others get
-the messages of those that some other block hears; where a network changes, of those heard in the round, and only blocks
-that hear any. Late messages of a changing network are sent whole.
+Actors send messages to each other by reference. The driver moves object references, never values, and waits only for
+evaluations (and for earlier rounds, to keep the queue short). A block sends the messages of those agents that another
+block reads. If the network changes, these are the agents that are read in the round. Late messages are sent whole.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.arithmetic import machine_of_clients
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import coordinate, drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
@@ -51,16 +50,16 @@ from decentral_dp.engines.protocol import (
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
-# Of a resource that says where agents are, as little as Ray counts: it is no capacity.
+# Smallest amount of a resource in Ray, for resources that are places and no capacities.
 _TRACE = 1e-4
 # The user number of root.
 _ROOT = 0
 
 
 def user_address() -> str | None:
-    """Return the address of the Ray cluster that the user's environment names (RAY_ADDRESS); None to start a Ray.
+    """Return the address of the Ray cluster in RAY_ADDRESS; None to start a Ray.
 
-    No file names one: whoever is joined gets the token that is kept here, records and keys of noise.
+    No file can set it, because the cluster receives the user's token, records and noise keys.
 
     Example:
         >>> import os
@@ -72,30 +71,28 @@ def user_address() -> str | None:
         True
     """
     address = os.environ.get("RAY_ADDRESS")
-    # As Ray itself reads it.
+    # As in Ray.
     return None if address in (None, "", "local") else address
 
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Join the Ray at an address, or start one for the length of the block.
+    """Join the Ray at an address, or start one for the length of the context.
+
+    A driver that is connected already stays connected.
 
     Args:
-        address: "auto" or "host:port", which the user has named, and which gets the token that is kept here; None
-            starts a Ray.
+        address: "auto" or "host:port" of the user, which receives the user's token; None starts a Ray.
 
     Raises:
-        InputError: no Ray is reachable there, or none starts.
-
-    Limits:
-        An already connected driver is used as it is, and left so.
+        InputError: no Ray is reachable at the address, or none starts.
     """
     if ray.is_initialized():
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        # "local": never the cluster of somebody else that happens to run on this machine.
+        # "local": never another user's cluster on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
@@ -104,17 +101,17 @@ def cluster(address: str | None) -> Iterator[None]:
     try:
         with _kept_handlers():
             ray.init(**options)
-    except Exception as error:  # Ray says so of a node that does not start in time.
+    except Exception as error:  # Ray raises it for a node that does not start in time
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        told = (
-            f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Fix: try again while it is less busy, "
-            "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
+        message = (
+            f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Fix: try again when it is less busy, "
+            "join a running Ray with RAY_ADDRESS, or use --engine local, which releases the same values."
             if address is None
             else f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
             f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
             "~/.ray/auth_token of the cluster's head, and use the same versions of Ray and Python."
         )
-        raise InputError(told) from error
+        raise InputError(message) from error
     try:
         yield
     finally:
@@ -123,9 +120,9 @@ def cluster(address: str | None) -> Iterator[None]:
 
 @contextmanager
 def _kept_handlers() -> Iterator[None]:
-    """Have SIGINT and SIGTERM do after the block what they did before: Ray installs its own, which end the process."""
+    """Restore the handlers of SIGINT and SIGTERM, because Ray installs handlers that end the process."""
     if threading.current_thread() is not threading.main_thread():
-        # Neither Ray nor this function can set one here.
+        # Handlers can be set in the main thread only.
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -138,7 +135,7 @@ def _kept_handlers() -> Iterator[None]:
 
 
 def cluster_cores(address: str | None) -> int:
-    """As in `decentral_dp.engines.ray_cores`."""
+    """Count the cores of the cluster at an address, or of this machine."""
     if address is None and not ray.is_initialized():
         return os.cpu_count() or 1
     with cluster(address):
@@ -146,12 +143,12 @@ def cluster_cores(address: str | None) -> int:
 
 
 def _ask_for_token() -> None:
-    """Have the Ray that is started here ask whoever comes for a token, as it listens on all interfaces.
+    """Require a token of clients of the Ray that is started here, since it listens on all interfaces.
 
-    Ray makes one where there is none, in ~/.ray/auth_token. Whoever has set RAY_AUTH_MODE has decided otherwise.
+    Ray creates a token in ~/.ray/auth_token if there is none. RAY_AUTH_MODE overrides this.
 
     Raises:
-        InputError: this version of Ray knows no tokens.
+        InputError: this version of Ray has no tokens.
     """
     if "RAY_AUTH_MODE" in os.environ:
         return
@@ -160,33 +157,33 @@ def _ask_for_token() -> None:
         config = importlib.import_module("ray._raylet").Config
     except (ImportError, AttributeError) as error:
         raise InputError(
-            f"run.engine: ray {ray.__version__} would let anybody who reaches this machine run code on it. Install "
-            'ray 2.52 or later, which asks for a token, with pip install "ray>=2.52".'
+            f"run.engine: ray {ray.__version__} lets any client that reaches this machine run code on it. Fix: install "
+            'ray 2.52 or later, which requires a token: pip install "ray>=2.52".'
         ) from error
-    made = Path.home() / ".ray" / "auth_token"
+    token = Path.home() / ".ray" / "auth_token"
     os.environ["RAY_AUTH_MODE"] = "token"
     config.initialize("")
-    if not made.exists():
-        # Ray would leave it to the umask who may read it. What cannot be written Ray itself will say.
+    if not token.exists():
+        # Ray would create it with the mode of the umask, and reports errors of the file itself.
         with suppress(OSError):
-            made.parent.mkdir(mode=0o700, exist_ok=True)
-            made.touch(mode=0o600)
+            token.parent.mkdir(mode=0o700, exist_ok=True)
+            token.touch(mode=0o600)
 
 
 def _offer_token() -> None:
-    """Have this process show the token that is kept here, if there is one and nothing else was set.
+    """Send the user's token to the head that this process joins, if there is a token and no other setting.
 
-    Where one is kept, in RAY_AUTH_TOKEN or ~/.ray/auth_token, `ray start --head` asks for it. Ray itself shows it to
-    heads that it finds on this machine, and to no "host:port". A head that asks for none does not mind.
+    `ray start --head` requires the token in RAY_AUTH_TOKEN or ~/.ray/auth_token if there is one. Ray itself sends it to
+    heads that it discovers on this machine, but not to a "host:port". Heads without tokens ignore it.
     """
     place = "ray._private.authentication.authentication_token_setup"
     try:
         setup = importlib.import_module(place)
         offer = setup.maybe_enable_token_auth_if_token_available
     except (ImportError, AttributeError):
-        # A Ray whose heads ask for no token.
+        # This version of Ray has no tokens.
         return
-    # Its warning speaks of a cluster that would be started here.
+    # Its warning is about a cluster that is started here.
     logging.getLogger(place).setLevel(logging.ERROR)
     offer(warn_if_disabled=False)
 
@@ -197,16 +194,16 @@ def _check_reachable(address: str) -> str:
     The address of "auto" is in the note that "ray start" leaves. Ray itself would also read the command lines of all
     processes. Other users can write either, and so name a host that receives the token.
     """
-    where = (user_address() or "auto") if address == "auto" else address
+    head = (user_address() or "auto") if address == "auto" else address
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
     problem = ""
-    if where == "auto" and not note.is_file():
+    if head == "auto" and not note.is_file():
         problem = f"there is no {note}; give host:port"
-    elif where == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
+    elif head == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
         problem = f"{note} is another user's; give host:port"
-    elif where == "auto":
-        where = note.read_text().strip()
-    host, _, port = where.removeprefix("ray://").rpartition(":")
+    elif head == "auto":
+        head = note.read_text().strip()
+    host, _, port = head.removeprefix("ray://").rpartition(":")
     if not problem and not (host and port.isdigit()):
         problem = 'expected "auto" or "host:port"'
     if not problem:
@@ -219,14 +216,14 @@ def _check_reachable(address: str) -> str:
             f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). "
             'Fix: start one with "ray start --head", or leave the address out.'
         )
-    return where
+    return head
 
 
 def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
-    """The resources that the machine of some agents must have.
+    """Return the resources that the machine of some agents must have.
 
     Args:
-        place: a name, in which {agent} stands for the agent's number; None for any machine.
+        place: a name, with {agent} for the agent's number; None for any machine.
         agents: (b,) their numbers.
 
     Example:
@@ -240,11 +237,11 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
 
 def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list[Any]:
-    """Start one actor for each, on a machine that has what it wants.
+    """Start one actor per block, on a machine with its resources.
 
     Args:
-        kind: of actor, made without arguments: Ray's head would keep them in memory.
-        places: resources that each wants.
+        kind: class of the actors, without arguments, because Ray's head keeps these in memory.
+        places: resources of each actor.
 
     Raises:
         InputError: no machine has them.
@@ -255,28 +252,28 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list
             names = ", ".join(f'"{name}"' for name in place)
             raise InputError(
                 f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
-                f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
+                f"'{{\"{next(iter(place))}\": 1}}', host agents of one machine in one actor, or remove it."
             )
-    # As by default in Ray, an actor reserves no core. The head would keep kilobytes of each of the last 100 000 calls.
+    # Actors reserve no core, as by default in Ray. Without task events, the head does not keep kilobytes of each call.
     options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "enable_task_events": False}
     remote = ray.remote(**options)(kind)
     spread = remote.options(scheduling_strategy="SPREAD")
     return [remote.options(resources=dict(place)).remote() if place else spread.remote() for place in places]
 
 
-# Rounds whose messages may be under way before the driver waits for the oldest.
+# Number of rounds that the driver submits before it waits for the oldest.
 _AHEAD = 32
 
 
 class Actor:
-    """A `Host` in a process of its own, which keeps its own message and sends others what they read.
+    """A `Host` in a separate process, which keeps its message and sends the rows that other blocks read.
 
-    `begin` comes first. Ray's head keeps the arguments with which an actor is made in its memory, after the run, too:
-    keys of noise and records are none of them. Those of a call go from process to process.
+    Call `begin` first. Ray's head keeps the arguments of an actor's constructor in memory, even after the run.
+    Therefore noise keys and records are arguments of a call, which is sent from process to process.
     """
 
     def __init__(self) -> None:
-        # As in the local engine: one agent's products are too small to share among threads.
+        # Products of one agent are too small for several threads.
         threadpool_limits(limits=1)
         self._failed: Exception | None = None
         self._message: Array | None = None
@@ -290,25 +287,28 @@ class Actor:
         keeps_releases: bool,
         states: str | None,
     ) -> None:
+        """Create the host; arguments as of `Host`."""
         self._boundary = boundary
         self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
-        own, host = self._boundary.own_place, self._sound()
+        """Receive the rows of other blocks, and return the rows that they read."""
+        own_place, host = self._boundary.own_place, self._sound()
         try:
             if self._message is not None:
-                if (heard := host.transfer_weights) is not None:
-                    messages = tuple(self._boundary.fill(messages, heard, self._message.shape[1]))
-                if own is not None:
-                    messages = (*messages[:own], self._message, *messages[own:])
+                if (weights := host.transfer_weights) is not None:
+                    messages = tuple(self._boundary.fill(messages, weights, self._message.shape[1]))
+                if own_place is not None:
+                    messages = (*messages[:own_place], self._message, *messages[own_place:])
             self._message = host.advance(*messages)
             return self._boundary.outgoing(self._message, host.transfer_weights)
         except Exception as error:
-            # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
+            # Only neighbours fetch messages: the next call raises the error.
             self._failed = error
             raise
 
     def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the host."""
         return getattr(self._sound(), method)(*arguments)
 
     def _sound(self) -> Host:
@@ -318,21 +318,23 @@ class Actor:
 
 
 class ClientActor:
-    """A block of agents that answers a trusted coordinator, in a process of its own. `begin` as of `Actor`."""
+    """A block of agents that answers a trusted coordinator, in a separate process. Call `begin` first."""
 
     def __init__(self) -> None:
         threadpool_limits(limits=1)
 
     def begin(self, client_block: Any) -> None:
+        """Set the block of agents."""
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the block."""
         if method == "machine":
-            return machine_of_clients(self._client_block)
+            return machine_digest(self._client_block)
         return getattr(self._client_block, method)(*arguments)
 
 
-# What a lost process or machine shows as: the actor is gone, or a value that lay in the memory of its machine.
+# Errors of a lost process or machine: an actor, or a value in the memory of its machine.
 _LOSS_ERRORS = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
 
 
@@ -341,9 +343,9 @@ class RayEngine:
     """The Ray engine: one actor for each block of agents.
 
     Args:
-        address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one.
-        place: resource of the machine that an agent is to be on, {agent} its number; None for any machine.
-        recovery: what happens where an actor is lost.
+        address: "auto" or "host:port" of a running Ray; None starts a Ray for this run.
+        place: resource of the machine of an agent, with {agent} for its number; None for any machine.
+        recovery: detection and restart of lost actors.
     """
 
     address: str | None = None
@@ -354,15 +356,12 @@ class RayEngine:
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
 
-        Where an actor or its machine is lost, all go on from where they were last saved, with the same draws: what is
-        released twice is one release.
+        If an actor or its machine is lost, all actors resume from the last saved state with the same draws, so that a
+        repeated release is one release. An error of an agent ends the run within seconds.
 
         Raises:
             RuntimeError: actors are lost again and again before another round is done.
             InputError: a lost actor started again on a machine that rounds differently.
-
-        Limits:
-            What an agent raises ends the run when it is next looked at, within seconds.
         """
         driver = _Driver(control.saved_state, -1, self.recovery)
         places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
@@ -383,30 +382,30 @@ class RayEngine:
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
 
-        What agents answer comes here, and nothing goes from agent to agent. A lost actor is started again, and asked
-        again: its coins are keyed.
+        Agents send their answers to this process, and nothing to each other. A lost actor is started again, and the
+        call is repeated: its Bernoulli draws are keyed.
 
         Raises:
-            RuntimeError: actors are lost again and again at one question.
+            RuntimeError: actors are lost again and again at one call.
             InputError: as of `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, places) as actors:
-            begun: list[Any] = []
+            running: list[Any] = []
             machines: list[str] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery)
                 while True:
                     try:
-                        if not begun:
-                            begun.extend(_begin(actors, arguments))
+                        if not running:
+                            running.extend(_begin(actors, arguments))
                             machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
                         driver.retry_after_loss(loss)
-                        begun.clear()
+                        running.clear()
                         for actor in actors:
                             ray.kill(actor)
                         actors[:] = start_actors(ClientActor, places)
@@ -415,15 +414,21 @@ class RayEngine:
 
 
 def _begin(actors: Sequence[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Hand each actor what it hosts. Raises as `_fetch`."""
-    return _fetch([actor.begin.remote(*own) for actor, own in zip(actors, arguments, strict=True)])
+    """Send each actor its block. Raises as `_fetch`."""
+    return _fetch([actor.begin.remote(*block) for actor, block in zip(actors, arguments, strict=True)])
 
 
 def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: RunControl) -> list[str]:
-    """The machines that the actors run on. before: where they ran until they were lost; empty at the start.
+    """Return the digests of the actors' machines.
+
+    Args:
+        actors: of all blocks.
+        before: digests before a loss; empty at the start.
+        control: of the run.
 
     Raises:
-        InputError: one rounds differently, so that repeated rounds would be a second release under the same noise.
+        InputError: a machine rounds differently, so that repeated rounds would be a second release under the same
+            noise.
     """
     machines: list[str] = _call_all(actors, "machine")
     if before and (moved := sum(a != b for a, b in zip(before, machines, strict=True))):
@@ -437,20 +442,20 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
 
 
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
-    """What the actors answer to a call of this method, in their order. Raises as `_fetch`."""
-    # Once into the object store, not once for every actor.
+    """Call a method of all actors, and return their results in order. Raises as `_fetch`."""
+    # One copy in the object store, not one per actor.
     shared = [ray.put(a) for a in values]
     return _fetch([actor.call.remote(method, *shared) for actor in actors])
 
 
 def _fetch(answers: Sequence[Any]) -> list[Any]:
-    """What actors answered. Raises BlockLostError where one is lost, and what an agent raised."""
+    """Fetch results of actors. Raises BlockLostError if an actor is lost, and errors of agents."""
     try:
         return list(ray.get(answers))
     except _LOSS_ERRORS as error:
         raise BlockLostError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
-        # What an agent raised, without the tracebacks of another process in its sentence.
+        # The agent's error, without the traceback of another process in its message.
         cause: BaseException = error
         while isinstance(cause, ray.exceptions.RayTaskError) and cause.cause is not None:
             cause = cause.cause
@@ -459,10 +464,16 @@ def _fetch(answers: Sequence[Any]) -> list[Any]:
 
 @dataclass
 class _Driver:
-    """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
+    """The data of a driver for the case that an actor is lost.
 
-    undrained: values that were released before the state, which actors
-    do not release again. machines: of the actors.
+    Attributes:
+        state: the last saved state.
+        observed_round: the last observed round.
+        recovery: detection and restart of lost actors.
+        restarts: since the last saved state.
+        saved_at: time of the last saved state.
+        undrained: released values before the state, which actors do not release again.
+        machines: digests of the actors' machines.
     """
 
     state: SavedState | None
@@ -474,12 +485,17 @@ class _Driver:
     machines: list[str] = field(default_factory=list)
 
     def set_state(self, saved: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
-        """Move the state that actors would go on from. released: what the actors have released before it."""
+        """Set the state to resume from.
+
+        Args:
+            saved: the state.
+            released: values that actors have released before it; default none.
+        """
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
         self.undrained += released
 
     def retry_after_loss(self, loss: BlockLostError) -> None:
-        """Allow another start, after a pause, or end the run."""
+        """Pause before another start, or end the run."""
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
@@ -492,7 +508,7 @@ class _Driver:
 
 @contextlib.contextmanager
 def _actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> Iterator[list[Any]]:
-    """One actor for each, for the length of the block."""
+    """Start one actor per block for the length of the context."""
     actors = start_actors(kind, places)
     try:
         yield actors
@@ -510,12 +526,12 @@ def _drive(
         def save() -> SavedState:
             saved = SavedState(t, tuple(call_blocks("save")))
             if own_records:
-                # States lie with the agents, which have the last two: what others would keep in between is not asked.
+                # Agents keep their last two states: states between them are not needed.
                 driver.set_state(saved)
             return saved
 
         def drain(ending: bool) -> list[ReleasedValues]:
-            # Where an actor is lost here, nothing was drained: those before the state are still with the driver.
+            # If an actor is lost here, nothing was drained: the driver still has the values before the state.
             fresh = drain_blocks(call_blocks, agents, ending)
             released, driver.undrained = [*driver.undrained, *fresh], []
             return released
@@ -532,7 +548,7 @@ def _drive(
     first = 0 if driver.state is None else driver.state.round
     driver.machines = _checked_machines(actors, driver.machines, control)
     if own_records:
-        # Nothing is released before every agent has its records.
+        # All records are read before the first release.
         first = last_common(call_blocks("saved_rounds"))
         call_blocks("resume_after", first)
     messages = [a.advance.remote() for a in actors]
@@ -546,8 +562,8 @@ def _drive(
             break
         near = read_from
         if cut and over_time is not None:
-            hears = [b.blocks_heard(over_time.transfer_weights(t - 1)) for b in cut]
-            near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
+            is_read = [b.blocks_read(over_time.transfer_weights(t - 1)) for b in cut]
+            near = [list(itertools.compress(*pair)) for pair in zip(read_from, is_read, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
         if t > driver.observed_round and observed(t):
@@ -558,18 +574,18 @@ def _drive(
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
             if time.monotonic() - alive > driver.recovery.heartbeat:
-                # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
+                # Messages to a lost actor stay in the head's memory until any call detects the loss.
                 call_blocks("saved_rounds")
                 alive = time.monotonic()
         if time.monotonic() - driver.saved_at > driver.recovery.save_every and not own_records:
-            # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
+            # Detect a loss first: a neighbour that missed a message cannot be saved.
             call_blocks("saved_rounds")
             saved = SavedState(t, tuple(call_blocks("save")))
-            # In one step: what was released before the state is not released again.
+            # In one step: releases before the state are not repeated.
             driver.set_state(saved, drain_blocks(call_blocks, agents, False))
     recorders = call_blocks("recorder")
     with contextlib.suppress(BlockLostError):
-        # All is released, and a loss now is none.
+        # All values are released: a loss no longer matters.
         call_blocks("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
     return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

@@ -1,4 +1,4 @@
-"""Files that are written: whole or not at all, with their digests and salts, and names that may be sent to others.
+"""Files that are written: whole or not at all, with digests, salts and locks, and names that may be sent to others.
 
 A salt is random bytes that key the digests of private files: without them nobody can try guesses of a file against its
 digest.
@@ -10,6 +10,16 @@ import os
 import secrets
 from hashlib import blake2b
 from pathlib import Path
+from typing import IO
+
+from decentral_dp.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows has none.
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
 
 # For their owner alone: values without noise, salts, and folders that hold such.
 OWNERS, OWNERS_FOLDER = 0o600, 0o700
@@ -113,3 +123,26 @@ def portable_path(path: Path, folder: Path) -> str:
     if shared.is_relative_to(home) if inside else shared != Path(shared.anchor):
         return Path(os.path.relpath(path, folder)).as_posix()
     return f"~/{path.relative_to(home).as_posix()}" if inside else path.as_posix()
+
+
+def require_locks(option: str) -> None:
+    """Refuse run folders where two processes could write one. option: begins the refusal.
+
+    Raises:
+        InputError: this system has no locks.
+    """
+    if not HAS_LOCKS:
+        raise InputError(
+            f"{option}: run folders need file locks, which this system does not have. Fix: use Linux, macOS or WSL, or "
+            "run in Python without a folder."
+        )
+
+
+def lock_file(file: IO[bytes] | int) -> None:
+    """Lock an open file until it is closed.
+
+    Raises:
+        BlockingIOError: another process holds it.
+        OSError: its file system has no locks.
+    """
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -129,10 +129,6 @@ DAMAGED = (
 )
 
 
-class NoArchiveError(ValueError):
-    """A file that is a single array."""
-
-
 def names_in(path: Path, subject: str) -> list[str]:
     """Return the names of the arrays. Raises as `read_arrays` does."""
     with _archive(path, subject) as archive:
@@ -166,7 +162,7 @@ def _archive(path: Path, subject: str) -> Iterator[Any]:
     with regular(path, subject).open("rb") as file:
         archive: Any = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise NoArchiveError(f"{path.name} is a single array")
+            raise ValueError(f"{path.name} is a single array")
         yield archive
 
 

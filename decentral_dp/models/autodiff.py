@@ -11,7 +11,7 @@ same order, same bits. That is tried to the bit on made-up numbers; where it fai
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,7 +23,12 @@ from decentral_dp.models.devices import default_device, is_of_device, repeatable
 from decentral_dp.user_code import USER_ERRORS, blame
 
 if TYPE_CHECKING:
+    # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
     from torch import Tensor
+    from torch.fx import GraphModule
+
+    Outputs: TypeAlias = Mapping[str, Tensor]
+    Function: TypeAlias = Callable[..., Outputs]
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"
 Penalty: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
@@ -35,6 +40,10 @@ ARGUMENTS = {
     "regulariser": "(x, y)",
     "predict": "(y, features)",
 }
+
+
+# Of a loss: the shapes and the words of its value.
+_NUMBER = ({()}, "one torch.float64 number")
 
 
 class Derivatives(NamedTuple):
@@ -221,11 +230,13 @@ def trace(
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
             with _blame("regulariser", device):
-                vmap(_checked_number("regulariser", regulariser))(x, y)
+                vmap(_checked("regulariser", regulariser, *_NUMBER))(x, y)
                 vmap(lambda *row: directions(regulariser, *row))(x, y, z)
         if predict is not None:
+            wanted = "one number" if classes is None else f"a label or {classes} scores"
+            guess = _checked("predict", predict, {()} if classes is None else {(), (classes,)}, wanted)
             with _blame("predict", device):
-                over_grid(lambda y, features, _: _checked_predict(predict, classes)(y, features), 1)(y, *records)
+                over_grid(lambda y, features, _: guess(y, features), 1)(y, *records)
     return reads_records
 
 
@@ -240,7 +251,7 @@ def _reads_records(
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device):
-            value = vmap(_checked_number(name, loss))(x, y, *records)
+            value = vmap(_checked(name, loss, *_NUMBER))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
             if not _uses(value, y):
@@ -263,37 +274,19 @@ def _uses(value: Tensor, variable: Tensor) -> bool:
     return torch.autograd.grad(value.sum(), variable, allow_unused=True, retain_graph=True)[0] is not None
 
 
-def _checked_number(name: str, f: Callable[..., Any]) -> Callable[..., Tensor]:
-    """The function, refusing a value of another type, shape or precision than one float64 number."""
+def _checked(
+    name: str, f: Callable[..., Any], shapes: Collection[tuple[int, ...]], wanted: str
+) -> Callable[..., Tensor]:
+    """The function, refusing a value of another shape, or of a loss of another precision than float64."""
     import torch
 
-    def checked(*arguments: Tensor) -> Tensor:
+    def checked(*arguments: Tensor) -> Any:
         value = f(*arguments)
-        if not isinstance(value, torch.Tensor) or value.dim() != 0 or value.dtype != torch.float64:
-            got = type(value).__name__
-            if isinstance(value, torch.Tensor):
-                got = f"shape {tuple(value.shape)} of {value.dtype}"
-            raise InputError(
-                f"{name}: it returned {got} for one record, expected one torch.float64 number. Fix: {_advice(name)}."
-            )
+        is_tensor = isinstance(value, torch.Tensor)
+        if not is_tensor or tuple(value.shape) not in shapes or (name != "predict" and value.dtype != torch.float64):
+            got = f"shape {tuple(value.shape)} of {value.dtype}" if is_tensor else type(value).__name__
+            raise InputError(f"{name}: it returned {got} for one record, expected {wanted}. Fix: {_advice(name)}.")
         return value
-
-    return checked
-
-
-def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callable[..., Tensor]:
-    """`predict`, refusing anything but one number or one score per class."""
-    import torch
-
-    def checked(y: Tensor, features: Tensor) -> Tensor:
-        guess = predict(y, features)
-        if not isinstance(guess, torch.Tensor) or tuple(guess.shape) not in {(), (classes,)}:
-            got = f"shape {tuple(guess.shape)}" if isinstance(guess, torch.Tensor) else type(guess).__name__
-            wanted = "one number" if classes is None else f"a label or {classes} scores"
-            raise InputError(
-                f"predict: it returned {got} for one record, expected {wanted}. Fix: {_advice('predict')}."
-            )
-        return guess
 
     return checked
 
@@ -306,14 +299,15 @@ def _blame(name: str, device: str) -> Iterator[None]:
     except InputError:
         raise
     except USER_ERRORS as error:
-        if device == "cpu":
-            raise InputError(f"{name}: {blame(error)}; {_advice(name)}.") from error
-        # It ran on the processor before.
-        raise InputError(
-            f'{name} runs on the processor, and not on device = "{device}": {blame(error)}. Make its tensors '
-            "within the function, where they are created on the device, or move what it closes over to that of its "
-            "arguments, as in weights.to(y.device)."
-        ) from error
+        sentence = f"{name}: {blame(error)}; {_advice(name)}."
+        if device != "cpu":
+            # It ran on the processor before.
+            sentence = (
+                f'{name} runs on the processor, and not on device = "{device}": {blame(error)}. Make its tensors '
+                "within the function, where they are created on the device, or move what it closes over to that of "
+                "its arguments, as in weights.to(y.device)."
+            )
+        raise InputError(sentence) from error
 
 
 def _advice(name: str) -> str:
@@ -322,14 +316,6 @@ def _advice(name: str) -> str:
         "no .item() or .numpy(), no random draws, nothing changed in place"
     )
 
-
-if TYPE_CHECKING:
-    # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
-    from torch import Tensor
-    from torch.fx import GraphModule
-
-    Outputs: TypeAlias = Mapping[str, Tensor]
-    Function: TypeAlias = Callable[..., Outputs]
 
 # Calls with arguments of the same shapes before they are captured, which takes about as long as these calls did.
 PATIENCE = 48

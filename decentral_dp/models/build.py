@@ -140,7 +140,7 @@ def build_model(
     if table.kind in ("cnn", "resnet"):
         return _image_model(table, image, outputs, seed, device)
     if module is not None:
-        from decentral_dp.models.user_module import custom_model
+        from decentral_dp.models.module import custom_model
 
         return custom_model(module, table.kind, n_features, outputs, seed, device)
     return LinearModel(n_features, outputs)

@@ -17,15 +17,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.linear_terms import tiles
-from decentral_dp.models.protocol import UNDERFLOW, norm_sums
+from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
 # Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.
@@ -37,11 +36,8 @@ def rest_of_clip(share: float, norm: Norm) -> float:
     return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
 
 
-class _LayerViews(NamedTuple):
-    """Views of the weights of one layer of g agents. by_rows: (g, o, i). bias: (g, o)."""
-
-    by_rows: Array
-    bias: Array
+# Views of the weights of one layer of g agents: rows of A (g, o, i), and b (g, o).
+_Views: TypeAlias = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -170,18 +166,18 @@ class DenseLayers:
                         np.multiply(self.bias, by_bias.sum(axis=1), out=bias)
         return total
 
-    def _layers(self, weights: Array) -> list[_LayerViews]:
+    def _layers(self, weights: Array) -> list[_Views]:
         """Views of every layer of (g, p) weights, each the rows of A and then b."""
         out, done = [], 0
         for i, o in pairwise(self.widths):
             end = done + o * i
-            out.append(_LayerViews(weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
+            out.append((weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
             done = end + o
         return out
 
-    def _activations(self, layers: list[_LayerViews], inputs: Array, centre: Array | None = None) -> list[Array]:
+    def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:
         """a_0, …, a_L, each (g, n, width), of inputs (g, n, d), or (n, d) of all agents, less centre (g, 1, d)."""
-        inputs = np.broadcast_to(inputs, (len(layers[0].bias), *inputs.shape[-2:]))
+        inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape[-2:]))
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(activations[-1], by_rows.swapaxes(1, 2))
@@ -189,7 +185,7 @@ class DenseLayers:
             activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
         return activations
 
-    def _slopes(self, layers: list[_LayerViews], seen: list[Array], last: Array) -> list[Array]:
+    def _slopes(self, layers: list[_Views], seen: list[Array], last: Array) -> list[Array]:
         """δ_l (g, n, o) of every layer."""
         out = [last]
         for k in range(len(layers) - 1, 0, -1):

@@ -6,14 +6,32 @@ norms are taken over all parameters, and one product adds them up. A change is t
 
 Parameters that require no gradient, and buffers, are constants of the model. Nothing else that a module keeps may
 change while it is used.
+
+A custom module is tried first, and refused where a record's gradient is not its own.
+
+    [problem]
+    model = "net:build"
+
+    def build(n_features, outputs):
+        return torch.nn.Sequential(torch.nn.Linear(n_features, 32), torch.nn.GELU(), torch.nn.Linear(32, outputs))
+
+The module maps a batch (n, n_features) to (n, outputs). It is made float64, whatever it was made in; an image comes as
+one row, channels first. Its trainable parameters are x, and start as the function makes them, from the public seed if
+they are drawn by torch's own generator. It stays in training mode, for private gradients and for scores alike.
+
+The module is tried on synthetic records: its state must stay, and outputs and gradients by torch.func must be those of
+the batch. That refuses batch normalisation, dropout and hooks on gradients. Forward hooks and parametrizations are part
+of the module. A module that reads the clock, or that holds records in a buffer, is not found.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +39,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
-from decentral_dp.models.devices import default_device, shared, tensor, to_numpy
+from decentral_dp.models.devices import default_device, module_on, shared, tensor, to_numpy
 from decentral_dp.models.protocol import Slope
-from decentral_dp.models.row_locality import row_dependence, trials
+from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
+from decentral_dp.user_code import USER_ERRORS, blame, call, reason
 
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
 _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -34,11 +54,8 @@ _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 Parameters = dict[str, Tensor]
 
 
-class ModuleTape(NamedTuple):
-    """x: (p,), inputs: (n, d)."""
-
-    x: Tensor
-    inputs: Tensor
+# x (p,) and the inputs (n, d) of a forward pass.
+ModuleTape = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +90,8 @@ class TorchModel:
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
         with quiet_torch(self.device):
-            tape = ModuleTape(self._tensor(x), self._tensor(inputs))
-            parameters = dict(self._parameter_views(tape.x))
+            tape = self._tensor(x), self._tensor(inputs)
+            parameters = dict(self._parameter_views(tape[0]))
 
             def rows(records: Tensor, _: Tensor) -> Tensor:
                 out: Tensor = vmap(lambda record: self._evaluate(parameters, record))(records)
@@ -82,10 +99,10 @@ class TorchModel:
 
             parts = [
                 _rows_of(rows, records, records, self.outputs)
-                for records in torch.split(tape.inputs, self.group)
+                for records in torch.split(tape[1], self.group)
                 if len(records)
             ]
-            out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
+            out = torch.cat(parts) if parts else tape[0].new_zeros((0, self.outputs))
             return to_numpy(out), tape if keep else None
 
     @cached_property
@@ -137,8 +154,8 @@ class TorchModel:
 
     def _rows(self, at: Slope, part: slice) -> Tensor:
         """∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
-        gradients = partial(self.gradients, at.tape.x)
-        return _rows_of(gradients, at.tape.inputs[part], self._tensor(at.cotangents[part]), self.p)
+        x, inputs = at.tape
+        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(at.cotangents[part]), self.p)
 
     def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises what the module raises for one of them."""
@@ -227,3 +244,130 @@ def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra:
     """The rows of all records, (n, width), NaN for a record whose evaluation raises."""
     rows = rows_or_nan(lambda *some: {"rows": oracle(*some)}, records, extra)
     return rows["rows"] if rows else records.new_full((len(records), width), torch.nan)
+
+
+# Made-up records that a module is tried on.
+_TRIED_RECORDS = 6
+_MEND = (
+    "write it in torch, in float64, as a pure function of a batch: no branches on values, nothing drawn, no .item() or "
+    ".numpy()"
+)
+
+
+def custom_model(
+    make: Callable[..., Any], name: str, n_features: int, outputs: int, seed: int, device: str
+) -> TorchModel:
+    """Return the model that a custom function makes.
+
+    Args:
+        make: the function.
+        name: as the scenario has it.
+        n_features: columns of the records, the function's first argument.
+        outputs: columns that the module has to give, the function's second.
+        seed: the public one, of torch's own generator while the function runs.
+        device: of torch.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: the function does not run. Also a module that is random, mixes records, changes as it is used, or
+            gives anything but (n, outputs) float64 numbers.
+    """
+    where = f"problem.model: {name}"
+    sizes = {"n_features": n_features, "outputs": outputs}
+    with _public_draws(seed):
+        made = call(
+            lambda **sizes: make(*sizes.values()), sizes, lambda e: f"{where} does not run: {blame(e)}. Fix it there."
+        )
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{where} returned {type(made).__name__}, expected a torch module. Fix it there.")
+    try:
+        with quiet_torch():
+            model = _checked_model(made, where, n_features, outputs, seed)
+            return model if device == "cpu" else as_model(module_on(made, device), n_features, device, where)
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{where}: the module does not run on one record at a time: {reason(error)}; {_MEND}."
+        ) from error
+
+
+@contextmanager
+def _public_draws(seed: int) -> Iterator[None]:
+    """torch's own generator set by the public seed, and put back."""
+    draws = torch.Generator().manual_seed(int(public_generator(seed, "module").integers(2**63)))
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(draws.get_state())
+        yield
+
+
+def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> TorchModel:
+    """The model on the processor, tried on synthetic records in [0, 1). Raises InputError, or as the module does."""
+    draw = np.random.default_rng(0)
+    inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
+    module.double().train()
+    with _public_draws(seed):
+        # Lazy layers get their parameters.
+        module(1.0 - inputs)
+    if fault := _fault_of_outputs(module, inputs, outputs):
+        raise InputError(f"{where}: {fault}.")
+    model = as_model(module, n_features, "cpu", where)
+    if fault := _fault_of_gradients(model, inputs, cotangents):
+        raise InputError(f"{where}: {fault}.")
+    model.check_rows_apart(COUNTS)
+    return model
+
+
+def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
+    """Describe weights, a state or outputs (n, e) that no model may have; "" if there is nothing."""
+    if not trainable(module):
+        return "the module has no trainable parameters; give it some"
+    for name, value in trainable(module):
+        if value.dtype != torch.float64 or not torch.isfinite(value).all():
+            return f"parameter {name!r} starts as {value.dtype}; it must be real and finite"
+    before, untouched = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
+    together: Any = module(inputs)
+    if not torch.equal(inputs, untouched):
+        return "the module changes its records in place; leave them as they are"
+    for name, value in module.state_dict().items():
+        if name not in before or not torch.equal(before[name], value):
+            return (
+                f"the module changes {name!r} when it is used, which remembers records from batch to batch; take "
+                "layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
+            )
+    shape = (len(inputs), outputs)
+    if not isinstance(together, Tensor) or together.shape != shape or together.dtype != torch.float64:
+        is_tensor = isinstance(together, Tensor)
+        got = f"shape {tuple(together.shape)} of {together.dtype}" if is_tensor else type(together).__name__
+        return f"the module returned {got} for {len(inputs)} records, expected {shape} of torch.float64"
+    return ""
+
+
+def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
+    """Describe outputs or gradients that are not of their own record only; "" if all are."""
+    # Raises what would otherwise pass for a bad record.
+    model.gradients(tensor(model.start), inputs, tensor(cotangents))
+    one_by_one, tape = model.forward(model.start, to_numpy(inputs))
+    if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
+        return (
+            "a record's output depends on the other records of its batch, or on chance, so that no clip bounds what "
+            "one record moves; let no operation run over the first axis, draw nothing, and remember nothing"
+        )
+    gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
+    with torch.enable_grad():
+        total = (model.module(inputs) * tensor(cotangents)).sum()
+        slopes = torch.autograd.grad(total, [v for _, v in trainable(model.module)], materialize_grads=True)
+    plain = np.concatenate([to_numpy(slope).ravel() for slope in slopes])
+    if not plain.any():
+        return (
+            "on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU or Softmax, "
+            "which may cut all of them, use the parameters, and detach nothing"
+        )
+    if not np.allclose(gradient, plain, rtol=1e-9, atol=1e-12, equal_nan=True):
+        return (
+            "gradients under torch.func are others than by torch's own backward pass, for example by a hook on a "
+            f"gradient; {_MEND}"
+        )
+    return ""

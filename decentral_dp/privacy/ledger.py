@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
-from decentral_dp.files.parquet import arrow_table
+from decentral_dp.files.exports import arrow_table
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Problems by name: whatever a module of a folder here states as its `ENTRY`, or its `ENTRIES`.
+"""Registry of problems by name: the `ENTRY` or `ENTRIES` of the modules.
 
 Training at one level is solved as a bilevel problem without an upper level. Minimax problems are those of an annex.
 """
@@ -14,19 +14,18 @@ from decentral_dp.problems.entry import ProblemEntry, ProblemFacts, Solves
 __all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "ProblemEntry", "ProblemFacts"]
 
 
-def _entries(solves: Solves, *folders: str) -> dict[str, ProblemEntry]:
-    """Kind → entry, of the modules in folders; a module without one is what others share."""
-    entries = {}
-    for folder in map(import_module, folders):
-        for place in pkgutil.iter_modules(folder.__path__):
-            module = import_module(f"{folder.__name__}.{place.name}")
-            for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-                entries[entry.kind] = entry._replace(solves=solves)
-    return dict(sorted(entries.items()))
+def _entries(solves: Solves, *places: str) -> dict[str, ProblemEntry]:
+    """Return kind → entry of modules and of the modules in folders; a module without an entry has shared parts."""
+    modules = []
+    for place in map(import_module, places):
+        inner = pkgutil.iter_modules(place.__path__) if hasattr(place, "__path__") else ()
+        modules += [place, *(import_module(f"{place.__name__}.{info.name}") for info in inner)]
+    entries = [e for m in modules for e in getattr(m, "ENTRIES", [m.ENTRY] if hasattr(m, "ENTRY") else ())]
+    return {e.kind: e._replace(solves=solves) for e in sorted(entries, key=lambda e: e.kind)}
 
 
 BILEVEL = annexes.Registry(lambda: _entries("bilevel", f"{__name__}.bilevel", f"{__name__}.training"))
 MINIMAX = annexes.Registry(lambda: _entries("minimax", annexes.PROBLEMS["minimax"]))
 PROBLEMS = annexes.Registry(lambda: {**BILEVEL, **MINIMAX})
-# What an algorithm solves → the problems that are.
+# Kind of problem → registry.
 SOLVED = {"bilevel": BILEVEL, "minimax": MINIMAX}

@@ -1,4 +1,4 @@
-"""Measures of probabilities of classes on records that were held out: how they rank, decide, and are calibrated."""
+"""Measures of class probabilities on held-out records: ranking, decisions and calibration."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from decentral_dp.problems.protocol import Classifying
 
 
 def auc(first: Array, second: Array) -> float:
-    """The share of pairs in which the score of the first is higher, ties half; what is no number is lowest.
+    """Return the share of pairs in which the first score is higher; ties count half, NaN is lowest.
 
-    The area under the receiver operating characteristic (Mann and Whitney).
+    This is the area under the receiver operating characteristic (Mann and Whitney).
 
     Args:
-        first: (n,) scores, of positive records.
-        second: (m,) scores, of the others; there are some of both.
+        first: (n,) scores of positive records, n > 0.
+        second: (m,) scores of negative records, m > 0.
 
     Example:
         >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
@@ -35,15 +35,17 @@ def auc(first: Array, second: Array) -> float:
     return 0.5 * below / (first.size * second.size)
 
 
-# Intervals of equal width that confidences are put into.
+# Bins of equal width for confidences.
 _BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """Probabilities that one model gives records, and what these are.
+    """Class probabilities of one model, and true labels.
 
-    share: (N, c) probabilities, c ≥ 2. label: (N,) classes.
+    Args:
+        share: (N, c) probabilities, c ≥ 2.
+        label: (N,) classes.
     """
 
     share: Array
@@ -55,12 +57,12 @@ class _Predictions:
 
     @cached_property
     def answer(self) -> NDArray[np.int64]:
-        """(N,) the class that is said of each."""
+        """Predicted class of each record, (N,)."""
         return np.asarray(self.share.argmax(axis=1))
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """(3, c) of each class: its records, those of which it is said, and its records of which it is said."""
+        """Per class: records, predictions, and correct predictions, (3, c)."""
         parts = self.label, self.answer, self.label[self.label == self.answer]
         return np.stack([np.bincount(part, minlength=self.share.shape[1]) for part in parts])
 
@@ -71,7 +73,7 @@ class _Predictions:
 
     @property
     def judged(self) -> NDArray[np.int64]:
-        """The second of two classes, or all that have records."""
+        """The second of two classes, or all classes with records."""
         return np.ones(1, dtype=np.int64) if self.is_of_two else self.present
 
     def auc(self) -> float:
@@ -105,7 +107,7 @@ class _Predictions:
         return self._right_share(1)
 
     def _right_share(self, row: int) -> float:
-        """Of the second of two classes; 0 where there is none, or none is said, as in scikit-learn."""
+        """Divide correct predictions by a row of `counts`, for the second of two classes; 0/0 is 0."""
         return self.counts[2, 1] / max(1, self.counts[row, 1]) if self.is_of_two else math.nan
 
 
@@ -131,24 +133,23 @@ of (share of records there)·|mean confidence − share that is right|. recall, 
 References:
     M. P. Naeini, G. Cooper, M. Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
 """
-# Those that more than two classes do not have.
+# Measures of two classes only.
 OF_TWO_CLASSES = ("recall", "precision")
 
 
 def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Collection[str]) -> dict[str, Array]:
-    """Judge what models say of records.
+    """Measure the class probabilities of models.
 
     Args:
-        problem: whose probabilities are judged.
+        problem: with `probabilities`.
         x: (b, p).
         y: (b, q).
-        records: that were held out.
+        records: held-out records.
         names: of `CLASS_MEASURES`.
 
     Returns:
-        Name → (b,), of several tasks their mean. Classes without a record play no part. No auc where one class alone
-        has records, no recall and no precision of more than two classes, and nothing where the problem has no
-        probabilities.
+        Name → (b,), the mean over tasks. Classes without records are ignored. "auc" needs records of two classes,
+        "recall" and "precision" a problem of two classes. Empty for a problem without probabilities.
     """
     out: dict[str, Array] = {}
     for row in range(len(y)) if names and isinstance(problem, Classifying) else ():

@@ -1,12 +1,12 @@
-"""What is known of a problem beside its code: the entry at the end of its module, from which the registry is built.
+"""Entry of a problem, at the end of its module: the registry is built from entries.
 
     @dataclass(frozen=True)
     class Quadratic:
-        n_features: int                                   a public fact: filled in from the data
-        ridge: Annotated[Positive, Doc("Strength of …")]  a key of [problem], needed; with a default it may be left out
+        n_features: int                                   a public fact, set from the data
+        ridge: Annotated[Positive, Doc("Strength of …")]  a required key of [problem]; with a default it is optional
         scale: float = 1.0                                neither: an argument for callers in Python
 
-The parameters of a function that makes the problem are read as the fields of a dataclass are.
+The parameters of a function that makes the problem are read like the fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Solves: TypeAlias = Literal["bilevel", "minimax"]
 
 
 class ProblemFacts(NamedTuple):
-    """What a problem may know of the data before it is built: public numbers.
+    """Public facts of the data, known before the problem is built.
 
     Args:
         n_features: d, columns of a record.
-        n_classes: c; 0 where labels are numbers.
-        image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
+        n_classes: c; 0 if labels are numbers.
+        image: (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: m.
-        seed: public, for what a problem draws.
-        device: "cpu" or "cuda", where it computes.
-        module: function of a custom torch model, of (n_features, outputs); None where problem.model names none.
-        l2: bound on ‖a‖₂ of every possible record; None where nothing bounds it.
-        trajectory: (L, d) where records are trajectories, as in `Dataset`.
-        clip: variable → bound on its gradients, where something is clipped.
+        seed: public, for draws of the problem.
+        device: "cpu" or "cuda".
+        module: function (n_features, outputs) → custom torch model; None if problem.model names none.
+        l2: bound on ‖a‖₂ of every possible record; None without a bound.
+        trajectory: (L, d) if records are trajectories, as in `Dataset`.
+        clip: variable → bound on its gradients.
     """
 
     n_features: int
@@ -56,47 +56,46 @@ class ProblemFacts(NamedTuple):
 
     @property
     def classes(self) -> tuple[float, ...]:
-        """The labels 0.0, 1.0, …, as the data give them."""
+        """Labels 0.0, 1.0, … of the data."""
         return tuple(float(c) for c in range(self.n_classes))
 
     def named_in(self, make: Callable[..., Any], options: Collection[str]) -> dict[str, Any]:
-        """Return the facts that a function takes by their names; a parameter that is an option is none."""
+        """Return the facts that a function takes by name, except parameters that are options."""
         named = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
         return {name: self if name == "facts" else getattr(self, name) for name in named}
 
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
-        """The model that problem.model chooses; None: linear. Raises InputError for one that does not fit."""
+        """Build the model of problem.model; linear if None. Raises InputError for a model that does not fit."""
         return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.module)
 
 
-# Parameters of what makes a problem that are filled in by their names.
+# Parameters that are set by name from the facts.
 PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 
 ModelChoice = Annotated[
     ModelTable,
-    Doc(
-        "The model whose weights are x (of wgan the critic's: y), also of an objective of your own; linear if left out."
-    ),
+    Doc("The model whose weights are x (for wgan the critic: y), also of a custom objective; linear if left out."),
 ]
 
 
 class ProblemEntry(NamedTuple):
-    """A registered problem.
+    """Registered problem.
 
     Args:
         kind: its name in a scenario.
-        make: a dataclass or a function. Parameters that are named as public facts are filled in, or all of them by
-            `facts`; those with a `Key` are keys of the [problem] table; others keep their defaults.
+        make: a dataclass or a function. Parameters named like public facts are set from them (`facts` gets all);
+            parameters annotated with `Doc` are keys of the [problem] table; others keep their defaults.
         summary: one line for the list.
-        task: what agents did who solved it, for a sentence; "" where its name says as much.
-        lower_task: the same where x is given, and the lower level alone is solved.
-        solves: the kind of problem; the registry sets it, by the folder.
-        labels: what labels have to be: "two" classes, two or more "classes", "numbers"; "" for whatever it takes.
-        defaults: key → value where it is left out, if that is not the default of the parameter.
-        construction_of: key → the key of problem.construction that says the same, and stands for it.
-        trajectories: whether it reads trajectories, and nothing else.
-        one_level: whether nothing is tuned: x has no coordinates, and no validation record is read.
+        task: past-tense phrase for a sentence, "trained a classifier"; "" if the name suffices.
+        lower_task: the same for the lower level only, at a constant x.
+        solves: kind of problem; the registry sets it.
+        labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
+        defaults: key → default, if it differs from that of the parameter.
+        construction_of: key → equivalent key of problem.construction.
+        every_class: whether every class needs train records.
+        trajectories: whether its records are trajectories.
+        one_level: whether it has no upper level: x has no coordinates, and no validation record is read.
     """
 
     kind: str
@@ -108,41 +107,42 @@ class ProblemEntry(NamedTuple):
     labels: Literal["", "two", "classes", "numbers"] = ""
     defaults: Mapping[str, Any] = MappingProxyType({})
     construction_of: Mapping[str, str] = MappingProxyType({})
+    every_class: bool = False
     trajectories: bool = False
     one_level: bool = False
 
     @property
     def keys(self) -> tuple[DeclaredKey, ...]:
-        """The keys of the [problem] table that it reads beside those of every problem."""
+        """Keys of the [problem] table that only this problem reads."""
         return tuple(
             key._replace(required=False) if key.name in self.defaults else key for key in declared_keys(self.make)
         )
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of these keys."""
         return tuple(key.name for key in self.keys)
 
     @property
     def required_keys(self) -> tuple[str, ...]:
-        """Those that have no default."""
+        """Names of keys without a default."""
         return tuple(key.name for key in self.keys if key.required)
 
     @property
     def description(self) -> str:
-        """The docstring that tells its mathematics: of a bilevel problem that of its class, else of its module."""
-        # A classmethod's own docstring is of its arguments.
+        """Docstring with the formulas: of the class of a bilevel problem, else of the module."""
+        # The docstring of a classmethod describes its arguments.
         of_class = getattr(self.make, "__self__", self.make)
         return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
     def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """Make the problem of these data. Raises InputError for data or options that it cannot have."""
+        """Make the problem. Raises InputError for data or options that do not fit."""
         least, most = {"two": (2, 2), "classes": (2, facts.n_classes)}.get(self.labels, (0, facts.n_classes))
         if not least <= facts.n_classes <= most:
-            wanted = "exactly 2" if self.labels == "two" else "at least 2"
+            expected = "exactly 2" if self.labels == "two" else "at least 2"
+            got = facts.n_classes or "numbers"
             raise InputError(
-                f"problem.kind: {self.kind} needs {wanted} classes, and the data have {facts.n_classes or 'numbers'}. "
-                "Choose another problem, declare problem.classes, or say which are positive, as in "
-                "construction = { positive = [0] }."
+                f"problem.kind: {self.kind} needs {expected} classes, and the data have {got}. Fix: use another "
+                "problem, declare problem.classes, or name the positive ones, as in construction = { positive = [0] }."
             )
         return self.make(**{**facts.named_in(self.make, self.options), **self.defaults, **options})

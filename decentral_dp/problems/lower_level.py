@@ -1,9 +1,9 @@
-"""The exact lower solution, z* and hypergradient of any problem: what the metric `hypergradient_norm` compares with.
+"""Exact lower solution, z* and hypergradient of any problem, for the metric `hypergradient_norm`.
 
     y*(x) = argmin_y g(x, y),     z*(x) = (∇²_yy g)⁻¹ ∇_y f,     ∇F(x) = ∇_x f − ∇²_xy g·z*,
 
-with f and g the means over agents, all at y*(x). Reads every agent's records, unclipped: it belongs to the
-simulator's view, never to a release.
+with f and g the means over agents, all at y*(x). This is a non-private evaluation, not covered by ε: it reads every
+agent's records without clipping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, as_stacked
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records, regulariser_matrices, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
@@ -25,16 +25,16 @@ Agents: TypeAlias = Sequence[tuple[Any, Any]]
 NEWTON_STEPS = 60
 HALVINGS = 30
 CG_STEPS_PER_DIMENSION = 10
-# Where more are needed, as at an x that has run away, nothing is reported.
+# Beyond these, as at a diverged x, nothing is reported.
 MOST_CG_STEPS = 1000
-# Up to this dimension one Hessian in closed form costs less than the products of conjugate gradients.
+# Up to this dimension one Hessian costs less than the products of conjugate gradients.
 MOST_FORMED = 128
 
 
-# One product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
-# products: above so many numbers in the rows together it takes minutes.
+# A product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
+# products. Beyond this size of all rows it takes minutes.
 MOST_NUMBERS = 10**6
-# Records that a mean is taken over at once.
+# Records per call of a mean.
 CHUNK = 2048
 UNCLIPPED = Clip("l2")
 
@@ -56,23 +56,23 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
         return total
-    n, at_once = len(records[0]), in_closed_form(problem)
+    n, at_once = len(records[0]), as_stacked(problem)
     full = 0 if at_once is None else n // CHUNK
     if at_once is not None and full:
-        # Full chunks stand in the stack that otherwise agents with equally many records stand in.
+        # Full chunks are stacked like agents with equal numbers of records.
         chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
         xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
         with np.errstate(all="ignore"):
             values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
         total += (values * (CHUNK / n)).sum(axis=0)
     for chunk, share in _chunks(records, full * CHUNK):
-        # In the place of the other kind, of which nothing is wanted, the same.
+        # No term of the other split is requested, so any records will do there.
         total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
     return total
 
 
 def _chunks(records: Any, first: int = 0) -> Iterator[tuple[Any, float]]:
-    """The records from the first on, `CHUNK` of them at a time, and what share of all records these are."""
+    """Yield `CHUNK` records at a time, and their share of all records."""
     n = len(records[0])
     for start in range(first, n, CHUNK):
         chunk = take(records, slice(start, start + CHUNK))
@@ -118,9 +118,11 @@ def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
 
 
 class Share(NamedTuple):
-    """Records of agents with equal counts, joined: the mean over them is the mean of the agents' means.
+    """Joined records of agents with equal counts: the mean over them is the mean of the agents' means.
 
-    weight: how many of all agents, as a share. train, validation: joined records.
+    Args:
+        weight: share of all agents.
+        train, validation: joined records.
     """
 
     weight: float
@@ -129,12 +131,12 @@ class Share(NamedTuple):
 
 
 def solved_quickly(problem: Problem, records: int) -> bool:
-    """Whether an exact lower solution takes seconds at most, by public counts alone. records: of all agents' train."""
-    return in_closed_form(problem) is not None or problem.q * records <= MOST_NUMBERS
+    """Return whether an exact lower solution takes seconds at most. records: number of all train records."""
+    return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
 def join_alike(agents: Agents) -> list[Share]:
-    """Agents' (train, validation) records, joined where the counts are equal, so that few oracle calls cover all."""
+    """Join the (train, validation) records of agents with equal counts, for few oracle calls."""
     paired = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(paired.train), count_records(paired.validation)])
     if (counts == counts[:, :1]).all():
@@ -149,9 +151,12 @@ def join_alike(agents: Agents) -> list[Share]:
 
 
 class LowerLevel(NamedTuple):
-    """The lower level at one x, over agents' joined records, not clipped.
+    """Lower level at one x, over agents' joined records, without clipping.
 
-    problem: any bilevel problem. x: (p,). shares: records as the lower level sees them, embedded where x embeds them.
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        shares: records, embedded if the problem embeds them by x.
     """
 
     problem: Problem
@@ -160,14 +165,14 @@ class LowerLevel(NamedTuple):
 
     @classmethod
     def from_point(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
-        """The lower level at x (p,), its records embedded where x embeds them, once and not in every product."""
+        """Make the lower level at x (p,), with records embedded once instead of in every product."""
         embed = getattr(problem, "embed", None)
         if embed is None:
             return cls(problem, x, shares)
         return cls(problem, x, [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares])
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
-        """(q,), or (p,) of a term in x: the mean over agents of one unclipped term, 0 where it touches no record."""
+        """Return the mean over agents of one unclipped term, (q,) or (p,); 0 if it reads no record."""
         kind = "train" if term.startswith("lower") else "validation"
         parts = [s.weight * mean_term(self.problem, self.x, y, z, getattr(s, kind), term) for s in self.shares]
         return np.asarray(sum(parts[1:], parts[0]))
@@ -176,33 +181,33 @@ class LowerLevel(NamedTuple):
         return self.problem.regulariser(self.x[None], y[None], z[None])
 
     def gradient(self, y: Array) -> Array:
-        """∇_y g(x, y), (q,)."""
+        """Return ∇_y g(x, y), (q,)."""
         none = np.zeros_like(y)
         return np.asarray(self.mean(y, none, "lower_grad_y") + self.regulariser(y, none).grad_y[0])
 
     def product(self, y: Array, z: Array) -> Array:
-        """∇²_yy g(x, y) z, (q,)."""
+        """Return ∇²_yy g(x, y) z, (q,)."""
         return np.asarray(self.mean(y, z, "lower_hvp") + self.regulariser(y, z).hvp[0])
 
     def hessian(self, y: Array) -> Array:
-        """∇²_yy g(x, y), (q, q)."""
+        """Return ∇²_yy g(x, y), (q, q)."""
         parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
-        """(∇²_yy g)⁻¹ target, (q,): by elimination where the Hessian is small, in closed form, else by gradients.
+        """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, else by conjugate gradients.
 
-        These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
+        They are preconditioned by the diagonal of the regulariser, because exp(x) spans many decades.
         """
         q = self.problem.q
         if not np.isfinite(target).all():
             return np.full(q, np.nan)
-        if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
+        if q <= MOST_FORMED and as_stacked(self.problem) is not None:
             hessian = self.hessian(y)
-            # Where it is singular to the last digit, or not finite, products may still do.
+            # Conjugate gradients may still succeed if it is singular or not finite.
             with suppress(np.linalg.LinAlgError):
                 if np.isfinite(hessian).all():
-                    # Refuses what is not positive definite; to import scipy's solver takes longer than a run's systems.
+                    # Raises unless positive definite; importing scipy's solver takes longer than the systems of a run.
                     np.linalg.cholesky(hessian)
                     return np.asarray(np.linalg.solve(hessian, target), dtype=np.float64)
         diagonal = self.regulariser(y, np.ones(q)).hvp[0]
@@ -222,13 +227,13 @@ class LowerLevel(NamedTuple):
         return np.full(q, np.nan) if failed else np.asarray(solution)
 
     def minimiser(self, tolerance: float = 1e-10) -> Array:
-        """y*(x), (q,), by Newton's method from 0, its systems by conjugate gradients.
+        """Return y*(x), (q,), by Newton's method from 0.
 
         Args:
             tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
 
         Returns:
-            NaN where that is not reached, which for a strongly convex g means overflow.
+            NaN if that is not reached, which for a strongly convex g means overflow.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
@@ -252,7 +257,7 @@ class LowerLevel(NamedTuple):
         return nowhere
 
     def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
-        """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), by conjugate gradients; NaN where they do not converge."""
+        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence."""
         return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
 
 
@@ -278,7 +283,7 @@ def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share],
         tolerance: of both solves; default 1e-10.
 
     Returns:
-        (p,); NaN where a solve does not converge.
+        (p,); NaN if a solve does not converge.
     """
     below = LowerLevel.from_point(problem, x, shares)
     y = below.minimiser(tolerance)

@@ -1,4 +1,4 @@
-"""What a problem offers: per-record terms, data-independent terms, and values to evaluate.
+"""Protocol of a bilevel problem: per-record terms, data-independent terms, and values for evaluation.
 
 The problem is  min_x F(x) = (1/m) Σ_i f_i(x, y*(x)),  y*(x) = argmin_y (1/m) Σ_i g_i(x, y), where f_i is the mean of
 the upper per-record loss h over agent i's validation records and g_i is the mean of the lower per-record loss l over
@@ -37,7 +37,7 @@ DIRECTED = ("lower_hvp", "lower_jvp")
 # Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
-# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), for problems that are `Changed`; it reads records wherever ∇²_xy l does.
+# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), of problems with `change`; it reads records wherever ∇²_xy l does.
 CHANGE = "lower_grad_x_change"
 
 # The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
@@ -55,7 +55,7 @@ CLIP_OF_TERM = {
 
 
 class Terms(NamedTuple):
-    """Clipped per-record means of one agent; None where the term touches no record (it is identically zero).
+    """Means of clipped per-record terms of one agent; None for a term that reads no record (it is zero).
 
     (q,): lower_grad_y ∇_y g, lower_hvp ∇²_yy g·z, upper_grad_y ∇_y f. (p,): lower_jvp ∇²_xy g·z, upper_grad_x ∇_x f.
     """
@@ -67,7 +67,7 @@ class Terms(NamedTuple):
     upper_grad_x: Array | None = None
 
 
-# What a problem reads whose losses are of y alone, and whose ∇_x h is 0.
+# Splits of a problem whose losses do not depend on x.
 LOSS_OF_Y: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "upper_grad_y": "validation"}
 )
@@ -82,7 +82,7 @@ class Regulariser(NamedTuple):
 
 
 class TwoVariables(Protocol):
-    """A problem in x of R^p and y of R^q."""
+    """Problem in x ∈ R^p and y ∈ R^q."""
 
     @property
     def p(self) -> int: ...
@@ -92,19 +92,29 @@ class TwoVariables(Protocol):
 
 
 class Problem(TwoVariables, Protocol):
-    """A bilevel problem.
+    """Bilevel problem.
 
-    `reads_records` names, for every term that reads records, the split it reads; a term
-    that is not listed reads no record and is free. `records` below is whatever `prepare` returned: a NamedTuple of
-    arrays whose first axis is the records, so that a prefix or a sample of it is again such a tuple. A class that
-    inherits classifies nothing and has no constants, unless it says so.
+    `reads_records` maps every term that reads records to its split; other terms read no record and have no privacy
+    cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so
+    that a prefix or a sample of it is again such a tuple.
+
+    Optional members, all data-independent except `change` and `regression_scores`:
+
+        start                                variable → (d,) public start, added to the constants of the scenario
+        place_records(records, agent)        train records of an agent, with what their places add; places are public
+        largest_x(curvature)                 the largest coordinate of x at which ∇²_yy R has no larger eigenvalue
+        project(x, y)                        the nearest allowed points (b, p) and (b, q), row by row
+        public_grad_x(x, y)                  data-independent part of upper_grad_x (b, p), never clipped
+        change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), each record's clipped to clip.x
+        scores(x, y)                         metric → (b,)
+        regression_scores(x, y, records)     "rmse", in the unit of prepared labels, and "r2" (if labels vary) → (b,)
     """
 
     @property
     def reads_records(self) -> Mapping[str, Split]: ...
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
-        """Records of features (n, d) and labels (n,) as the oracle reads them, with the norms that its clips need."""
+        """Prepare records from features (n, d) and labels (n,), with the norms that clipping needs."""
         ...
 
     def terms(
@@ -122,8 +132,7 @@ class Problem(TwoVariables, Protocol):
             wanted: which terms; default all.
 
         Returns:
-            The means; the divisor is the number of records given. Of the terms that are not wanted, whichever would
-            cost extra are left out (None).
+            The means; the divisor is the number of records. Terms that are not requested and cost extra are None.
 
         Sensitivity:
             Every per-record term has norm at most its clip.
@@ -147,8 +156,7 @@ class Problem(TwoVariables, Protocol):
             wanted: a subset of MATRICES.
 
         Returns:
-            Matrix → mean; the divisor is the number of records given. A matrix is left out where the term that it is
-            the whole of touches no record.
+            Matrix → mean; the divisor is the number of records. A matrix is missing if its term reads no record.
 
         Sensitivity:
             Each record's matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm.
@@ -159,7 +167,7 @@ class Problem(TwoVariables, Protocol):
         ...
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Exact data-independent terms; x: (b, p), y and z: (b, q)."""
+        """Evaluate exact data-independent terms. x: (b, p), y and z: (b, q)."""
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
@@ -177,29 +185,29 @@ class Problem(TwoVariables, Protocol):
         ...
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        """R(x, y) per row, (b,)."""
+        """Return R(x, y) per row, (b,)."""
         ...
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array | None:
-        """Share of records classified rightly by each row of x (b, p) and y (b, q), (b,).
+        """Return the share of correctly classified records for each row of x (b, p) and y (b, q), (b,).
 
-        None where the problem classifies nothing.
+        None if the problem does not classify.
         """
         return None
 
 
 @runtime_checkable
 class Stacked(Protocol):
-    """A problem whose terms of many agents with equally many records are one pass over stacked arrays."""
+    """Problem that evaluates the terms of many agents with equal numbers of records in one pass."""
 
     def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
-        """Evaluate what `terms` gives, for g agents at once and to the bit, whoever else is in the stack.
+        """Evaluate `terms` for g agents at once; the bits of an agent do not depend on the others in the stack.
 
         Args:
             x: (g, p).
             y: (g, q).
             z: (g, q).
-            records: arrays (g, n, …), of the one kind that all wanted terms read.
+            records: arrays (g, n, …), of the split that all requested terms read.
             clip: bounds on the per-record terms.
             wanted: which terms.
 
@@ -213,7 +221,7 @@ class Stacked(Protocol):
 
 
 class StackedProblem(Problem, Stacked, Protocol):
-    """A bilevel problem that evaluates many agents at once, and one as a stack of one."""
+    """Bilevel problem that evaluates many agents at once, and one agent as a stack of one."""
 
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
@@ -229,54 +237,16 @@ class StackedProblem(Problem, Stacked, Protocol):
 
 
 @runtime_checkable
-class Placed(Protocol):
-    """A problem that reads who holds a train record, and at which place: both public, and the same for a neighbour."""
-
-    def place_records(self, records: Any, agent: int) -> Any:
-        """The train records of one agent, in their order, with whatever their places tell."""
-        ...
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A problem with numbers of its own that a reader wants to see."""
-
-    def scores(self, x: Array, y: Array) -> Mapping[str, Array]:
-        """Metric → its value for each row of x (b, p) and y (b, q), (b,)."""
-        ...
-
-
-@runtime_checkable
-class Predicting(Protocol):
-    """A problem that may predict numbers."""
-
-    def regression_scores(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
-        """Compare predictions with labels that are numbers.
-
-        Args:
-            x: (b, p).
-            y: (b, q).
-            records: N of them.
-
-        Returns:
-            "rmse", the root of the mean squared error in the unit of the prepared labels, and "r2", the share of their
-            variance that is explained, each (b,). No "r2" where all labels are equal; nothing where classes are
-            predicted.
-        """
-        ...
-
-
-@runtime_checkable
 class Predictor(Protocol):
-    """A problem whose y is a model: it says of records that it has not seen which class they are of, or a number."""
+    """Problem whose y is a model, which predicts classes or numbers for new records."""
 
     @property
     def description(self) -> str:
-        """How sentences call the model."""
+        """Name of the model in sentences."""
         ...
 
     def predict(self, y: Array, features: Array) -> Array:
-        """What models say of records.
+        """Predict with each of b models.
 
         Args:
             y: (b, q).
@@ -288,16 +258,16 @@ class Predictor(Protocol):
         ...
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        """The weights (q,) of one model by name, in shape, as a dense layer multiplies prepared features by them."""
+        """Return the weights (q,) of one model by name, in the shapes of dense layers."""
         ...
 
 
 @runtime_checkable
 class Classifying(Protocol):
-    """A problem that may have probabilities of classes."""
+    """Problem with class probabilities."""
 
     def probabilities(self, x: Array, y: Array, records: Any) -> Sequence[tuple[Array, NDArray[np.int64]]]:
-        """What one model says of N records, and what they are.
+        """Return class probabilities of one model, and the true classes.
 
         Args:
             x: (p,).
@@ -305,52 +275,30 @@ class Classifying(Protocol):
             records: N of them.
 
         Returns:
-            (N, c) probabilities of the classes, and (N,) the position of each record's class among them; of several
-            tasks those of each, on its own records. Nothing where the problem has no probabilities.
+            For each task (N, c) probabilities of the classes, and (N,) the index of each record's class. Empty if the
+            problem has no probabilities.
         """
         ...
 
 
-@runtime_checkable
-class Started(Protocol):
-    """A problem whose variables do not start at a constant. start: variable → (d,) public, data-independent vector."""
-
-    @property
-    def start(self) -> Mapping[str, Array]: ...
-
-
-@runtime_checkable
-class Constrained(Protocol):
-    """A problem whose variables lie in convex sets of its own, and whose ∇_x has a data-independent part."""
-
-    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The nearest allowed points, row by row: (b, p) and (b, q)."""
-        ...
-
-    def public_grad_x(self, x: Array, y: Array) -> Array:
-        """What is data-independent of upper_grad_x, which is never clipped; (b, p), as x."""
-        ...
-
-
 def public_part(problem: Problem, term: str, x: Array, y: Array, z: Array) -> Array | None:
-    """What is data-independent of a term, row by row as x (b, p), y and z (b, q); None where nothing is."""
+    """Return the data-independent part of a term, for each row of x (b, p), y and z (b, q); None if there is none."""
     if term.startswith("lower_"):
         part: Array = getattr(problem.regulariser(x, y, z), term.removeprefix("lower_"))
         return part
-    # Far cheaper than asking for the protocol, which is asked for every round.
     return problem.public_grad_x(x, y) if term == "upper_grad_x" and hasattr(problem, "public_grad_x") else None
 
 
 class StepFacts(NamedTuple):
-    """What is public of a model at one level, by which its steps and its clip are planned.
+    """Public facts of a model at one level, for its default learning rate and clipping norm.
 
     Args:
-        classes: how many; 0 where labels are numbers.
-        curvature: L, the largest eigenvalue of ∇² of the mean loss and the regulariser, or what is usual of it where a
-            network starts; infinite where features are not bounded.
-        start: root mean square of the random weights that a network starts from; 0 of a linear model.
-        linear: whether the model is.
-        features: d of a model that can read features from a centre; 0 of others.
+        classes: number of classes; 0 if labels are numbers.
+        curvature: L, the largest eigenvalue of ∇² of the mean loss and the regulariser, or its estimate at the start of
+            a network; infinite for unbounded features.
+        start: root mean square of a network's random initial weights; 0 for a linear model.
+        linear: whether the model is linear.
+        features: d if the model supports centring, else 0.
     """
 
     classes: int
@@ -362,7 +310,7 @@ class StepFacts(NamedTuple):
 
 @runtime_checkable
 class PlannedTraining(Protocol):
-    """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
+    """Model at one level with default learning rates and clipping norms (`simulation.jobs.settings`)."""
 
     @property
     def p(self) -> int: ...
@@ -371,69 +319,40 @@ class PlannedTraining(Protocol):
     def q(self) -> int: ...
 
     def step_facts(self) -> StepFacts:
-        """What a plan of steps and clip reads; public."""
+        """Return the public facts for default hyper-parameters."""
         ...
 
     def with_clip(self, clip: Clip) -> Self:
-        """The same model, whose probabilities allow for gradients that were clipped so."""
+        """Return the same model, whose probabilities account for this clipping."""
         ...
 
     def null_record(self, records: Any) -> Any:
-        """One record that contributes nothing to any query, of the kind of these."""
-        ...
-
-
-@runtime_checkable
-class Steepening(Protocol):
-    """A problem whose regulariser curves more the larger x is, whatever the records."""
-
-    def largest_x(self, curvature: float) -> float:
-        """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`; public."""
-        ...
-
-
-@runtime_checkable
-class Changed(Protocol):
-    """A problem whose ∇_x l reads records."""
-
-    def change(self, x: Array, y: Array, other: Array, train: Any, clip: Clip) -> Array:
-        """Average ∇_x l(x, y) − ∇_x l(x, other) over train records, each record's clipped.
-
-        Args:
-            x: (p,).
-            y: (q,).
-            other: (q,) the lower variable that is subtracted at.
-            train: the records.
-            clip: clip.x bounds each record's difference.
-
-        Returns:
-            (p,) the mean.
-        """
+        """Return one record of the same type that contributes nothing to any query."""
         ...
 
 
 def term_shapes(p: int, q: int) -> dict[str, tuple[int, ...]]:
-    """Term or matrix → its shape."""
+    """Return the shape of each term and matrix."""
     vectors = {term: (p,) if family == "x" else (q,) for term, family in CLIP_OF_TERM.items() if term not in MATRICES}
     matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}
     return {**vectors, **matrices, CHANGE: (p,)}
 
 
 def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
-    """The kind of records that a term reads, a matrix or `CHANGE` included. Raises KeyError where it reads none."""
+    """Return the split that a term, a matrix or `CHANGE` reads. Raises KeyError if it reads none."""
     return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
 def matrices_read(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
-    """Those of the wanted matrices that read records."""
+    """Return the requested matrices that read records."""
     return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
 
 
 def as_stacked(problem: Problem) -> Stacked | None:
-    """The problem where it evaluates many agents at once, else None.
+    """Return the problem if it evaluates many agents at once, else None.
 
-    A class that overrides `terms` and inherits `stacked_terms` has changed its mathematics in one of two places: what
-    it inherits is not used.
+    A class that overrides `terms` and inherits `stacked_terms` has changed its formulas in one of two places: the
+    inherited method is not used.
     """
     if not isinstance(problem, Stacked):
         return None
@@ -442,8 +361,3 @@ def as_stacked(problem: Problem) -> Stacked | None:
         next((i for i, c in enumerate(order) if name in vars(c)), -1) for name in ("terms", "stacked_terms")
     )
     return problem if at_once <= terms else None
-
-
-def in_closed_form(problem: Problem) -> Stacked | None:
-    """What `as_stacked` gives, where its terms are formulas: not where they are derivatives that torch takes."""
-    return as_stacked(problem) if getattr(problem, "closed_form", True) else None

@@ -1,6 +1,6 @@
-"""Prepared records, NamedTuples of arrays whose first axis is the records: parts of them, those of many agents, joins.
+"""Prepared records, NamedTuples of arrays whose first axis is the records: selection, records of many agents, joins.
 
-Beside them the second derivatives of a regulariser as matrices, from its products with directions.
+`regulariser_matrices` forms the second derivatives of a regulariser from its products with directions.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from decentral_dp.problems.protocol import Problem, Regulariser
 
 
 def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
-    """The records of both kinds, none of a kind that no wanted term reads."""
+    """Return the records of both splits, empty if no requested term reads the split."""
     lower = any(term.startswith("lower_") for term in wanted)
     upper = any(term.startswith("upper_") for term in wanted)
     return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
 
 
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
-    """The chosen records of a NamedTuple of (n, …) arrays, by a slice, which costs no copy, or (k,) numbers."""
+    """Select records of a NamedTuple of (n, …) arrays, by a slice (without a copy) or by (k,) numbers."""
     return type(records)(*(a[index] for a in records))
 
 
 @dataclass(frozen=True, eq=False)
 class ByAgent(Sequence[Any]):
-    """The records of each of many agents, kept as one: a million agents are a few arrays, not millions.
+    """Records of many agents in a few arrays.
 
     Args:
         records: a NamedTuple of arrays (n, …), agent by agent.
-        offsets: (m + 1,) agent k has the records offsets[k] up to, but without, offsets[k + 1].
+        offsets: (m + 1,) agent k has the records offsets[k] to offsets[k + 1] − 1.
     """
 
     records: Any
@@ -42,7 +42,7 @@ class ByAgent(Sequence[Any]):
 
     @classmethod
     def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
-        """Choose the records of each agent. shards: of each agent, the (n_i,) numbers of its records among all."""
+        """Select the records of each agent. shards: per agent the (n_i,) numbers of its records."""
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 
     def __len__(self) -> int:
@@ -59,14 +59,14 @@ class ByAgent(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False)
 class RecordPairs(Sequence[tuple[Any, Any]]):
-    """The train and the validation records of each of m agents, as a sequence of m pairs."""
+    """Train and validation records of m agents, as a sequence of m pairs."""
 
     train: Sequence[Any]
     validation: Sequence[Any]
 
     @classmethod
     def from_pairs(cls, agents: Sequence[tuple[Any, Any]]) -> RecordPairs:
-        """The same of a list of pairs."""
+        """Make the sequence from a list of pairs."""
         return agents if isinstance(agents, RecordPairs) else cls(*map(list, zip(*agents, strict=True)))
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
 
 
 def count_records(records: Sequence[Any]) -> NDArray[np.int64]:
-    """(m,) how many records each agent has."""
+    """Return the number of records of each agent, (m,)."""
     if isinstance(records, ByAgent):
         return np.diff(records.offsets)
     return np.array([len(own[0]) for own in records], dtype=np.int64)
@@ -105,20 +105,20 @@ def concatenate(parts: Sequence[Any]) -> Any:
 
 
 def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
-    """ "rmse" and "r2" of mean squared errors (b,); labels that are all equal leave rounding, and no variance."""
+    """Return "rmse", and "r2" unless all labels are equal, from mean squared errors (b,)."""
     rmse = {"rmse": np.sqrt(squares)}
     return rmse | {"r2": 1.0 - squares / np.var(labels)} if np.ptp(labels) > 0.0 else rmse
 
 
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
-    """Stack the records of agents that have equally many.
+    """Stack the records of agents with equal numbers of records.
 
     Args:
         records: of each of b agents, NamedTuples of arrays (n_i, …).
         counts: (b,) n_i.
 
     Returns:
-        For each number n: which g agents have so many, and their records as a NamedTuple of arrays (g, n, …).
+        For each number n: the g agents with n records, and a NamedTuple of arrays (g, n, …).
     """
     if isinstance(records, ByAgent) and counts.size and (counts == counts[0]).all():
         shape = (counts.size, int(counts[0]))
@@ -133,12 +133,12 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
 
 
 class RegulariserMatrices(NamedTuple):
-    """Second derivatives of a regulariser R, data-independent, one for each of b points.
+    """Second derivatives of a regulariser R at b points, data-independent.
 
     Args:
         hessian: ∇²_yy R, (b, q, q).
         jacobian: ∇²_xy R, (b, p, q).
-        product: ∇²_yy R·Z, (b, q, p); None where no Z was given.
+        product: ∇²_yy R·Z, (b, q, p); None without Z.
     """
 
     hessian: Array
@@ -153,7 +153,7 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
         problem: with the regulariser.
         x: (b, p).
         y: (b, q).
-        matrix: Z (b, q, p), or None where no product is wanted.
+        matrix: Z (b, q, p), or None for no product.
 
     Returns:
         The matrices of every row.
@@ -170,6 +170,6 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
 
 
 def _regulariser_along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:
-    """The regulariser's terms at one point along many directions (n, q)."""
+    """Return the regulariser's terms at one point along many directions (n, q)."""
     n = len(directions)
     return problem.regulariser(np.tile(x, (n, 1)), np.tile(y, (n, 1)), directions)

@@ -1,4 +1,4 @@
-"""What a minimax problem offers: per-record gradients, data-independent terms, and values to evaluate.
+"""Protocol of a minimax problem: per-record gradients, data-independent terms, and values for evaluation.
 
 The problem is  min_x max_{y ∈ Y} F(x, y) = (1/n) Σ_i f(x, y; ξ_i) + r(x, y)  over the train records of all agents, with
 r data-independent; or min over both, where y is the dual variable of a distributionally robust problem. Terms are
@@ -9,15 +9,14 @@ per-record vectors:
     joint (p + q): both of them as one vector
     dual: a statistic whose mean gives the best y at x in closed form
 
-and whatever else a problem names in `terms`. Every contribution is clipped to a ball in l2, whose centre is public.
+and further ones in `terms` of a problem. Every contribution is clipped to a ball in l2 with a public centre.
 
-Agents who trust nobody ask their own records about it in the terms of bilevel problems (`Saddle`), so that whatever
-asks, plans and prices these has it as it is:
+For gossip `Saddle` translates it to the terms of bilevel problems:
 
     upper_grad_x = ∇_x f,     lower_grad_y = −grad_y, for y goes along grad_y.
 
-Every record's ∇_y f is clipped around the centre of the ball that all possible records are known to be in, which is
-public and added once; where no ball is known around 0.
+Every record's ∇_y f is clipped around the public centre of a ball that contains it for all possible records; the centre
+is added once. Without such a ball the centre is 0.
 """
 
 from __future__ import annotations
@@ -35,17 +34,19 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms, TwoVariables
 
-# Terms that are means over records, of every minimax problem that has them.
+# Terms that are means over records.
 MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
-# Numbers by name that a reader wants to see.
+# Metric → value.
 Scores = Mapping[str, float]
 
 
 class PublicBall(NamedTuple):
-    """A ball that every possible record's vector lies in: public centre (width,), None for 0, and radius.
+    """Ball that contains the vector of every possible record.
 
-    diameter: the largest distance between two vectors where that is less than twice the radius, for means over all
-    records; None for twice the radius.
+    Args:
+        centre: public, (width,); None for 0.
+        radius: of the ball.
+        diameter: the largest distance between two vectors, for means over all records; None for twice the radius.
     """
 
     centre: Array | None
@@ -54,11 +55,11 @@ class PublicBall(NamedTuple):
 
 
 class Minimax(TwoVariables, Protocol):
-    """A minimax problem.
+    """Minimax problem.
 
-    terms: those it has → whether it reads records; of one that reads none `public` is the
-    whole. start: variable → (d,) public start. Records are whatever `prepare` returned: a
-    NamedTuple of arrays whose first axis is the records.
+    `terms` maps its terms to whether they read records; `public` is all of a term that reads none. `start` maps
+    variables to public starts (d,). Records are the result of `prepare`: a NamedTuple of arrays whose first axis is the
+    records.
     """
 
     @property
@@ -68,23 +69,23 @@ class Minimax(TwoVariables, Protocol):
     def start(self) -> Mapping[str, Array]: ...
 
     def width(self, term: str) -> int:
-        """Coordinates of a term."""
+        """Return the number of coordinates of a term."""
         ...
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
-        """Records of features (n, d) and labels (n,) in the form that `sums` reads."""
+        """Prepare records for `sums` from features (n, d) and labels (n,)."""
         ...
 
     def project_x(self, x: Array) -> Array:
-        """The nearest x (p,) that is allowed: any, unless a problem says so."""
+        """Return the nearest allowed x (p,); by default all are allowed."""
         return x
 
     def project_y(self, y: Array) -> Array:
-        """The nearest point of Y (q,): any, unless a problem says so."""
+        """Return the nearest point of Y (q,); by default Y is R^q."""
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """A ball that holds this term of every record at the public x (p,), y (q,); None where nothing bounds it."""
+        """Return a ball that contains this term of every record at the public x (p,), y (q,); None without a bound."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -94,27 +95,30 @@ class Minimax(TwoVariables, Protocol):
             term: "grad_x", or "grad_y" (towards better y).
             x: (p,).
             y: (q,).
-            round: keys what is drawn afresh in every round, publicly.
+            round: key of public draws.
 
         Returns:
-            (width,) that part.
+            (width,).
         """
         ...
 
     def sums(
         self, records: Any, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        """Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
+        """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
 
-        drawn: (n,) which of the records count; all if None. What one contributes depends on the record, its place and
-        the number of records, and not on the others.
+        A contribution depends on its record, the index and the number of records, and not on other records. It is zero
+        if it is not finite. Memory does not grow with the number of records.
 
-        A contribution that is not finite counts as zero. Memory does not grow with the number of records.
+        Args:
+            records: n of them.
+            queries: clipped queries.
+            drawn: (n,) mask of the sample; all records if None.
         """
         ...
 
     def scores(self, x: Array, y: Array, train: Any, test: Any | None) -> Scores:
-        """Evaluate the simulator's view of a public point.
+        """Evaluate a public point on all records (not covered by ε).
 
         Args:
             x: (p,).
@@ -123,21 +127,21 @@ class Minimax(TwoVariables, Protocol):
             test: held-out records, or None.
 
         Returns:
-            Name → value; names beginning with "test_" are of held-out records alone.
+            Metric → value; names beginning with "test_" read held-out records only.
         """
         ...
 
 
 @runtime_checkable
 class Attackable(Protocol):
-    """A problem whose published x is a model that an attacker can ask about a record."""
+    """Problem whose published x is a model that an adversary can query."""
 
     def record_losses(self, x: Array, records: Any) -> Array:
-        """(n,) loss of each record."""
+        """Return the loss of each record, (n,)."""
         ...
 
     def confidences(self, x: Array, records: Any) -> Array | None:
-        """(n,) probability that the model gives to its own answer; None where it gives none."""
+        """Return the probability of the predicted class of each record, (n,); None without probabilities."""
         ...
 
 
@@ -147,7 +151,7 @@ _TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
 
 @dataclass(frozen=True)
 class Saddle(Problem):
-    """minimax: a problem whose ∇_x f and ∇_y f read records, and whose r does not change from round to round."""
+    """Minimax problem in the terms of bilevel problems; its r is the same in every round."""
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
 
@@ -169,7 +173,7 @@ class Saddle(Problem):
         return self.minimax.prepare(features, labels, norm)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The nearest allowed x (b, p) and y (b, q)."""
+        """Return the nearest allowed x (b, p) and y (b, q)."""
         return np.stack([self.minimax.project_x(row) for row in x]), np.stack(
             [self.minimax.project_y(row) for row in y]
         )
@@ -188,11 +192,11 @@ class Saddle(Problem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """None: no second derivative is asked for."""
+        """Return no matrix: algorithms use first derivatives only."""
         return {}
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """What is public of −grad_y: that of r, and the centre of the ball. As of `Problem.regulariser`."""
+        """Return the public part of −grad_y: that of r plus the centre of the ball. See `Problem.regulariser`."""
         return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))
 
     def public_grad_x(self, x: Array, y: Array) -> Array:

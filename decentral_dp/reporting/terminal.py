@@ -1,18 +1,28 @@
-"""The terminal: a console that no text can command, labelled sentences, and tables of numbers."""
+"""The terminal: a console that no text can command, tables of numbers, and progress bars."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
-from typing import IO, Any
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
+from types import TracebackType
+from typing import IO, Any, Self
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Columns
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
+from decentral_dp.simulation.events import Callback, Callbacks, Progress, join_callbacks
 
 # Blanks between the columns of a table.
 GAP = 2
@@ -20,14 +30,14 @@ _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 
 
 class PlainConsole(Console):
-    """A console on which no text of a scenario, a file or a file's name can command the terminal."""
+    """A console that prints control characters as text."""
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does; what goes to a file or a pipe has no blanks at the ends of its lines."""
+        """Print as rich does, without blanks at the ends of lines of a file or a pipe."""
         if self.is_terminal or self.is_jupyter:
             super().print(*objects, **options)
             return
@@ -37,14 +47,15 @@ class PlainConsole(Console):
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
+    """Make a console that prints text unchanged: titles and paths may contain brackets."""
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
 def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
-    """Labelled sentences, one below the other, with a hanging indent."""
+    """Print labelled sentences with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    # Tables below each other have one indent.
+    grid.add_column(no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for label, text in items:
         grid.add_row(Text(label), Text(text))
@@ -52,7 +63,7 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
 
 
 def terminal(columns: Sequence[Sequence[str]]) -> Table:
-    """Draw columns, each with its head first, of which all but the first are numbers; no cell is wrapped, or cut."""
+    """Make a table from columns with their heads first; all except the first are numbers, and no cell is wrapped."""
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
     for k, (head, *_) in enumerate(columns):
         table.add_column(head, justify="right" if k else "left", no_wrap=True)
@@ -62,12 +73,12 @@ def terminal(columns: Sequence[Sequence[str]]) -> Table:
 
 
 def longest(texts: Iterable[str]) -> int:
-    """The width of the widest text, with the gap behind it."""
+    """Return the width of the widest text with the gap after it."""
     return max(cell_len(text) for text in texts) + GAP
 
 
 def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
-    """Split columns into as few parts as fit a width, in their order; a part has at least one column."""
+    """Split columns into parts that fit a width; each part has at least one column."""
     parts: list[list[Sequence[str]]] = [[]]
     left = width
     for column in columns:
@@ -77,3 +88,89 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
             left = width - longest(column)
         parts[-1].append(column)
     return parts
+
+
+# Whether a bar is shown: the runs of a study have no other one.
+_bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
+# Seconds between two lines of progress without a terminal.
+_BETWEEN_LINES = 30.0
+
+
+class ProgressBar:
+    """A callback that shows a progress bar inside `with`.
+
+    Args:
+        unit: as "runs".
+        lines: whether to print a line every 30 seconds without a terminal; default no.
+        quiet: whether nothing is shown; default no.
+        console: for the bar; default stderr if it is a terminal.
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        lines: bool = False,
+        quiet: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._is_hidden = quiet or not (console or self._console.is_terminal)
+        self._unit = unit
+        self._lines, self._last = lines and not quiet and self._is_hidden, time.monotonic()
+        self._bar = Columns(
+            *(TextColumn(unit), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}")),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+            console=self._console,
+            transient=console is None,
+            disable=self._is_hidden,
+        )
+        self._task = self._bar.add_task(unit, total=None, words="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Early versions of rich end a line even where there is no bar.
+        if not self._is_hidden:
+            self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.description)
+        if self._lines and now - self._last >= _BETWEEN_LINES:
+            self._last = now
+            left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
+            speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
+            where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
+            print(f"{where}, {progress.description}, {speed}{left}", file=sys.stderr, flush=True)
+
+
+def in_notebook() -> bool:
+    """Return whether a notebook can show a bar and TTY_INTERACTIVE is not 0."""
+    allowed = os.environ.get("TTY_INTERACTIVE") != "0"
+    return allowed and Console().is_jupyter and find_spec("ipywidgets") is not None
+
+
+@contextmanager
+def show_progress(callbacks: Sequence[Callback], unit: str) -> Iterator[Callback | None]:
+    """Show a progress bar inside `with`, in a notebook without callbacks and without another bar.
+
+    Args:
+        callbacks: of the caller.
+        unit: as of `Progress`.
+
+    Yields:
+        The callback for progress.
+    """
+    if callbacks or _bar_is_shown.get() or not in_notebook():
+        yield join_callbacks(callbacks)
+        return
+    outer = _bar_is_shown.set(True)
+    try:
+        with ProgressBar(unit, console=Console()) as bar:
+            yield Callbacks([bar])
+    finally:
+        _bar_is_shown.reset(outer)

@@ -1,13 +1,12 @@
-"""Advice after a run: it learned little, a loss still fell or rose, and the records that a clip cuts.
+"""Advice after a run: scores near those of a baseline, losses that still decrease or increased, clipped gradients.
 
-All of it reads private data, in the non-private evaluation. None of it says whether noise is the cause: only the same
-run without noise shows that, on public or synthetic records.
-
-A record is clipped on a channel if a term that feeds the channel, unclipped, is longer than the clip.
+All of it is part of the non-private evaluation. Only the same run without noise, on public or synthetic records, shows
+whether noise is the cause. A record is clipped on a channel if an unclipped term of the channel exceeds the clip.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,36 +15,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 from decentral_dp.simulation.summary import baselines
 from decentral_dp.user_code import USER_ERRORS
 
-# A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
+# A loss still decreases if the last fifth of the rounds has at least this share of the whole decrease.
 _STILL_FALLING_SHARE = 0.08
-# Evaluations from which on a rise of a loss is seen, and that it still falls.
+# Evaluations that are needed to detect an increase, and a loss that still decreases.
 _FEWEST_OF_A_RISE, _FEWEST = 3, 10
-# R² less that of always the mean label, up to which little is explained.
+# A smaller gain in R² over the mean label counts as little.
 _LEAST_R2_GAIN = 0.05
-# A loss rose where the mean of its last fifth is above its start by more than this share of it.
+# A loss increased if the mean of its last fifth exceeds its start by more than this share of it.
 _RISEN_SHARE = 0.1
 _LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
 
 def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
-    """Which records a clip cuts at the last values; of agents that send clipped steps."""
+    """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         # What is clipped is all steps of an agent together, and no record.
         return {}
     values = outcome.last_snapshot.published
@@ -54,7 +53,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     try:
         shares = clipped_shares(job.problem, job.records, values, job.clip.at(job.rounds - 1))
     except USER_ERRORS:
-        # No certified run ends because of what its records are.
+        # A certified run must not end because of its records.
         return {}
     return {"clipped": shares}
 
@@ -62,7 +61,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
 def learning(
     job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]
 ) -> list[str]:
-    """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
+    """Return signs that the run learned little, with advice; none after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return []
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
@@ -72,13 +71,13 @@ def learning(
     return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]
 
 
-def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:
-    """Say that the score is next to that of a guess; "" where it is not, or where nothing is known.
+def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, float], records: int) -> str:
+    """Return a sentence if the score does not exceed that of a constant prediction, else "".
 
     Args:
         ends: last metrics.
-        known: metric → its value for who always guesses the same.
-        records: that were held out.
+        baseline_scores: metric → its value for the majority class, or for the mean label.
+        records: number of held-out records.
 
     Example:
         >>> score_sentence({"test_accuracy": 0.66}, {"test_accuracy": 0.65}, 100)[:44]
@@ -87,16 +86,16 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
     if not records:
         return ""
     accuracy, explained = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
-    guess, area = known.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
+    guess, area = baseline_scores.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
     if math.isfinite(area):
-        # Where classes are ranked, accuracy is no measure. Of a guess the variance is that of Mann and Whitney's U.
+        # The AUC replaces accuracy. A random score has the variance of Mann and Whitney's U.
         commonest = guess * records
         chance = 2.0 * math.sqrt((records + 1) / (12.0 * commonest * (records - commonest))) if 0 < guess < 1 else 0.0
         if not chance or area > 0.5 + chance:
             return ""
         return (
-            f"The run learned little: the test AUC of {area:.3f} over {records} held-out records is not above 0.5, "
-            f"that of a guess, by more than chance explains ({chance:.2g})."
+            f"The run learned little: the test AUC of {area:.3f} over {records} held-out records does not exceed 0.5 "
+            f"by more than the sampling error ({chance:.2g})."
         )
     if math.isfinite(accuracy) and math.isfinite(guess):
         hits = round(accuracy * records)
@@ -104,24 +103,24 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
         if low <= guess:
             return (
                 f"The run learned little: the test accuracy of {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f} "
-                f"over {records} held-out records) is not above {guess:.3f}, that of always the commonest class."
+                f"over {records} held-out records) does not exceed {guess:.3f}, the majority-class baseline."
             )
-    guess = known.get("test_r2", math.nan)
+    guess = baseline_scores.get("test_r2", math.nan)
     if explained - guess < _LEAST_R2_GAIN:
         return (
-            f"The run learned little: its R² of {explained:.3g} on held-out records is not above {guess:.3g}, that of "
-            f"always the mean label, by {_LEAST_R2_GAIN:g}."
+            f"The run learned little: its R² of {explained:.3g} on held-out records does not exceed {guess:.3g}, that "
+            f"of the mean label, by {_LEAST_R2_GAIN:g}."
         )
     return ""
 
 
 def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) -> str:
-    """Say that a loss still fell in the last fifth of the rounds, or ended above its start; "" of other courses.
+    """Return a sentence if a loss still decreased in the last fifth of the rounds, or increased, else "".
 
     Args:
         metrics: columns round, agent, name, value.
-        steps: the key of the step to change.
-        learned_little: whether the score is next to that of a guess; only then a rise is said.
+        steps: the key of the learning rate.
+        learned_little: whether the score is that of a constant prediction; only then an increase is reported.
     """
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
@@ -135,17 +134,11 @@ def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) ->
     first, late, end = float(values[0]), (rounds > 0.6 * rounds[-1]), rounds > 0.8 * rounds[-1]
     last = float(values[end].mean())
     if learned_little and last > first + _RISEN_SHARE * abs(first):
-        return (
-            f"The {loss} rose, from {first:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
-            f"Make {steps} smaller."
-        )
+        return f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
     # Means over rounds, for under noise two single values may differ by chance.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
     if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
-        return (
-            f"The {loss} still fell in the last rounds: {fell:.2g} of {first - last:.2g} came in the last fifth. "
-            f"Enlarge {steps} or algorithm.rounds."
-        )
+        return f"The {loss} was still decreasing. Fix: increase algorithm.rounds."
     return ""
 
 
@@ -153,61 +146,46 @@ def _last_value(ends: Mapping[str, float], stem: str) -> float:
     return next((ends[stem + ending] for ending in _ENDINGS if stem + ending in ends), math.nan)
 
 
-# Records of each kind that are tried, of so many agents.
+# Most records of each split, and most agents, that are tried.
 MOST_RECORDS, _AGENTS = 32, 8
 
 
 def clipped_shares(
     problem: Problem, records: Mapping[Split, Sequence[Any]], values: Mapping[str, Array], clip: Clip
 ) -> dict[str, float]:
-    """Try a few records of a few agents, evenly spaced.
+    """Compute the clipped fraction of per-example gradients, for a few records of a few agents, evenly spaced.
 
     Args:
         problem: whose terms are clipped.
-        records: kind → those of each agent.
+        records: split → those of each agent.
         values: channel → (m, ·); without z, terms that need it are left out.
-        clip: what cuts.
+        clip: norm and bounds.
 
     Returns:
-        Channel → share of the tried records that are cut there; channels without a clip, or that read no record, are
-        left out.
+        Channel → clipped fraction; channels without a clip, or that read no record, are left out. A part of a term
+        that has a share of the clip is clipped beyond this share.
     """
-    m = len(values["x"])
+    m, cut = len(values["x"]), dict[str, list[bool]]()
     agents = evenly_spaced(m, _AGENTS)
-    cut: dict[str, list[bool]] = {}
-    for agent in agents:
-        own = {channel: rows[agent] for channel, rows in values.items()}
-        for split in SPLITS:
-            wanted = [t for t in TERMS if problem.reads_records.get(t) == split and _is_cut(t, clip, "z" in values)]
-            if not wanted:
-                continue
-            shards = {s: records[s][agent] for s in SPLITS}
-            for k in evenly_spaced(len(shards[split][0]), max(1, MOST_RECORDS // len(agents))):
-                pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
-                for channel, length in _lengths(problem, own, pair, clip.norm, wanted).items():
-                    cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
+    needs_z = () if "z" in values else ("lower_hvp", "lower_jvp")
+    clipped = [t for t in TERMS if math.isfinite(clip.bound(CLIP_OF_TERM[t])) and t not in needs_z]
+    parts = problem.parts_of_clip if isinstance(problem, Training) else [(slice(None), 1.0)]
+    for agent, split in itertools.product(agents, SPLITS):
+        terms = [t for t in clipped if problem.reads_records.get(t) == split]
+        if not terms:
+            continue
+        x, y = values["x"][agent], values["y"][agent]
+        z = values["z"][agent] if "z" in values else np.zeros_like(y)
+        shards = {s: records[s][agent] for s in SPLITS}
+        for k in evenly_spaced(len(shards[split][0]), max(1, MOST_RECORDS // len(agents))):
+            pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
+            longest: dict[str, float] = {}
+            with np.errstate(all="ignore"):
+                unclipped = problem.terms(x, y, z, pair["train"], pair["validation"], Clip(clip.norm), terms)
+                for term in terms:
+                    channel, value = CLIP_OF_TERM[term], np.ravel(getattr(unclipped, term))
+                    lengths = [float(row_norms(value[None, part], clip.norm)[0]) / share for part, share in parts]
+                    longest[channel] = max(longest.get(channel, 0.0), *lengths)
+            for channel, length in longest.items():
+                cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
     return {channel: float(np.mean(cuts)) for channel, cuts in cut.items()}
-
-
-def _lengths(
-    problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, names: Sequence[str]
-) -> dict[str, float]:
-    """Channel → norm of the longest unclipped term that feeds it; of parts with a share of the clip, over this share.
-
-    records: one of each kind.
-    """
-    x, y = values["x"], values["y"]
-    z = values.get("z", np.zeros_like(y))
-    longest: dict[str, float] = {}
-    with np.errstate(all="ignore"):
-        terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), names)
-        for term in names:
-            channel, value = CLIP_OF_TERM[term], np.ravel(getattr(terms, term))
-            parts = problem.parts_of_clip if isinstance(problem, Training) else [(slice(None), 1.0)]
-            lengths = [float(row_norms(value[None, part], norm)[0]) / share for part, share in parts]
-            longest[channel] = max(longest.get(channel, 0.0), *lengths)
-    return longest
-
-
-def _is_cut(term: str, clip: Clip, has_z: bool) -> bool:
-    return math.isfinite(clip.bound(CLIP_OF_TERM[term])) and (has_z or term not in ("lower_hvp", "lower_jvp"))

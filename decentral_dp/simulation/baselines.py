@@ -1,10 +1,10 @@
-"""Runs that a run is judged by, on the same records and the same held-out ones.
+"""Baselines of a run, on the same records and the same held-out records.
 
-`alone`: every agent by itself, at the same ε. `central`: one trusted server that has all records, at the same ε.
-`none`: the same network without noise and clipping. What a run gains on `alone` is what collaboration is worth; what it
-lacks of `central` is what it costs that nobody is trusted.
+`alone`: every agent trains by itself, at the same ε. `central`: a trusted server has all records, at the same ε.
+`none`: the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
+against `central` is the cost of local compared with central DP.
 
-Each is a run of its own, with a folder and a ledger of its own, and reads the records once more.
+Each baseline is a separate run with its own folder and ledger, and reads the records again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 
 
 def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
-    """Plan the runs that a run is judged by.
+    """Plan the baselines of a run.
 
     Args:
-        c: what its scenario names, before anything was planned.
-        job: the run.
+        c: components of its scenario.
+        job: of the run.
 
     Returns:
-        "alone", "central", "none" → job; of a trusted coordinator and of a run without noise those that differ from it;
-        where all that an agent holds is protected, no server.
+        "alone", "central", "none" → job, except those that equal the run. With whole agents as privacy unit there is no
+        "central".
 
     Raises:
         InputError: the records are with their agents, or the guarantee is that of a paper.
@@ -45,7 +45,7 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
         )
     if not job.central and job.n_agents > 1:
         scenarios["alone"] = _without_links(s, job, pools_records=None)
-        # The server's only agent holds the records of all: as a unit it would be all of them.
+        # The server's only agent holds all records: as a privacy unit it would be all of them.
         if job.unit.records is not None:
             scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
@@ -54,7 +54,7 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
 
 
 def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:
-    """The scenario without a graph, at the ε of the run whatever its noise was given by."""
+    """Return the scenario without a graph, at the ε of the run."""
     privacy = s.privacy
     if privacy.guarantee == "certified" and privacy.epsilon is None:
         noise = dict.fromkeys(("x", "y", "z"))
@@ -67,8 +67,10 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
-        handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}
+        handed: dict[str, Any] = {
+            component: value for component, value in s._objects().items() if component != "topology"
+        }
         chosen._objects = Secret(OBJECTS, handed)
-    chosen._object_names = {what: name for what, name in s._object_names.items() if what != "topology"}
+    chosen._object_names = {component: name for component, name in s._object_names.items() if component != "topology"}
     chosen._replaced_tables = s._replaced_tables | {"topology"}
     return chosen

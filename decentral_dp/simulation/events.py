@@ -1,4 +1,4 @@
-"""How far something long is: one form of progress, for bars, lines of text and any other callback."""
+"""Progress of long computations, for progress bars and other callbacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from decentral_dp.formatting import epsilon_text
 class Progress(NamedTuple):
     """The progress of a long computation, which `callbacks` receive.
 
-    done: so many, of the unit. total: in all. unit: "rounds" of a run, "cells" of a study, "runs" of an audit,
-    "audits" of a table of them, "pairs" of a check, "observers" of a network's view, "steps" of a tuner.
-    loss: of a run, at an evaluation, the upper loss, or the lower one where x is not tuned; it reads records, and is
-    NaN where it was not measured. epsilon: of a run, spent by the worst agent so far. failed: of a study, cells that
-    failed. per_second: done since the first call; None at it. seconds_left: at that speed; None at the first call.
+    Args:
+        done: finished units.
+        total: number of units.
+        unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of them, "pairs" of a
+            check, "observers" of a network view, "steps" of a tuner.
+        loss: of a run, the upper loss, or the lower one if x is not tuned. It reads records; NaN if it is not measured.
+        epsilon: of a run, spent by the worst agent.
+        failed: of a study, failed cells.
+        per_second: units per second since the first call; None at the first call.
+        seconds_left: at that speed; None at the first call.
 
     Example:
         >>> import decentral_dp
@@ -41,23 +46,23 @@ class Progress(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What a bar says beside its numbers."""
+        """The text of a progress bar after its numbers."""
         words = [f"loss {self.loss:.4f}"] if self.unit == "rounds" else []
         words += [] if math.isnan(self.epsilon) else [f"ε spent {epsilon_text(self.epsilon)}"]
         return ", ".join([*words, *([f"{self.failed} failed"] if self.failed else [])])
 
 
-# Called with every progress. What it raises is a warning (`Callbacks`); only an interrupt ends the work.
+# Exceptions of a callback are warnings (`Callbacks`); only an interrupt ends the computation.
 Callback: TypeAlias = Callable[[Progress], object]
 
 
 class Reporter:
-    """Says how far something is, with its speed.
+    """Reports progress and speed to a callback.
 
     Args:
-        callback: that is called, or None.
+        callback: the callback, or None.
         unit: as of `Progress`.
-        clock: seconds; by default those of this machine, which no change of its time moves.
+        clock: returns seconds; by default a monotonic clock.
 
     Example:
         >>> seconds, seen = iter([0.0, 2.0]), []
@@ -85,17 +90,17 @@ class Reporter:
         if self._callback is None:
             return
         now = self._clock()
-        # A run that goes on does not begin at round 0.
-        first, at = self._first = self._first or (done, now)
-        # ε is not priced at every round; the last known one stays.
+        # A resumed run does not begin at round 0.
+        first, start = self._first = self._first or (done, now)
+        # ε is not computed at every round; the last value stays.
         self._spent = self._spent if math.isnan(epsilon) else epsilon
-        speed = (done - first) / (now - at) if now > at and done > first else None
+        speed = (done - first) / (now - start) if now > start and done > first else None
         left = None if speed is None else (total - done) / speed
         self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left))
 
 
 class Callbacks:
-    """One callback that calls several. One that raises is not called again: it must not end what it is told of.
+    """One callback that calls several; one that raises is not called again.
 
     Args:
         callbacks: in their order.
@@ -119,23 +124,29 @@ class Callbacks:
         for callback in tuple(self._callbacks):
             try:
                 callback(progress)
-            except Exception as error:  # noqa: BLE001 # whatever it is, noise may have been paid for
+            except Exception as error:  # noqa: BLE001 # a run must not end because of a callback
                 self._callbacks.remove(callback)
                 self.warn(callback, f"at {progress.unit} {progress.done} of {progress.total}", error)
 
-    def warn(self, callback: Callback, at: str, error: Exception) -> None:
-        """Say once that a callback failed. at: when, in words."""
+    def warn(self, callback: Callback, moment: str, error: Exception) -> None:
+        """Warn of a callback that failed.
+
+        Args:
+            callback: the callback.
+            moment: as "at rounds 3 of 10".
+            error: its exception.
+        """
         name = getattr(callback, "__qualname__", type(callback).__name__)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        text = f"callbacks: {name} failed {at} ({reason}) and is not called again. Everything else is as without it."
+        text = f"callbacks: {name} failed {moment} ({reason}) and is not called again. Results do not change."
         self.failures.append(text)
-        # Where warnings are errors, this one is in the result only.
+        # If warnings are errors, this one is in the result only.
         with suppress(Warning):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
-    """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is.
+    """Join callbacks to one; None without callbacks. A single `Callbacks` is returned unchanged.
 
     Raises:
         InputError: it is no list of functions.

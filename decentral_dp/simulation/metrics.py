@@ -1,42 +1,35 @@
-"""Metrics of a run, computed by the simulator from all records: no part of what is private.
+"""Metrics of a run: their labels, and the non-private evaluation from all records, which no ε covers.
 
-The plain names are evaluated on published values: each agent's released values, averaged over the last few releases
-where the scenario says so. `…_last` are evaluated on the last released values alone, `…_unreleased` on the state.
+The plain names are of the published values: each agent's released values, averaged over the last releases if the
+scenario says so. `…_last` are of the last released values only, `…_unreleased` of the state. If only x is published,
+the scores are those of the exact lower solution at x: `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
-    test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share of correct classes
     test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
-                    of problems that tell classes apart by probabilities (`problems.class_measures`)
-    test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
+                    of problems with class probabilities (`problems.class_measures`)
+    test_rmse       of numeric labels: root mean squared error, in their unit
     test_r2         1 − mean squared error / variance of the held-out labels
-    weight_…        of problems with numbers of their own: see their descriptions
+    weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only where x is tuned,
-                        and where that solution does not take minutes (`problems.lower_level.solved_quickly`)
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only if x is tuned, and
+                        if that takes no minutes (`problems.lower_level.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
-                        records and population, P's own sampling error included (of trusted coordinators)
+                        records and population, including the sampling error of P (of trusted coordinators)
 
-Where x alone is published the scores are those of the exact lower solution at x, which nobody sees: `…_unreleased`.
-
-Of minimax problems:
+Minimax problems have
 
     primal          Φ(x) = max_y F(x, y) on the train records, x as published
-    gradient_norm   ‖∇Φ(x)‖₂ on all train records: the true one, not what was released of it
+    gradient_norm   ‖∇Φ(x)‖₂ on all train records, not the released gradient
     auc, …          of the train records;   test_auc, test_accuracy, test_f1, …  of the held-out ones
-    epsilon_spent   from the plan
 
-What each problem gives beyond these its description says. Numbers of train records are the simulator's view, and no
-part of what the budget covers. Those of held-out records say nothing about the others beyond what x says, but they do
-read the held-out people's records.
+and `epsilon_spent` follows from the plan. The descriptions of problems list their other metrics. Metrics of held-out
+records read these records too.
 
-Scores of records that are with their agents: sums that agents send, where they are asked to, and what reads none.
-
-The sums are functions of records without noise: the simulator's view, and no part of what a budget covers. Unless
-`run.agent_scores` is set, no agent is asked, and only scores of released values alone are left.
-
-Of what `metrics` lists, the hypergradient, what needs an exact lower solution, R² and unreleased states are left out:
-each would take more than sums over every agent's records, or values that stay with the agents.
+If the records stay with their agents, agents send sums over them when `run.agent_scores` is set; else only metrics that
+read no record are computed. Hypergradients, exact lower solutions, R² and unreleased states are left out then, since
+they need more than sums.
 """
 
 from __future__ import annotations
@@ -45,41 +38,220 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.files.parquet import Columns
+from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
-from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax
 
 IntArray = NDArray[np.int64]
-_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
-MOST_SCORED = 256
+# Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
+# Agents of a large network whose values are scored.
+MOST_SCORED = 256
+_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
+
+
+class Reach(NamedTuple):
+    """The kinds of study with a metric.
+
+    Args:
+        head: the same in words.
+        kinds: "run", "plan".
+        over_rounds: those of them that measure it in every round.
+    """
+
+    head: str
+    kinds: tuple[str, ...]
+    over_rounds: tuple[str, ...]
+
+
+SCORE = Reach("Of runs, over rounds and at the end", ("run",), ("run",))
+PRICE = Reach("Of plans, over rounds and at the end; of runs, at the end", ("run", "plan"), ("plan",))
+OF_RUNS = Reach("Of runs, at the end", ("run",), ())
+FACT = Reach("Of runs and plans, at the end", ("run", "plan"), ())
+SENT = Reach("Of runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
+OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
+
+
+class Measure(NamedTuple):
+    """A metric.
+
+    Args:
+        label: on pages, in figures and in tables.
+        endings: each makes one more name.
+        reach: the kinds of study with it.
+        better: whether higher or lower values are better.
+        axis: its scale in figures: "log", "flat" (a share, never stretched), or by its values.
+        meaning: in `list measures` and the reference, if longer than the label.
+        of: the only problem with it; "" for several.
+    """
+
+    label: str
+    endings: tuple[str, ...] = ("",)
+    reach: Reach = SCORE
+    better: Literal["higher", "lower"] = "lower"
+    axis: Literal["values", "log", "flat"] = "values"
+    meaning: str = ""
+    of: str = ""
+
+    @property
+    def description(self) -> str:
+        """The meaning, with the only problem that measures it."""
+        return f"{self.of}: {self.meaning or self.label}" if self.of else self.meaning or self.label
+
+    @property
+    def qualifiers(self) -> list[str]:
+        """The parts of its endings, such as "_min" of "_last_min"."""
+        return [part for part in ENDINGS if any(part in ending for ending in self.endings)]
+
+
+# Ending of a name → its addition to a label, and its meaning.
+ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "_min": (", lowest agent", "the lowest agent's; without an ending it is the mean over agents"),
+        "_max": (", highest agent", "the highest agent's"),
+        "_last": (", last released values", "of the last released values alone, where published ones are averages"),
+        "_unreleased": (", unreleased state", "of the unreleased state"),
+    }
+)
+_SPREAD = ("", "_min", "_max")
+# Trusted coordinators that publish only x have losses of an unreleased state.
+_LOSS = (*_SPREAD, *(f"_unreleased{end}" for end in _SPREAD))
+_TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
+
+_LOWER_LOSS = "lower loss (train), or train_loss: the loss that training at one level minimises"
+_FIRST = "evaluated round at which a metric first reaches a level; any metric, any level"
+_DISTANT = "largest {} towards a neighbour; …_2, …_3: that far away"
+_DIVERGED = (
+    "1 if the run diverged: a released value was not finite or above 10⁶ times its public scale, or the loss ended "
+    "above 10³ times max(its start, 1); a mean is a share of cells"
+)
+
+# In the order of a run's page, then by name.
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "upper_loss": Measure("upper loss (validation)", _LOSS),
+        "lower_loss": Measure("lower loss (train)", _LOSS, meaning=_LOWER_LOSS),
+        "test_loss": Measure("loss on held-out records", _TEST),
+        "test_auc": Measure("AUC on held-out records", _TEST, better="higher", axis="flat"),
+        "test_accuracy": Measure("accuracy on held-out records", _TEST, better="higher", axis="flat"),
+        "test_f1": Measure("F1 on held-out records", _TEST, better="higher"),
+        "test_balanced_accuracy": Measure("accuracy on held-out records, mean over classes", _TEST, better="higher"),
+        "test_brier": Measure("Brier score on held-out records", _TEST),
+        "test_recall": Measure("recall of the second class (probability 0.5), held out", _TEST, better="higher"),
+        "test_precision": Measure(
+            "precision of the second class (at probability 0.5), held out", _TEST, better="higher"
+        ),
+        "test_calibration": Measure("calibration error on held-out records", _TEST),
+        "test_rmse": Measure("root mean squared error on held-out records", _TEST),
+        "test_r2": Measure("R² on held-out records", _TEST, better="higher"),
+        "test_worst_class_accuracy": Measure("accuracy on the worst class of held-out records", better="higher"),
+        "test_robust_loss": Measure("robust loss on held-out records"),
+        "test_mspbe": Measure("mean squared projected Bellman error, held out", of="mspbe"),
+        "test_return_error": Measure("root mean squared error of predicted returns, held out", of="mspbe"),
+        "test_distance": Measure("distance of generated to held-out records; 0 is best", of="wgan"),
+        "primal": Measure("Φ(x), F at the best y (train)"),
+        "objective": Measure("F at the published x and y (train)"),
+        "best_strength": Measure("best λ (train)", of="kl_dro"),
+        "robust_loss": Measure("robust loss (train)"),
+        "loss": Measure("mean loss (train)"),
+        "estimate": Measure("the published critic's own estimate of the distance (train)", of="wgan"),
+        "gradient_norm": Measure("norm of the gradient of Φ (train)"),
+        "auc": Measure("AUC (train)", better="higher"),
+        "hypergradient_norm": Measure("norm of the hypergradient, ‖∇F‖₂"),
+        "hypergradient_gap": Measure("‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records"),
+        "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
+        "consensus_y": Measure("consensus error of y (ℓ2)", _SPREAD),
+        "consensus_z": Measure("consensus error of z (ℓ2)", _SPREAD),
+        "agents": Measure("agents", reach=FACT),
+        "bits": Measure("bits sent per agent", reach=SENT),
+        "claimed": Measure("ε claimed by the published formula", reach=PRICE),
+        "claimed_endless": Measure("ε claimed by the published formula for T → ∞", reach=OF_PLANS),
+        "diverged": Measure("1 if the run diverged, else 0", reach=OF_RUNS, meaning=_DIVERGED),
+        "endless_stream": Measure("ε of the worst agent on an endless stream", reach=OF_PLANS),
+        "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
+        "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
+        "epsilon_spent": Measure("ε spent by the worst agent", axis="log"),
+        "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
+        "messages": Measure("messages sent per agent", reach=SENT),
+        "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
+        "network_epsilon_distance_1": Measure(_DISTANT.format("certified ε"), reach=FACT),
+        "network_linear_distance_1": Measure(_DISTANT.format("ε by the linear price (no bound)"), reach=FACT),
+        "network_epsilon_max": Measure("largest ε towards one other agent", reach=FACT),
+        "network_epsilon_mean": Measure("mean ε towards one other agent", reach=FACT),
+        "ok": Measure("1 if the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
+        "rounds": Measure("rounds that were run", reach=FACT),
+        "rounds_to_test_accuracy_0.9": Measure(_FIRST, reach=OF_RUNS),
+        "seconds": Measure("seconds that the run took", reach=OF_RUNS),
+        "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
+        "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
+        "weight_clean": Measure(
+            "mean weight of groups whose labels are right", _SPREAD, better="higher", of="hyper_cleaning"
+        ),
+        "weight_corrupted": Measure("mean weight of groups whose labels are wrong", _SPREAD, of="hyper_cleaning"),
+        "worst_group_loss": Measure("loss of the worst group (train)"),
+    }
+)
+# The main held-out score of a run is the first of these: its name in sentences, and its decimals.
+JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
+
+
+def metric_words(name: str) -> str | None:
+    """Return the label of a metric; None if it is unknown.
+
+    Example:
+        >>> metric_words("upper_loss"), metric_words("test_loss_max"), metric_words("mine")
+        ('upper loss (validation)', 'loss on held-out records, highest agent', None)
+        >>> metric_words("network_epsilon_distance_2")
+        'largest ε towards an agent 2 links away'
+        >>> metric_words("rounds_to_test_accuracy_0.9")
+        'rounds until 0.9 is reached, accuracy on held-out records'
+    """
+    for start, price in (
+        ("network_epsilon_distance_", "ε"),
+        ("network_linear_distance_", "linear ε (no bound for training)"),
+    ):
+        links = name.removeprefix(start)
+        if links != name and links.isdecimal():
+            return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
+    if name.startswith("rounds_to_"):
+        metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
+        return f"rounds until {level} is reached, {metric_label(metric)}"
+    ending = next((e for e in ENDINGS if name.endswith(e) and name not in MEASURES), "")
+    measure = MEASURES.get(name.removesuffix(ending))
+    return None if measure is None else measure.label + (ENDINGS[ending][0] if ending else "")
+
+
+def metric_label(name: str) -> str:
+    """Return the label of a metric, or its name."""
+    return metric_words(name) or name.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """An evaluator of released values of bilevel problems.
+    """Evaluate released values of bilevel problems.
 
     Args:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether to measure `hypergradient_norm`; default yes. Where x is not tuned there is none.
-        gap: whether to measure `hypergradient_gap`; default no.
-        names: of the rows of a value; by default their numbers.
-        reads_state: whether agents have a state beside what they release; default yes.
-        label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
-        measures: measures that are taken; by default all.
-        of_classes: those of probabilities that are taken, of `CLASS_MEASURES`; by default none.
+        hypergradient: whether to compute `hypergradient_norm`, if x is tuned; default yes.
+        gap: whether to compute `hypergradient_gap`; default no.
+        names: names of the rows of a value; by default their numbers.
+        reads_state: whether agents have an unreleased state; default yes.
+        label_unit: the label 1 in the unit of numeric labels; None for classes.
+        measures: metrics to compute; by default all.
+        of_classes: metrics of class probabilities to compute, of `CLASS_MEASURES`; by default none.
     """
 
     problem: Problem
@@ -98,7 +270,7 @@ class Evaluator:
 
         Args:
             seen: the values of all agents at that round.
-            averaged: whether published values are averages, so that the last released ones are others.
+            averaged: whether published values are averages, so that the last released ones differ.
 
         Returns:
             (round, agent, name, value) rows.
@@ -114,21 +286,18 @@ class Evaluator:
             for name, per_row in self._scores(values).items():
                 if values is published or name.startswith("test"):
                     rows += summarise(index, name + suffix, per_row, each if values is published else ())
-        if self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all():
-            rows += self._hypergradient(index, published["x"].mean(axis=0))
-        return rows
-
-    def _hypergradient(self, index: int, x: Array) -> list[Row]:
+        if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
+            return rows
+        x = published["x"].mean(axis=0)
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
-        # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
-        if not np.isfinite(gradient).all():
-            return []
-        rows: list[Row] = [(index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient)))]
-        # Where records count by their places, as held-out ones have none, there is no population to compare with.
-        if self.gap and self.test is not None and not isinstance(self.problem, Placed):
-            there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-            if np.isfinite(there).all():
-                rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
+        # Not finite if the lower level could not be solved at x̄.
+        if np.isfinite(gradient).all():
+            rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
+            # Held-out records have no index that a problem could count them by.
+            if self.gap and self.test is not None and not hasattr(self.problem, "place_records"):
+                there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+                if np.isfinite(there).all():
+                    rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
@@ -153,12 +322,12 @@ class Evaluator:
                     scores["test_accuracy"] = accuracy
                 measured = measure_classes(self.problem, x, y, self.test, self.of_classes)
                 scores |= {f"test_{name}": value for name, value in measured.items()}
-                if self.label_unit is not None and isinstance(self.problem, Predicting):
+                if self.label_unit is not None and hasattr(self.problem, "regression_scores"):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
-            if isinstance(self.problem, Scored):
+            if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
-            # One value for all is no disagreement.
+            # One value for all has no consensus error.
             for channel, value in solved.items() if self.names is None else ():
                 if not value.shape[1]:
                     continue
@@ -167,12 +336,12 @@ class Evaluator:
         return scores
 
     def _wants(self, start: str) -> bool:
-        """Whether a measure whose name begins so is wanted."""
+        """Return whether a metric with this prefix is computed."""
         return self.measures is None or any(name.startswith(start) for name in self.measures)
 
     @cached_property
     def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i), so that agents count alike."""
+        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i): agents count equally."""
 
         def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
             counts = count_records(parts)
@@ -188,7 +357,7 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class MinimaxEvaluator:
-    """An evaluator of what a coordinator or every agent has published of a minimax problem.
+    """Evaluate the published values of a coordinator or of every agent of a minimax problem.
 
     Args:
         problem: the minimax problem.
@@ -203,49 +372,49 @@ class MinimaxEvaluator:
     of_classes: Sequence[str] = ()
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
-        """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
+        """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
         rows: list[Row] = []
         for values, suffix in ((seen.published, ""), (seen.released if averaged else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
-                rows += self._rows_of(seen.round, values, suffix)
+                rows += self._score_rows(seen.round, values, suffix)
         return rows
 
-    def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
+    def _score_rows(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
         problem: Any = self.problem
         x, y = values["x"], values["y"]
         if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
-        each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
+        scored = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
             measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
             for name, per_row in measured.items():
-                for own, value in zip(each, per_row, strict=True):
-                    own[f"test_{name}"] = value
+                for agent_scores, value in zip(scored, per_row, strict=True):
+                    agent_scores[f"test_{name}"] = value
         if len(x) == 1:
-            return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]
-        scores = {name: np.array([own[name] for own in each]) for name in each[0]}
+            return [(index, "mean", name + suffix, float(value)) for name, value in scored[0].items()]
+        scores = {name: np.array([agent_scores[name] for agent_scores in scored]) for name in scored[0]}
         scores |= {
             f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
             for c, v in (("x", x), ("y", y))
         }
         names = () if suffix else [str(agent) for agent in range(len(x))]
-        return [row for name, own in scores.items() for row in summarise(index, name + suffix, own, names)]
+        return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
 def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
-    """Rows of one metric (b,): its mean, least and largest value; and each value, where its agents' names are given."""
+    """Return the rows of a metric (b,): mean, lowest and highest value, and each value if agents' names are given."""
     rows: list[Row] = [
         (index, "mean", name, float(per_row.mean())),
         (index, "mean", f"{name}_min", float(per_row.min())),
         (index, "mean", f"{name}_max", float(per_row.max())),
     ]
     chosen = [names[row] for row in scored_agents(len(names))] if names else []
-    return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
+    return rows + [(index, agent, name, float(value)) for agent, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
 def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
-    """Keep the rows of measures that are measures: their means, least and largest values, of the last released too.
+    """Keep the rows of some metrics, with all endings.
 
     Example:
         >>> rows = [(1, "mean", "test_auc", 0.9), (1, "mean", "test_auc_min", 0.8), (1, "mean", "test_loss", 0.5)]
@@ -256,9 +425,9 @@ def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
 
 
 def scored_agents(n_agents: int) -> IntArray:
-    """(k,) numbers of the agents whose values are scored: all, or of more than `MOST_SCORED` so many, evenly spaced.
+    """Return the numbers (k,) of the scored agents: all, or `MOST_SCORED` of them, evenly spaced.
 
-    Every one is scored on the records of all, and scoring all of many would take longer than their run.
+    Each is scored on all records, so scoring every agent of a large network would take longer than its run.
 
     Example:
         >>> scored_agents(3).tolist(), len(scored_agents(10**5)), int(scored_agents(10**5)[-1])
@@ -268,11 +437,11 @@ def scored_agents(n_agents: int) -> IntArray:
 
 
 def evenly_spaced(n: int, most: int) -> IntArray:
-    """Choose of n places at most so many, first and last among them.
+    """Choose evenly spaced indices, with the first and the last.
 
     Args:
-        n: how many there are.
-        most: how many are chosen where there are more, at least 2.
+        n: number of indices.
+        most: number of chosen indices at most, at least 2.
 
     Example:
         >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
@@ -282,17 +451,17 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Join the (train, validation) records of all agents, one after the other."""
+    """Concatenate the (train, validation) records of all agents."""
     joined = RecordPairs.from_pairs(agents)
     return concatenate(joined.train), concatenate(joined.validation)
 
 
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Make columns round, agent, name, value; and agent_name, where agents have other names than their numbers.
+    """Make columns round, agent, name, value, and agent_name if agents have names.
 
     Args:
-        rows: what was measured.
-        names: of the agents; means keep theirs.
+        rows: (round, agent, name, value).
+        names: of the agents.
 
     Example:
         >>> columns = tabulate([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)], ["Bern", "Zug"])
@@ -304,8 +473,8 @@ def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArra
         name: np.array([row[k] for row in rows], dtype=kind) for k, (name, kind) in enumerate(types.items())
     }
     if names:
-        known = {str(agent): name for agent, name in enumerate(names)}
-        columns["agent_name"] = np.array([known.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
+        labels = {str(agent): name for agent, name in enumerate(names)}
+        columns["agent_name"] = np.array([labels.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
     return columns
 
 
@@ -322,13 +491,12 @@ def final(metrics: Columns) -> dict[str, float]:
     return dict(sorted(dict(zip(names, values, strict=True)).items()))
 
 
-# Sum over held-out records → whether a model of the problem has it.
 _COUNT = "records"
 
 
 @dataclass(frozen=True)
 class AgentScorer:
-    """What the records of one block make of values; built where the block is.
+    """Compute sums over the records of one block, where the block is.
 
     Args:
         problem: the bilevel problem.
@@ -341,9 +509,10 @@ class AgentScorer:
     regression: bool
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Sum over the block's agents, for each (x, y): of their mean losses, and of their held-out records' scores.
+        """Sum the mean losses and the held-out scores of the block's agents for each (x, y).
 
-        values: "x" and "y", each (k, ·).
+        Args:
+            values: "x" and "y", each (k, ·).
         """
         x, y = values["x"], values["y"]
         sums = dict.fromkeys(("lower_loss", "upper_loss"), np.zeros(len(x)))
@@ -358,7 +527,7 @@ class AgentScorer:
                 scores: dict[str, Any] = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
                 if (accuracy := self.problem.accuracy(x, y, test)) is not None:
                     scores["test_accuracy"] = n * accuracy
-                if self.regression and isinstance(self.problem, Predicting):
+                if self.regression and hasattr(self.problem, "regression_scores"):
                     scores["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
                 for name, value in scores.items():
                     sums[name] = sums.get(name, 0.0) + value
@@ -367,12 +536,12 @@ class AgentScorer:
 
 @dataclass(frozen=True)
 class AgentEvaluator:
-    """An evaluator of released values where the records are with their agents.
+    """Evaluate released values if the records stay with their agents.
 
     Args:
         problem: the bilevel problem.
         n_agents: m.
-        label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
+        label_unit: the label 1 in the unit of numeric labels; None for classes.
     """
 
     problem: Problem
@@ -395,15 +564,15 @@ class AgentEvaluator:
         scores: dict[str, Array] = {}
         with np.errstate(all="ignore"):
             if {"x", "y"} <= chosen.keys():
-                scores |= self._of_records(seen, {c: chosen[c] for c in ("x", "y")})
-                if isinstance(self.problem, Scored):
+                scores |= self._record_scores(seen, {c: chosen[c] for c in ("x", "y")})
+                if hasattr(self.problem, "scores"):
                     scores |= self.problem.scores(chosen["x"], chosen["y"])
             for channel, value in chosen.items():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - values[channel].mean(axis=0), axis=1)
         return scores
 
-    def _of_records(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
-        """The scores that agents send sums of; nothing where they send none."""
+    def _record_scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute scores from the sums of the agents; none if they send none."""
         blocks = [block for block in seen.score(values) if block is not None]
         if not blocks:
             return {}
@@ -422,7 +591,7 @@ class AgentEvaluator:
 
 
 class Unscored:
-    """An evaluator of a trusted coordinator whose agents have their records: no score of records comes here."""
+    """Evaluate nothing: agents of a trusted coordinator that keep their records send no scores."""
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate nothing; as of `metrics.Evaluator`."""

@@ -1,9 +1,7 @@
-"""A trained model: the weights that a run published, and the public rules by which it reads a raw table.
+"""Trained models: the published weights of a run, and the public rules by which they read a raw table.
 
-All that a prediction needs is public. The weights are what the run released, and the budget covers whatever is computed
-from them. How columns become features stands in the scenario; names of features and classes stand in the result. A
-model reads no record of the agents, no state of theirs and nothing that was not noised, and its scenario's data need
-not be there.
+Predictions are post-processing of released weights and cost no ε. The scenario has the rules for columns, the result
+has the names of features and classes. A model reads no records and no state of the agents.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +30,7 @@ from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.result import (
     RunResult,
     published_values,
@@ -45,53 +43,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Reading(NamedTuple):
-    """How a model reads a table: the declared rules of its scenario.
-
-    names: of the features. rules: how columns become features. prepare: makes (n, d) features of columns, as
-    `shards.features_for_model` with what the scenario declares. csv: how CSV files are written.
-    """
-
-    names: tuple[str, ...]
-    rules: ColumnRules | None
-    prepare: Callable[..., tuple[Array, dict[str, float]]]
-    csv: CsvFormat = USUAL_CSV
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of a raw table that features are made of."""
-        return self.names if self.rules is None else self.rules.raw(self.names)
-
-    def features(self, columns: Columns, where: str) -> tuple[Array, dict[str, float]]:
-        """By the function that prepares train records. Raises InputError."""
-        try:
-            return self.prepare(columns, where=where)
-        except InputError as error:
-            # A trained model keeps the rules of its scenario.
-            problem = str(error).partition(" Fix: ")[0]
-            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
+# A feature that is clipped in more of the records seems to have another unit.
+_MOST_CUT = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
-    """What a run has trained, for records that it has not seen: `run.model`, or `load_model` of a run folder.
+    """The trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
 
-    By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
-    for noise, which the mean averages, and the mean is one model for all. The scores of a run are means over agents of
-    what each agent's own weights reach; `model.of_agent(agent)` has those weights, and repeats that agent's score. The
-    mean of what is published is published: it costs no further ε.
+    By default the weights are the mean over agents of the published weights, which averages their noise. The scores of
+    a run are means over agents of the score of each agent's weights; `model.of_agent(agent)` has those weights.
 
     Args:
-        problem: what weights say of records.
-        published: (m, q) weights that each agent published, behind the centre of features where they have one; of a
-            coordinator one row.
-        reading: how it reads a table.
-        classes: of the labels, in the order of the probabilities; none where numbers are predicted.
-        label_range: public (low, high) of labels that are numbers, which [−1, 1] is scaled back to; None where they
-            were not scaled.
-        agents: their names; none where they are numbered.
-        agent: whose weights predict; None for the mean.
-        linked: whether agents are linked, so that they have a model in common; default yes.
+        problem: predicts from weights and features.
+        published: (m, q) weights of each agent, after the centre of features if there is one; one row of a
+            coordinator.
+        features: names of the features, in the order of the weights; a column may give several.
+        rules: how columns become features; None if they are the features.
+        prepare_columns: makes (n, d) features of columns, as `shards.features_for_model` with the scenario's rules.
+        csv: format of CSV files.
+        classes: of the labels, in the order of the probabilities; none for numeric labels.
+        label_range: public (low, high) of numeric labels, to which [−1, 1] is scaled back; None if they are not scaled.
+        agents: names of the agents, if they have any.
+        agent: the agent whose weights predict; None for the mean.
+        linked: whether agents have edges, so that they have a common model; default yes.
 
     Example:
         >>> import decentral_dp
@@ -104,7 +79,10 @@ class TrainedModel:
 
     problem: Predictor
     published: Array
-    reading: Reading
+    features: tuple[str, ...]
+    rules: ColumnRules | None
+    prepare_columns: Callable[..., tuple[Array, dict[str, float]]]
+    csv: CsvFormat
     classes: tuple[Label, ...]
     label_range: tuple[float, float] | None = None
     agents: tuple[str, ...] = ()
@@ -112,26 +90,24 @@ class TrainedModel:
     linked: bool = True
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of the weights; with declared rules a column may make several."""
-        return self.reading.names
-
-    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a raw table needs; others are left unread."""
-        return self.reading.columns
+        """The columns that a raw table needs; other columns are ignored."""
+        return self.features if self.rules is None else self.rules.raw(self.features)
 
     @property
     def weights(self) -> dict[str, Array]:
-        """Name → weights in their shape, which read prepared features: scaled as the scenario declares.
+        """Name → weights in their shape, for prepared features.
 
-        Of two classes, trained under a clip, the odds of the bare weights are up to twice as far from 1 as those of
-        `predict_proba`, which allows for the clip; labels are the same.
+        With two classes and a clip, the odds of the bare weights are up to twice as far from 1 as those of
+        `predict_proba`, which allows for the clip. The predicted classes are the same.
         """
         return self.problem.named_weights(self._y[0])
 
     def of_agent(self, agent: int | str) -> TrainedModel:
-        """The model of one agent's own published weights. agent: its number, or its name where agents have names.
+        """Return the model of the published weights of one agent.
+
+        Args:
+            agent: its number, or its name if agents have names.
 
         Raises:
             InputError: there is no such agent.
@@ -146,20 +122,44 @@ class TrainedModel:
         return replace(self, agent=int(number))
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
+        """Return the weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
 
         A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, a cnn one of
-        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a module of
-        your own itself, but for its buffers. The module reads prepared features, as `prepare` gives them.
+        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a custom
+        module itself, without its buffers. The module reads features from `prepare`.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 
     def prepare(self, table: Any) -> Array:
-        """The features (n, d) of raw records as the weights read them. Arguments and errors are those of `predict`."""
-        return self._prepare(table)
+        """Compute the features (n, d) of raw records as the weights read them; as `predict`."""
+        if isinstance(table, str | Path):
+            text = set() if self.rules is None else self.rules.text
+            where, columns = (
+                repr(str(table)),
+                read_columns(Path(table), self.columns, text, f"predict: {str(table)!r}", self.csv),
+            )
+        else:
+            where, columns = "the table", self._memory_columns(table)
+        try:
+            features, clipped = self.prepare_columns(columns, where=where)
+        except InputError as error:
+            # A trained model keeps the rules of its scenario.
+            problem = str(error).partition(" Fix: ")[0]
+            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
+        most = sorted((name for name, share in clipped.items() if share > _MOST_CUT), key=lambda name: -clipped[name])
+        if most:
+            listed = ", ".join(f"{name} {clipped[name]:.0%}" for name in most[:5])
+            more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
+            warnings.warn(
+                f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
+                "units of problem.scale.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return features
 
     def predict(self, table: Any) -> NDArray[Any]:
-        """Predict the class of each record, or its number.
+        """Predict the class or the numeric label of each record.
 
         Args:
             table: raw records, before any scaling: a pandas DataFrame or a dict of columns, of which the columns of the
@@ -167,12 +167,11 @@ class TrainedModel:
                 path of a CSV or Parquet file.
 
         Returns:
-            (n,) labels as the scenario names its classes, the likeliest of each record, the first where several are;
-            or numbers in the label's own unit.
+            (n,) most likely classes as the scenario names them, the first of several; or numbers in the unit of the
+            label.
 
         Raises:
-            InputError: a column is missing, a cell holds no number and no declared rule makes one of it, or
-                there are no records.
+            InputError: a column is missing, a cell is neither a number nor covered by a rule, or there are no records.
 
         Warns:
             UserWarning: more than half of the values of a feature lie outside its declared range, and are clipped.
@@ -180,7 +179,7 @@ class TrainedModel:
         return self._labels(self._scores(table))
 
     def predict_proba(self, table: Any) -> Array:
-        """The probabilities (n, c) of the classes, in the order of `classes`. Arguments and errors: as of `predict`.
+        """Predict the probabilities (n, c) of the classes, in the order of `classes`; arguments as of `predict`.
 
         Raises:
             InputError: numbers are predicted, which have no probabilities.
@@ -190,13 +189,13 @@ class TrainedModel:
         return self._scores(table)
 
     def predictions(self, path: Path) -> pd.DataFrame:
-        """Tabulate what is predicted of the records of a file.
+        """Tabulate the predictions for the records of a file.
 
         Args:
             path: a CSV or Parquet file.
 
         Returns:
-            Columns "prediction" and, of classes, "probability_CLASS" for each.
+            Columns "prediction" and, for classes, "probability_CLASS".
 
         Raises:
             InputError: as of `predict`.
@@ -208,12 +207,12 @@ class TrainedModel:
         return pd.DataFrame({"prediction": self._labels(scores), **shares})
 
     def __repr__(self) -> str:
-        m, says = len(self.published), "numbers"
+        m, target = len(self.published), "numbers"
         if self.classes:
-            says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
+            target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
-        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
+        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property
     def _y(self) -> Array:
@@ -228,81 +227,47 @@ class TrainedModel:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        return self._predictions(self._prepare(table))
-
-    def _predictions(self, features: Array) -> Array:
-        """(n, c) probabilities, or (n,) numbers in the label's own unit."""
-        said: Array = self.problem.predict(self._y, features)[0]
+        """Return probabilities (n, c), or numbers (n,) in the unit of the label."""
+        scores: Array = self.problem.predict(self._y, self.prepare(table))[0]
         if self.label_range is None:
-            return said
+            return scores
         low, high = self.label_range
-        return np.asarray(low + 0.5 * (said + 1.0) * (high - low))
+        return np.asarray(low + 0.5 * (scores + 1.0) * (high - low))
 
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
-    def _prepare(self, table: Any) -> Array:
-        """(n, d) features of a table, or of the file of one. Raises InputError."""
-        if isinstance(table, str | Path):
-            path, rules = Path(table), self.reading.rules
-            text = set() if rules is None else rules.text
-            columns: Columns = read_columns(path, self.columns, text, f"predict: {str(path)!r}", self.reading.csv)
-            features, shares_cut = self.reading.features(columns, repr(str(path)))
-        else:
-            features, shares_cut = self.reading.features(self._columns_of(table), "the table")
-        _warn_of_cuts(shares_cut)
-        return features
-
-    def _columns_of(self, table: Any) -> Columns:
-        """The columns of records in memory. Raises InputError."""
+    def _memory_columns(self, table: Any) -> Columns:
+        """Return the columns of records in memory. Raises InputError."""
         if isinstance(table, Mapping):
             import pandas as pd
 
             table = pd.DataFrame(table)
         if hasattr(table, "columns") and hasattr(table, "iloc"):
-            return self._of_frame(table)
+            names = [str(column) for column in table.columns]
+            require_columns(self.columns, names, "predict: the table")
+            if not len(table) or any(names.count(name) > 1 for name in self.columns):
+                raise InputError(
+                    "predict: the table has no records, or two columns of one name. Fix: give another table."
+                )
+            return cells_of(table.set_axis(names, axis=1), self.columns)
         refuse_masked(table, "predict")
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError):
             rows = np.empty(0)
-        by_name = self.reading.columns != self.features
+        by_name = self.columns != self.features
         if by_name or rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
             shape = "" if by_name else f" or an array (records, {len(self.features)}) of numbers"
             raise InputError(
                 f"predict: got {type(table).__name__} of shape {rows.shape}, expected a table with the columns "
-                f"{', '.join(self.reading.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
+                f"{', '.join(self.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
             )
         return {name: rows[:, k] for k, name in enumerate(self.features)}
 
-    def _of_frame(self, frame: Any) -> Columns:
-        known = [str(column) for column in frame.columns]
-        require_columns(self.columns, known, "predict: the table")
-        if not len(frame) or any(known.count(name) > 1 for name in self.columns):
-            raise InputError("predict: the table has no records, or two columns of one name. Fix: give another table.")
-        return cells_of(frame.set_axis(known, axis=1), self.columns)
-
-
-# A feature that is clipped in more of the records has another unit, as it seems.
-_MOST_CUT = 0.5
-
-
-def _warn_of_cuts(shares: Mapping[str, float]) -> None:
-    """Warn where most values of a feature of new records are clipped. shares: feature → share."""
-    most = sorted((name for name, share in shares.items() if share > _MOST_CUT), key=lambda name: -shares[name])
-    if most:
-        listed = ", ".join(f"{name} {shares[name]:.0%}" for name in most[:5])
-        more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
-        warnings.warn(
-            f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
-            "units of problem.scale.",
-            UserWarning,
-            stacklevel=2,
-        )
-
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
-    """The model of what a run published.
+    """Make the model of a run from its published values.
 
     Args:
         scenario: of the run.
@@ -310,10 +275,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         published: channel → (m, ·) published values.
 
     Raises:
-        InputError: the run diverged, its problem predicts nothing, or what predicts was not published.
+        InputError: the run diverged, its problem predicts nothing, or the weights were not published.
     """
     kind, about = scenario.problem.kind, result.problem
-    # By what was released, which alone ends a run early: a label that an evaluation gave reads records.
+    # A divergence of released values, which ends a run early; the status after an evaluation reads records.
     stopped = result.has_diverged and result.rounds != result.rounds_planned
     if stopped or not all(np.isfinite(value).all() for value in published.values()):
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
@@ -350,9 +315,8 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(names, scenario.problem.columns, prepare, csv_of(scenario.problem) or USUAL_CSV)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
-        # A regression on the positions of classes says numbers.
+        # A regression on the indices of classes predicts numbers.
         classes = ()
     limits, partition = scenario.problem.label_range, scenario.problem.partition
     names_of_agents = agent_names(result.topology.get("labels"))
@@ -361,7 +325,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     return TrainedModel(
         problem,
         np.array(y),
-        reading,
+        names,
+        scenario.problem.columns,
+        prepare,
+        csv_of(scenario.problem) or USUAL_CSV,
         classes,
         None if limits is None or classes else (limits[0], limits[1]),
         names_of_agents,
@@ -370,15 +337,15 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
 
 
 def load_model(folder: str | Path) -> TrainedModel:
-    """The model of a run folder, at any time: it needs the folder alone, and none of the records.
+    """Load the model of a run folder; the records are not needed.
 
     If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
-        folder: that a run wrote.
+        folder: of a complete run.
 
     Raises:
-        InputError: it is no folder of a complete run, or the run's problem predicts nothing.
+        InputError: the folder contains no complete run, or its problem predicts nothing.
 
     Example:
         >>> import tempfile, decentral_dp

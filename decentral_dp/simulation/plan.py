@@ -1,24 +1,22 @@
-"""Plans: the privacy cost of a scenario before anything is run, and its text on a terminal."""
+"""Plans: the privacy cost of a scenario before it is run, and its text on a terminal."""
 
 from __future__ import annotations
 
+import html
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.bounded import SPLITS
 from decentral_dp.config.components import Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
     communication_text,
     compression_text,
-    cut_name,
     delta_text,
     epsilon_text,
     graph_text,
@@ -26,42 +24,54 @@ from decentral_dp.formatting import (
     ratio_text,
     schedule_text,
     sentence,
-    spans,
 )
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.reporting.report import data_line, headline_text, tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.result import Communication
-from decentral_dp.simulation.setting import settled_parameters, statement_of
-from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
-from decentral_dp.simulation.summary import method_name, title_of, topology_summary
+from decentral_dp.simulation.result import Communication, text_of
+from decentral_dp.simulation.statement import PrivacyStatement, Setting
+from decentral_dp.simulation.summary import (
+    method_name,
+    problem_summary,
+    settled_parameters,
+    statement_of,
+    title_of,
+    topology_summary,
+)
 from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns of the text of a plan, where no terminal says how many it has.
+# Columns of the text of a plan without a terminal.
 _WIDTH = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The price of a scenario; `print(plan)` shows what the command "plan" prints.
+    """The privacy cost of a scenario; `print(plan)` prints the text of the command "plan".
 
     Args:
-        title: of the scenario. setting: who trusts whom, and what is solved.
-        rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
-        n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
-        data_notes: in what the records are others than those that were named.
+        title: of the scenario.
+        setting: "gossip", "coordinator_bilevel" or "coordinator_minimax".
+        rounds: number of rounds.
+        status: "ok" or "budget_reached".
+        reason: why there are fewer rounds than in the scenario; None if there are as many.
+        n_agents: number of agents.
+        topology: their graph, as in `result.json`.
+        privacy: the privacy statement.
+        data_notes: differences between the records and those of the scenario.
         method: the algorithm's name, with every part that is on.
-        settings_text: what the settings of training come to; "" of anything else.
-        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
-        unmeasured: which metric a run leaves out because it would take too long; "" where none.
+        settings_text: default hyper-parameters of training; "" for other problems.
+        stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        problem: the problem, the data and the record counts, as in `result.json`.
+        unmeasured: the metrics that would take too long to compute, or "".
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
-        communication: what agents send; None of a trusted coordinator.
+        communication: messages of the agents; None with a trusted coordinator.
 
     Example:
         >>> import decentral_dp
@@ -84,12 +94,13 @@ class Plan:
     method: str = ""
     settings_text: str = ""
     stability_text: str = ""
+    problem: Mapping[str, Any] = field(default_factory=dict)
     unmeasured: str = ""
     communication: Communication | None = None
 
     @classmethod
     def from_job(cls, job: PlannedJob) -> Plan:
-        """The plan of a job."""
+        """Make the plan of a job."""
         return cls(
             title=title_of(job.scenario),
             setting=job.setting,
@@ -103,6 +114,7 @@ class Plan:
             method=method_name(job),
             settings_text=job.settings_text,
             stability_text=job.stability_text,
+            problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
@@ -123,13 +135,18 @@ class Plan:
         """One row for each planned release of an agent, as in `ledger.parquet`."""
         return self.records.to_frame(agent_names(self.topology["labels"]))
 
+    def to_json(self) -> str:
+        """Return the plan as JSON; infinities are "inf", NaN is null."""
+        names = ("title", "method", "rounds", "status", "reason", "topology", "problem", "settings")
+        content = {name: getattr(self, name) for name in names}
+        sent = None if self.communication is None else asdict(self.communication)
+        return text_of({**content, "communication": sent, "privacy": self.privacy.to_dict()})
+
     def __repr__(self) -> str:
         return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.page import plan_view
-
-        return plan_view(self.title, self.privacy, self.topology, self.settings_text, self.method)
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -138,67 +155,69 @@ class Plan:
 
 
 def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
-    """Price every release of a scenario, without running anything.
+    """Compute the privacy cost of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
-        **objects: in place of what it names; as in `build`.
+        **objects: Python objects instead of its components, as in `build`.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: the scenario is invalid.
 
     Example:
-        >>> priced = plan_scenario("quadratic", ["algorithm.rounds=2"])
-        >>> priced.rounds, priced.ledger["round"].unique().tolist()
+        >>> plan = plan_scenario("quadratic", ["algorithm.rounds=2"])
+        >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
     c = load_components(scenario, overrides, **objects)
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
-        # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
+        # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(plan_job(c.without_records()))
 
 
-# Above so many different lines a table lists only the most expensive agents.
-_MOST_ROWS = 12
-# Letters that the names of the agents of a line take at most.
-_WIDEST_NAMES = 30
-
-
-def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
-    """Print a plan: the guarantee, ε of each agent and channel, and the public facts that they follow from.
+def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:
+    """Print a plan: algorithm, data, graph, privacy, mechanism, and ε of each agent.
 
     Args:
         plan: the plan.
         out: a console; by default the terminal.
+        verbose: whether to print all settings, notes, channels without cost and the limit for T → ∞.
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    agents = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
-    out.print(Text(plan.title or "Plan", style="bold"), f"({rounds_text(plan.rounds)}, {agents})")
+    out.print(Text(headline_text(plan.method, graph, privacy, plan.rounds), style="bold"))
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
-    items = []
-    # Where agents answer a coordinator or a server, the graph plays no part.
+    items = [("Title", plan.title)] if verbose and plan.title else []
+    items.append(("Data", data_line(plan.problem)))
+    # With a coordinator or a server the graph plays no part.
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
-        beside = [text for text in (over_time_text(graph), compression_text(graph)) if text]
-        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*beside, *graph["notes"]))]
-        items += [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
-    # Where there is a guarantee, its notes tell of the data, too.
-    items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
-    items += [("Algorithm", f"{plan.method}.")] if plan.method else []
-    items += [("Settings", plan.settings_text)] if plan.settings_text else []
-    items += [("Step", plan.stability_text)] if plan.stability_text else []
-    print_items(out, items + [line for line in privacy.lines if line[0] != "Note"])
-    if privacy.is_noisy:
+        changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
+        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
+    items += [line for line in privacy.lines if line[0] not in ("Note", *(() if verbose else ("Correlated", "Seen")))]
+    items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
+    items += (
+        [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
+    )
+    items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
+    # The notes of a guarantee contain those on the data.
+    notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
+    warnings = [plan.stability_text, *(notes if not verbose else privacy.cautions), plan.unmeasured]
+    items += [("Warning", text) for text in warnings if text]
+    print_items(out, items)
+    if (budgets := tabulate_budgets(privacy, graph)) is not None:
         out.print()
-        out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
-        for table in _budgets(privacy, out.width, agent_names(graph["labels"])):
-            out.print(table, soft_wrap=True)
-        out.print()
+        agents, rows = zip(*budgets.rows, strict=True)
+        cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True)]
+        head = f"agents, δ = {delta_text(privacy.delta)}"
+        for part in split_columns(cells, out.width - longest([head, *agents])):
+            out.print(terminal([(head, *agents), *part]), soft_wrap=True)
+    if not verbose:
+        return
     values = {} if plan.settings is None else plan.settings["settled"]
     defaults = [] if plan.settings is None else plan.settings["left_out"]
     texts = []
@@ -207,70 +226,30 @@ def print_privacy_plan(plan: Plan, out: Console | None = None) -> None:
         if isinstance(value, Mapping):
             value = f"{value['scale']:.4g}{schedule_text(value)}"
         texts.append(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")
+    out.print()
     last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
-    last += [("Scores", plan.unmeasured)] if plan.unmeasured else []
     print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
-    """Print a graph in one line; one that no generator made with its nodes and first names, to be compared.
+    """Return a graph in one line; a graph from a file with its number of nodes and the first names.
 
-    graph: as of `topology_summary`.
+    Args:
+        graph: as of `topology_summary`.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if made else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
+    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
+    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 
 def rounds_text(count: int) -> str:
-    """So many rounds, in words."""
+    """Return a number of rounds as text."""
     return "1 round" if count == 1 else f"{count} rounds"
 
 
-def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -> list[Table]:
-    """One line per different budget; agents that pay the same share a line. As many tables as fit the width.
-
-    names: of the agents, where they have others than their numbers.
-    """
-    agents, claimed = privacy.agents, privacy.claimed
-    channels = list(agents[0].channels)
-    kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents.different)] or list(SPLITS)
-    heads = ["all", *(f"{c} only" for c in channels), *kinds, *([] if claimed is None else ["claimed"])]
-    lines: dict[tuple[str, ...], list[int]] = {}
-    for row, members in zip(agents.different, agents.members(), strict=True):
-        values = [row.epsilon, *(row.channels[c].epsilon for c in channels), *(row.records.get(k) for k in kinds)]
-        shown = list(map(epsilon_text, values))
-        if claimed is None:
-            lines.setdefault(tuple(shown), []).extend(members)
-            continue
-        for agent in members:
-            lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
-    by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
-    chosen = sorted(((cells, sorted(members)) for cells, members in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
-    first = ("agents", *(_name_list(members, names) for _, members in chosen))
-    columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
-    tables = [terminal([first, *part]) for part in split_columns(columns, width - longest(first))]
-    if len(lines) > _MOST_ROWS:
-        tables[-1].caption = f"The most expensive {_MOST_ROWS} of {len(lines)} different budgets."
-        tables[-1].caption_justify = "left"
-    return tables
-
-
-def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
-    """0–4, 7: numbers drawn together; carl, … (4 agents): names in a column that leaves room for numbers."""
-    if not names:
-        words = spans([str(n) for n in members])
-        return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(members)} agents)"
-    if len(members) == len(names) > 1:
-        return f"all {len(names)}"
-    words = [cut_name(names[agent]) for agent in members]
-    text = ", ".join(words)
-    return text if len(text) <= _WIDEST_NAMES else f"{words[0]}, … ({len(members)} agents)"
-
-
 def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """Free channels, the signal-to-noise ratio, the limit for T → ∞, and notes."""
+    """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes."""
     free: dict[str, list[str]] = {}
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)

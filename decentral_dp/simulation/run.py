@@ -1,6 +1,6 @@
-"""Running a scenario: the finished run, what it holds, and the folder that it leaves behind.
+"""Runs: a planned job is run, its ledger is compared with the plan, and its folder is written.
 
-Its numbers are those of `result.json`. Which rounds are evaluated, and the ε spent by then, follow from the plan.
+The evaluated rounds and the ε spent by then follow from the plan.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
-from decentral_dp.files.durable import OWNERS, write_whole
-from decentral_dp.files.locks import require_locks
+from decentral_dp.files.durable import OWNERS, require_locks, write_whole
+from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
-from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
@@ -38,7 +37,7 @@ from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
-from decentral_dp.simulation.communication import By, communication, tabulate_sent
+from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.events import Callback, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
@@ -65,18 +64,25 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
-from decentral_dp.simulation.setting import settled_parameters, statement_of
-from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.summary import (
+    baselines,
+    method_name,
+    problem_summary,
+    settled_parameters,
+    statement_of,
+    title_of,
+    topology_summary,
+)
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.reporting.folder import Drawing
     from decentral_dp.reporting.plots import Picture
+    from decentral_dp.reporting.report import Report
 
 
-# At most so many points of the spent-epsilon curve: each is a full pricing.
+# Points of the curve of spent ε at most: each composes the whole ledger.
 _CURVE_POINTS = 25
 SPENT = "epsilon_spent"
 
@@ -85,19 +91,19 @@ SPENT = "epsilon_spent"
 class Run:
     """A finished run.
 
-    `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
-    private data. Neither state, nor records, nor the root of the noise are in a pickle or a copy of a run.
+    ε covers `released`, `published`, the ledger and the scenario. Metrics, state and plots read private data. A pickle
+    or a copy of a run contains no state, no records and no noise key.
 
     Args:
-        simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
+        simulation: `run.simulation()` is the job, with all records and the noise key.
         measured: columns of `metrics`.
-        records: what was released; `ledger` is the same as a table.
+        records: the ledger of all releases; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
-        published: the average of the last ones (`run.average`).
-        unnoised: `state` is what it holds.
+        published: channel → (m, ·) averages of the last ones (`run.average`).
+        unnoised: noiseless values, which `state` opens.
         result: the numbers of `result.json`.
-        folder: that was written, or None.
-        baselines: "alone", "central", "none" → a run that this one is judged by, where they were asked for.
+        folder: of the run, or None.
+        baselines: "alone", "central", "none" → run for comparison, if requested.
 
     Example:
         >>> import decentral_dp
@@ -125,7 +131,7 @@ class Run:
         callbacks: Sequence[Callback] = (),
         **objects: Unpack[Objects],
     ) -> Run:
-        """Go on with a run that was cut off, and draw its pictures and its page; as `decentral_dp.resume`.
+        """Resume an interrupted run, and write its figures and its page; as `decentral_dp.resume`.
 
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
@@ -136,16 +142,16 @@ class Run:
             The finished run.
 
         Raises:
-            InputError: as of `decentral_dp.resume`; or the folder is of no run.
+            InputError: as of `decentral_dp.resume`, or the folder contains no run.
             Stopped: interrupted again.
         """
         from decentral_dp.reporting import page
-        from decentral_dp.reporting.progress import show_progress
+        from decentral_dp.reporting.terminal import show_progress
 
         folder = Path(folder)
         interruption, lock = open_interrupted(folder)
         try:
-            # Wherever the text lies, it names files from the folder of the run.
+            # Relative paths start at the folder of the run.
             job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
@@ -160,16 +166,13 @@ class Run:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """What agents keep to themselves, by its name: private values without noise.
-
-        Each is (m, width), a row for each agent.
-        """
+        """Noiseless private values of the agents: name → (m, width), a row for each agent."""
         return self.unnoised()
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Rows (round, agent, name, value), and agent_name where agents have other names than their numbers."""
-        # Slow to import, and a folder is written and drawn without it.
+        """Rows (round, agent, name, value), and agent_name if agents have names."""
+        # Slow to import, and not needed to write or draw a folder.
         import pandas as pd
 
         return pd.DataFrame(dict(self.measured))
@@ -178,37 +181,28 @@ class Run:
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
-    def messages(self, by: By = "link") -> pd.DataFrame:
-        """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.tabulate_sent`.
-
-        Args:
-            by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every
-                round.
-        """
-        return tabulate_sent(self.simulation(), by)
-
     @property
     def model(self) -> TrainedModel:
-        """What was trained, as a model of new records: its weights by name, and what they predict.
+        """The trained model, for predictions of new records.
 
         Raises:
-            InputError: the problem predicts nothing, what predicts was not published, or the run diverged.
+            InputError: the problem predicts nothing, the weights were not published, or the run diverged.
         """
         return model_of(self.scenario, self.result, self.published)
 
     def predict(self, table: Any, *, agent: int | str | None = None) -> NDArray[Any]:
-        """Predict the class of each record of a raw table, or its number, from published weights alone.
+        """Predict the class of each record of a raw table, or its number, from published weights only.
 
         Args:
             table: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV or Parquet file; before any
                 scaling. As of `TrainedModel.predict`.
-            agent: whose weights predict; by default the mean over agents of what each published (see `TrainedModel`).
+            agent: the agent whose weights predict; by default the mean over all agents (see `TrainedModel`).
 
         Returns:
-            (n,) labels as the scenario names its classes, or numbers in the label's own unit.
+            (n,) labels as the scenario names its classes, or numbers in the unit of the label.
 
         Raises:
-            InputError: as of `model`, there is no such agent, or the table cannot be read so.
+            InputError: as of `model`, there is no such agent, or the table cannot be read.
 
         Example:
             >>> import decentral_dp
@@ -217,21 +211,18 @@ class Run:
             >>> run.predict(load_breast_cancer(as_frame=True).data[:3]).tolist()
             ['malignant', 'malignant', 'malignant']
         """
-        return self._model_of(agent).predict(table)
+        return (self.model if agent is None else self.model.of_agent(agent)).predict(table)
 
     def predict_proba(self, table: Any, *, agent: int | str | None = None) -> Array:
-        """The probabilities (n, c) of the classes, in the order of `run.model.classes`; as `predict`.
+        """Predict the probabilities (n, c) of the classes, in the order of `run.model.classes`; as `predict`.
 
         Raises:
             InputError: as of `predict`, or numbers are predicted.
         """
-        return self._model_of(agent).predict_proba(table)
-
-    def _model_of(self, agent: int | str | None) -> TrainedModel:
-        return self.model if agent is None else self.model.of_agent(agent)
+        return (self.model if agent is None else self.model.of_agent(agent)).predict_proba(table)
 
     def plot(self, name: str) -> Picture:
-        """Draw a figure of this run: notebooks show it, `save` writes it.
+        """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
             name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
@@ -248,26 +239,34 @@ class Run:
         """
         from decentral_dp.reporting.plots import FIGURES, draw
 
-        picture = draw(name, self.drawing) if name in FIGURES else None
+        picture = draw(name, self.report) if name in FIGURES else None
         if picture is None:
-            drawn = [other for other in FIGURES if draw(other, self.drawing) is not None]
-            raise InputError(f"plot: this run has no figure {quoted(name)}; it has {', '.join(drawn)}.")
+            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: take another of {', '.join(FIGURES)}.")
         return picture
 
-    @property
-    def drawing(self) -> Drawing:
-        """What its figures are drawn from."""
-        from decentral_dp.reporting.folder import Drawing, drawn_rounds
+    @cached_property
+    def report(self) -> Report:
+        """The content of its page and its figures."""
+        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, scenario_text
 
-        ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
-        return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))
+        # The scenario of a folder also names components that are Python objects.
+        text = "" if self.folder is None else scenario_text(self.folder)
+        return make_report(
+            self.result,
+            parse_scenario(text) or self.scenario.model_dump(),
+            self.measured,
+            self.records.columns_at(drawn_rounds(self.result)),
+            self.published.get("x"),
+            {name: run.result for name, run in self.baselines.items()},
+            text,
+        )
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
-        from decentral_dp.reporting.plots import opening_pictures
+        from decentral_dp.reporting.plots import draw
 
-        baselines = {name: run.result for name, run in self.baselines.items()}
-        return run_view(self.result, [picture._repr_png_() for picture in opening_pictures(self.drawing)], baselines)
+        pictures = [draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")]
+        return run_view(self.report, [picture._repr_png_() for picture in pictures if picture is not None][:2])
 
     def __repr__(self) -> str:
         result = self.result
@@ -275,7 +274,7 @@ class Run:
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
-    """List the rounds after which scores are taken: 0, every so many, and the last.
+    """List the evaluated rounds: 0, the multiples of `every`, and the last.
 
     Example:
         >>> evaluated_rounds(rounds=7, every=3)
@@ -285,7 +284,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
 
 
 def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[int, float]:
-    """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
+    """Return ε spent by the worst agent after each evaluated round, from the plan only."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
@@ -293,7 +292,7 @@ def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[in
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def result_of(
+def collect_result(
     job: PlannedJob,
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
@@ -303,27 +302,27 @@ def result_of(
     """Collect the numbers of a finished run.
 
     Args:
-        job: what was run.
-        outcome: its last values.
+        job: the job that was run.
+        outcome: its last values and its ledger.
         metrics: columns round, agent, name, value of all evaluations.
-        seconds: it took.
+        seconds: running time.
         failed_callbacks: a sentence for each callback that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
-        what = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
+        growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"
         reason = (
-            f"the released value of {divergence.channel} {what} at round {divergence.round}; "
+            f"the released value of {divergence.channel} {growth} at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
-        # Infinite from the start, it says what the records are, which a certified run must not end by.
+        # It reads records: a certified run must not end because of it.
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     elif grown := grown_loss(metrics):
         status, reason = "diverged", grown
-    # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
+    # A run that ended early counts up to its last evaluation, with fewer releases than planned.
     evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
@@ -342,7 +341,7 @@ def result_of(
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
-        # Read from records, as metrics are.
+        # These read records, as metrics do.
         "diagnostics": {
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
             **clipping(job, outcome),
@@ -353,7 +352,6 @@ def result_of(
             **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
-        # Of a bilevel method it goes without saying.
         **({} if job.tunes_x else {"tunes_x": False}),
         **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
@@ -365,16 +363,16 @@ def result_of(
     return RunResult.from_content(content, statement)
 
 
-# Losses that are minimised, by the names of their measures.
+# Losses that are minimised, by the names of their metrics.
 LOSSES = ("upper_loss", "lower_loss", "primal")
-# Times its start, or 1, above which the evaluated loss of a run has diverged.
+# A loss above this times max(its start, 1) has diverged.
 _MOST_GROWTH = 1e3
 
 
 def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
-    """Say that a loss ended above 10³ max(its start, 1); "" if none did.
+    """Return the reason if a loss ended above 10³ max(its start, 1), else "".
 
-    It is evaluated on records, and no ε covers it: it labels a run that has ended, and stops none.
+    The loss reads records and no ε covers it. So it labels a run that has ended, and stops none.
 
     Args:
         metrics: columns round, agent, name, value of all evaluations.
@@ -385,7 +383,7 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
     """
     for name in LOSSES:
         values = metrics["value"][(metrics["agent"] == "mean") & (metrics["name"] == name)]
-        # What is infinite from the start has not grown: it says what the records are, and not how the run went.
+        # A loss that is infinite at the start has not grown.
         if values.size and math.isfinite(values[0]) and not values[-1] <= _MOST_GROWTH * max(1.0, values[0]):
             return (
                 f"{name} grew from {values[0]:.3g} to {values[-1]:.3g}, more than 1000 times max(start, 1), by an "
@@ -394,21 +392,16 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
     return ""
 
 
-def _with_keys(result: RunResult, **keys: Any) -> RunResult:
-    """The same result with more keys in result.json."""
-    return RunResult.from_content({**result.content, **keys}, result.privacy)
-
-
 def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
-    """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
+    """Write the files of a finished run: to a temporary folder first, then in place, `result.json` last.
 
-    Of a run with secret noise, what reads records beyond its releases is for the owner only.
+    If the noise is secret, only the owner may read files that contain more than releases.
 
     Returns:
         The run; its result has the digests of its files.
     """
     mode = OWNERS if done.scenario.seed is None else 0o666
-    # Where it is removed with the rest if the run is killed here.
+    # A folder that is removed with the journal if the run is killed here.
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
         text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
@@ -416,7 +409,7 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
-        # Un-noised values are their owner's alone.
+        # Noiseless values are for the owner only.
         opened = os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS if done.state else 0o666)
         with open(opened, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
@@ -424,13 +417,13 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            parts = journal.release_digests
+            parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
-        result = _with_keys(done.result, **{FILES: digests, RUN: journal.begun})
-        result = _with_keys(result, **seal(result.content))
+        sealed = seal({**done.result.content, FILES: digests, RUN: journal.begun})
+        result = RunResult.from_content(sealed, done.result.privacy)
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
         for name in [*names, RESULT]:
@@ -441,19 +434,19 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
 
 
 def run_job(planned: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
-    """Run a planned job, and write its folder where one is asked for; nothing is drawn.
+    """Run a planned job and write its folder, without figures and page.
 
     Args:
         planned: as `build` makes it.
         out: the folder to write, new or empty; by default nothing is written.
-        progress: told of progress at every evaluation.
+        progress: called at every evaluation.
 
     Returns:
-        The run. Its folder is complete but for its pictures and its page.
+        The run.
 
     Raises:
-        InputError: the folder holds something, or cannot be written.
-        Stopped: interrupted; what was released is on record in the folder.
+        InputError: the folder is not empty, or cannot be written.
+        Stopped: interrupted; the folder has a record of all releases.
     """
     job = with_blocks(planned)
     if out is None:
@@ -466,7 +459,7 @@ def run_job(planned: PlannedJob, out: str | Path | None = None, progress: Callba
 
 
 def _load_libraries(job: PlannedJob) -> None:
-    """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
+    """Import the libraries that a run needs, so that a lack of memory shows before the first release."""
     import pyarrow.parquet  # noqa: F401
 
     if job.scenario.seed is None:
@@ -485,7 +478,9 @@ def _run(
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     measured = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = result_of(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
+    result = collect_result(
+        job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ()
+    )
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
@@ -503,7 +498,7 @@ def _run(
 def _run_in_folder(
     job: PlannedJob, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
 ) -> Run:
-    """Run with a folder that says at every moment what was released."""
+    """Run with a folder that records every release before it is sent."""
     folder = journal.folder
     try:
         done = _run(job, progress, journal, interruption)
@@ -546,9 +541,9 @@ def _perform(
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = spent_by_round(job, evaluation_rounds)
     saved = None if interruption is None else interruption.state(job)
-    # What a state comes with was measured before it was kept.
+    # Rows of a saved state were measured before it was saved.
     rows: list[Row] = [] if interruption is None else list(interruption.rows)
-    # Where agents have lost states, rounds that were measured come again.
+    # After agents lost their states, measured rounds are repeated.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
@@ -563,7 +558,7 @@ def _perform(
         return s.divergence is not None
 
     def evaluate(s: Snapshot) -> None:
-        # What overflows here is reported as infinite, and as divergence once a released value does.
+        # An overflow is reported as infinite, and as divergence once a released value overflows.
         with np.errstate(all="ignore"):
             try:
                 taken = evaluator.rows(s, averaged=job.scenario.tail_length > 1)
@@ -572,7 +567,7 @@ def _perform(
                 # The engine starts the block again and asks once more.
                 raise
             except USER_ERRORS as error:
-                # Scores read records, and no certified run may end because of one: it goes on without these scores.
+                # Scores read records: a certified run continues without them.
                 if not certified or isinstance(error, MemoryError):
                     raise
         if s.round in spent:
@@ -580,7 +575,7 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            # Between two priced rounds the later one: never less than what is spent.
+            # The value of the next composed round is never less than the spent ε.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
@@ -589,7 +584,7 @@ def _perform(
 
     def check_machines(machines: Sequence[str]) -> None:
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
-            # Both ends of an edge round the same draw to the grid, and have to arrive at one number.
+            # Both ends of an edge round the same draw to the grid, and must get the same number.
             raise InputError(
                 "privacy.correlation: noise that neighbours share cancels only if their machines round identically "
                 f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on identical "
@@ -600,21 +595,21 @@ def _perform(
 
     control = RunControl(evaluation_rounds, observe, saved_state=saved, check_machines=check_machines)
     if journal is not None:
-        control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
-    # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
+        control = control._replace(due=journal.due, keeps_releases=journal.releases is not None, states=journal.states)
+    # Products with one agent's records are too small for two BLAS threads.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)
 
 
 def released_ledger(job: PlannedJob, recorded: Ledger) -> Ledger:
-    """Return the recorded ledger, once it is that of the plan.
+    """Return the recorded ledger if it is the planned one.
 
     Args:
-        job: what was run.
-        recorded: by the course that it ended with.
+        job: the job that was run.
+        recorded: its ledger.
 
     Raises:
-        UnplannedReleaseError: the run released something else than planned, so that ε of the plan does not hold.
+        UnplannedReleaseError: the releases differ from the plan, so that its ε does not hold.
     """
     if not job.covers(recorded):
         raise UnplannedReleaseError(

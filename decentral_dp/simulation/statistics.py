@@ -1,4 +1,4 @@
-"""Intervals over independent repetitions and of counted rates, and the bound on ε from counted scores."""
+"""Confidence intervals of means and rates, and lower bounds on ε from scores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from decentral_dp.bounded import Array
 
 
 class Interval(NamedTuple):
-    """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured.
+    """A number with its confidence interval: all equal if it is exact, NaN if unknown.
 
     Args:
-        value: the number, in the unit of what was measured.
-        low, high: ends of the interval, in the same unit; they alone are NaN where there is a number and no interval.
+        value: the number.
+        low: lower end of the interval; NaN without an interval.
+        high: upper end of the interval; NaN without an interval.
 
     References:
         Student's t over repetitions (`over_seeds`); Clopper & Pearson 1934 of shares (`rate_at_least`).
@@ -30,15 +31,15 @@ class Interval(NamedTuple):
 
 
 def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> Interval:
-    """Mean of repetitions with Student's interval for it.
+    """Compute the mean of independent repetitions with Student's interval.
 
     Args:
         numbers: one per independent repetition, (n,).
         confidence: level of the interval; default 0.95.
 
     Returns:
-        mean ± t·s/√n with n − 1 degrees of freedom. One number has no interval, so that its ends are NaN; all are NaN
-        where there is none, or one is not finite.
+        mean ± t·s/√n with n − 1 degrees of freedom. One number has no interval. All are NaN without numbers, or if one
+        is not finite.
 
     Example:
         >>> over_seeds([1.0, 2.0, 3.0]).value
@@ -56,7 +57,7 @@ def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> In
 
 
 def exactly(number: float) -> Interval:
-    """Make an interval of no width, for a number that is not estimated.
+    """Return an interval of width 0, for an exact number.
 
     Example:
         >>> exactly(2.0)
@@ -66,15 +67,15 @@ def exactly(number: float) -> Interval:
 
 
 def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
-    """Lower end for a probability, of an event that was counted.
+    """Compute a lower confidence bound on the probability of an event.
 
     Args:
-        hits: how often it happened, any shape.
-        trials: of how many independent ones.
-        risk: the probability, at most, with which the end lies above the truth.
+        hits: number of events, any shape.
+        trials: number of independent trials.
+        risk: probability, at most, that the bound exceeds the true value.
 
     Returns:
-        The risk-quantile of Beta(hits, trials − hits + 1); 0 where nothing was hit. Same shape as `hits`.
+        The risk-quantile of Beta(hits, trials − hits + 1); 0 without hits. Same shape as `hits`.
 
     References:
         Clopper & Pearson 1934.
@@ -88,9 +89,9 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
 
 
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
-    """Upper end for the probability of an event that was counted, for each number of hits, as `rate_at_least`.
+    """Compute an upper confidence bound on the probability of an event; arguments as of `rate_at_least`.
 
-    1 where every trial hit. Of the shape of hits.
+    The bound is 1 if all trials are hits.
 
     Example:
         >>> float(rate_at_most(0, 10, 0.05).round(4)), float(rate_at_most(10, 10, 0.05))
@@ -109,23 +110,22 @@ def bound_by_counts(
     shares: Array | None = None,
     unit: Literal["ε", "μ"] = "ε",
 ) -> float:
-    """Bound from below what tells two laws apart, by counting: ε at δ, or μ of two Gaussian laws.
+    """Compute an empirical lower bound on ε at δ, or on μ of two Gaussian distributions, from scores.
 
-    For every threshold ε ≥ log((TPR − δ)/FPR), and μ ≥ Φ⁻¹(TPR − δ) − Φ⁻¹(FPR), with both rates at the ends of their
-    intervals. Threshold and direction are chosen on the first halves of the scores, the rates are counted on the
-    second. Nothing is assumed of the score.
+    For every threshold ε ≥ log((TPR − δ)/FPR) and μ ≥ Φ⁻¹(TPR − δ) − Φ⁻¹(FPR), with both rates at the ends of their
+    intervals. Threshold and direction are chosen on the first halves of the scores, the rates are counted on the second
+    halves. The bound holds for any score.
 
     Args:
-        first: (n,) scores under the first law, larger where it is likelier.
-        second: scores under the second law.
-        delta: δ; of μ what the law of the noise may be off by.
-        risk: probability that the bound may fail.
-        shares: of all scores that may lie above a threshold, for where all scores are too many to try; by default all
-            are tried.
+        first: (n,) scores under the first distribution.
+        second: scores under the second distribution.
+        delta: δ; for μ the error of the noise distribution.
+        risk: probability, at most, that the bound exceeds the true value.
+        shares: shares of scores above the tried thresholds; by default all thresholds are tried.
         unit: "ε" or "μ".
 
     Returns:
-        0 where nothing is shown.
+        The bound, at least 0.
 
     Example:
         >>> round(bound_by_counts(np.ones(200), np.zeros(200), delta=1e-5, risk=0.05), 3)
@@ -145,10 +145,13 @@ def bound_by_counts(
     return max(0.0, float(_bounds(a, b, np.array([cut]), delta, risk, unit)[0]))
 
 
-def _bounds(above: Array, others: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:
-    """(k,) what each threshold shows; each of its two rates is beyond its end with half of the risk."""
-    hits, false = (s.size - np.searchsorted(np.sort(s), cuts) for s in (above, others))
-    least, most = rate_at_least(hits, above.size, 0.5 * risk) - delta, rate_at_most(false, others.size, 0.5 * risk)
+def _bounds(positives: Array, negatives: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:
+    """Return the bound (k,) of each threshold; each rate is beyond its end with half of the risk."""
+    hits, false = (s.size - np.searchsorted(np.sort(s), cuts) for s in (positives, negatives))
+    least, most = (
+        rate_at_least(hits, positives.size, 0.5 * risk) - delta,
+        rate_at_most(false, negatives.size, 0.5 * risk),
+    )
     if unit == "ε":
         return np.asarray(np.log(np.maximum(least, 1e-300) / most))
     return np.asarray(scipy.special.ndtri(np.maximum(least, 1e-300)) - scipy.special.ndtri(most))

@@ -1,29 +1,76 @@
-"""The public facts of a job that results state: title, method, graph, problem and records, and a guess's scores."""
+"""Summaries of a job for results and plans: privacy statement, title, algorithm, graph, problem and records."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp import annexes
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
 from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.statement import PaperClaim, PrivacyStatement
 from decentral_dp.topology import GENERATORS
+
+SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.job_statement:GOSSIP"} | dict(annexes.SETTINGS)
+
+
+class Setting(NamedTuple):
+    """Functions of a setting.
+
+    Args:
+        build: components → planned job, without a noise key.
+        statement: job → its privacy statement.
+        claim: job → ε that a paper claims.
+        settings: job → hyper-parameters as they run; None if the scenario has them all.
+    """
+
+    build: Callable[[Components], PlannedJob]
+    statement: Callable[[Any], PrivacyStatement]
+    claim: Callable[[Any], PaperClaim | None]
+    settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
+
+
+def setting_of(name: str) -> Setting:
+    """Import a setting by its name. Raises KeyError for an unknown name."""
+    setting: Setting = annexes.import_place(SETTINGS[name])
+    return setting
+
+
+def statement_of(job: PlannedJob) -> PrivacyStatement:
+    """Make the privacy statement of a job, from public facts only.
+
+    Example:
+        >>> from decentral_dp.simulation.jobs.build import build_job
+        >>> statement_of(build_job("quadratic")).guarantee
+        'none'
+    """
+    return setting_of(job.setting).statement(job)
+
+
+def claim_of(job: PlannedJob) -> PaperClaim | None:
+    """Return the ε that a paper claims, for comparison only."""
+    return setting_of(job.setting).claim(job)
+
+
+def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
+    """Return the hyper-parameters as they run; None if the scenario has them all."""
+    return setting_of(job.setting).settings(job)
 
 
 def baselines(job: PlannedJob) -> dict[str, float]:
-    """Scores of who knows nothing of a record but its kind.
+    """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
-        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
-        Nothing without held-out records.
+        test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label. Empty
+        without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -42,7 +89,7 @@ def baselines(job: PlannedJob) -> dict[str, float]:
 
 
 def title_of(s: Scenario) -> str:
-    """Return the scenario's title, with the tables that were replaced since it was given."""
+    """Return the scenario's title, with the tables that an override replaced."""
     replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
     changed = [s.algorithm.kind] if "algorithm" in replaced else []
     changed += ["another network"] if "topology" in replaced else []
@@ -53,6 +100,14 @@ def title_of(s: Scenario) -> str:
 
 # A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
 _METHODS = {
+    "ldp_dsbo": "LDP-DSBO (bilevel)",
+    "ma_dsbo": "MA-DSBO (bilevel)",
+    "dsbo_jhip": "DSBO-JHIP (bilevel)",
+    "gbdsbo": "GBDSBO (bilevel)",
+    "vrdsbo": "VRDSBO (bilevel)",
+    "spdb": "SPDB (bilevel)",
+    "bsa": "BSA (bilevel)",
+    "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
     "ldp_single_level": "D-SGD, combine then adapt",
     "federated": "DP-FedAvg with noise of each agent",
@@ -67,7 +122,7 @@ _METHODS = {
 
 
 def method_name(job: PlannedJob) -> str:
-    """Name the algorithm of a job, and what is on beside it.
+    """Return the name of a job's algorithm with every part that is on.
 
     Example:
         >>> import decentral_dp
@@ -79,8 +134,6 @@ def method_name(job: PlannedJob) -> str:
     parts = []
     if momentum := getattr(algorithm, "heavy_ball", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if decay := getattr(algorithm, "adaptive", 0.0):
-        parts.append(f"second moments {decay:g}")
     if getattr(algorithm, "centring_rounds", 0):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
@@ -90,7 +143,7 @@ def method_name(job: PlannedJob) -> str:
 
 
 def topology_summary(job: PlannedJob) -> dict[str, Any]:
-    """The graph and its numbers."""
+    """Return the graph and its numbers."""
     t, changes = job.topology, job.topology.over_time
     over_time = {key: getattr(changes, key, None) for key in ("kind", "rate", "period")}
     over_time |= {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key, None))}
@@ -103,61 +156,63 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         "neighbour_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
-        # A generator's are no better than those that a picture finds; a map is another matter.
+        # A figure computes its own layout of a generated graph.
         **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
-        **({} if (made := compression_summary(job)) is None else {"compression": made}),
+        **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
     }
-
-
-def problem_summary(job: PlannedJob) -> dict[str, Any]:
-    """The problem, its size, and the public record counts."""
-    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    return {
-        "kind": job.scenario.problem.kind,
-        "solves": job.solves,
-        # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
-        "notes": list(job.shards.all_notes),
-        **({"settings": job.settings_text} if job.settings_text else {}),
-        **({"x_names": names} if (names := _names_of_x(job)) else {}),
-        **_reading_facts(job),
-        "p": job.problem.p,
-        "q": job.problem.q,
-        "records": {**counts, "test": int(job.shards.test.size)},
-    }
-
-
-def _reading_facts(job: PlannedJob) -> dict[str, Any]:
-    """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.posed_problem, Predictor):
-        return {}
-    shards = job.shards
-    known = {"image": shards.image, "bounds": shards.bounds}
-    return {
-        "features": list(shards.feature_names),
-        "classes": list(shards.classes),
-        **{key: list(value) for key, value in known.items() if value is not None},
-    }
-
-
-def _data_name(c: Components) -> str:
-    """What the records are called; of a file its name, for its folders say who ran this."""
-    table = c.scenario.problem
-    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
-    return Path(table.data).name if named else table.data
 
 
 # Problems of which x has a coordinate for each feature.
 _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
 
 
-def _names_of_x(job: PlannedJob) -> list[str]:
-    """What the coordinates of x stand for; empty where nothing names them."""
-    names, p = list(job.shards.feature_names), job.problem.p
-    if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
-        return []
-    return [*names, "intercept"][:p] if 0 <= p - len(names) <= 1 else []
+def problem_summary(job: PlannedJob) -> dict[str, Any]:
+    """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
+    c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    # Notes on records say that they differ from the scenario's; the folders of a file name its owner.
+    if shards.notes or c.data.is_object:
+        data = shards.source
+    else:
+        is_file = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
+        data = Path(table.data).name if is_file else table.data
+    reading: dict[str, Any] = {}
+    if isinstance(job.posed_problem, Predictor):
+        reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
+        reading |= {} if shards.image is None else {"image": list(shards.image)}
+        reading |= {} if shards.bounds is None else {"bounds": list(shards.bounds)}
+    x_names = []
+    if table.kind in _BY_FEATURE and not c.problem.is_object and 0 <= p - len(shards.feature_names) <= 1:
+        x_names = [*shards.feature_names, "intercept"][:p]
+    return {
+        "kind": table.kind,
+        "solves": job.solves,
+        "data": data,
+        "notes": list(shards.all_notes),
+        **({"settings": job.settings_text} if job.settings_text else {}),
+        **({"x_names": x_names} if x_names else {}),
+        **reading,
+        "p": p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(shards.test.size)},
+        "sampling": _sampling_text(job),
+    }
+
+
+def _sampling_text(job: PlannedJob) -> str:
+    """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
+    rate, stream = getattr(job.algorithm, "rate", None), job.stream
+    if job.central and isinstance(rate, float):
+        return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
+    texts = {
+        "all": "full batch",
+        "minibatch": f"batches of {stream.batch} records",
+        "turns": f"cyclic batches of {stream.batch} records",
+        "poisson": f"Poisson samples of rate {stream.share:g}" if stream.share else "",
+        "accumulate": f"stream of {stream.batch} new records per round",
+    }
+    return texts[stream.kind]

@@ -1,16 +1,15 @@
 """Paired comparisons of a study: claims about two means, and gains of one variant over another, seed by seed.
 
-Both sides are measured with the same seeds, so their difference, seed by seed, has less noise than either side. Its
-mean has Student's interval.
+Both sides have the same seeds, so their difference per seed has less noise than either side. Its mean has Student's
+interval.
 
-The margin of a claim is how far the left side lies inside its bound: factor · right − left for "less",
-left − factor · right for "greater", and the distance from the nearer end for "within". A claim holds where the whole
-interval of the mean margin lies above 0, it does not hold where it lies below, and else it is undecided. Every
-combination of the axes that neither side fixes is decided by itself.
+The margin of a claim is factor · right − left for "less", left − factor · right for "greater", and the distance to the
+nearer bound for "within". A claim holds if the whole interval of the mean margin is above 0, does not hold if it is
+below 0, and is undecided otherwise. Every combination of the axes that neither side fixes is decided separately.
 
-Both sides of a gain have the same problem, records, seed and privacy target, and the same graph or the same program. A
-level pays where the whole interval of the mean gain lies above 0, both sides cost the same certified ε, and no cell of
-either side failed: a mean over the pairs that are left would flatter.
+Both sides of a gain have the same problem, records, seed and privacy target, and the same graph or algorithm. A level
+pays if the whole interval of the mean gain is above 0, both sides have the same certified ε, and no cell of either side
+failed, since a mean over the other pairs would be biased.
 """
 
 from __future__ import annotations
@@ -41,29 +40,28 @@ def interval(values: Array | Sequence[float]) -> Interval:
         values: (n,).
 
     Limits:
-        The ends are NaN for a single value. Where a value is infinite the mean is too, without an interval.
+        The ends are NaN for a single value, and if a value is infinite.
 
     Example:
         >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0])]
         [2.0, -0.484, 4.484]
     """
     v = np.asarray(values, dtype=np.float64)
-    # Sums of values that diverged may overflow, and infinities of both signs have no mean.
+    # Sums may overflow, and infinities of both signs have no mean.
     with np.errstate(over="ignore", invalid="ignore"):
         mean, low, high = over_seeds(v, CONFIDENCE) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
     return Interval(mean, low, high) if math.isfinite(high - low) else Interval(mean, math.nan, math.nan)
 
 
 def spread_text(mean: float, low: float, high: float) -> str:
-    """Print an interval behind its mean: " ± half"; "" where none is seen.
+    """Return the interval of a mean as " ± half", or "" if it is too small to print.
 
     Example:
         >>> spread_text(2.0, 1.5, 2.5), spread_text(2.0, 2.0, 2.0)
         (' ± 0.5', '')
     """
-    # Less than a thousandth is not seen in the mean either.
-    seen = high - mean >= 1e-3 * abs(mean) and high > low
-    return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}" if seen else ""
+    is_visible = high - mean >= 1e-3 * abs(mean) and high > low
+    return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}" if is_visible else ""
 
 
 Outcome: TypeAlias = "Literal['holds', 'undecided', 'does not hold', 'not measured']"
@@ -71,7 +69,7 @@ HOLDS: Outcome = "holds"
 UNDECIDED: Outcome = "undecided"
 REFUTED: Outcome = "does not hold"
 MISSING: Outcome = "not measured"
-# The least certain combination is printed: one that fails before one that is open, and this before one that holds.
+# From the least certain combination, which is printed.
 _RANKS = (REFUTED, UNDECIDED, HOLDS, MISSING)
 
 # Labels of a combination → seed → value.
@@ -82,9 +80,9 @@ class ComparedPair(NamedTuple):
     """One combination of a claim.
 
     Args:
-        outcome: whether it holds.
-        text: both means, and the margin with its interval or why it has none.
-        margin: mean margin as a part of the larger side, NaN where nothing was compared.
+        outcome: of the claim there.
+        text: both means, and the margin with its interval or the reason that it has none.
+        margin: mean margin relative to the larger side; NaN without one.
     """
 
     outcome: Outcome
@@ -93,15 +91,15 @@ class ComparedPair(NamedTuple):
 
 
 class ClaimVerdict(NamedTuple):
-    """A claim compared with the numbers, combination by combination.
+    """The verdict on a claim.
 
     Args:
         statement: the claim in words.
-        pairs: combinations.
-        held: how many hold.
-        refuted: how many do not.
-        missing: how many have nothing measured on a side; the rest of the pairs is undecided.
-        numbers: of the combination that is least certain.
+        pairs: number of combinations.
+        held: number that hold.
+        refuted: number that do not hold.
+        missing: number without a measured side; all others are undecided.
+        numbers: of the least certain combination.
 
     Example:
         >>> found = ClaimVerdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, numbers="")
@@ -118,12 +116,12 @@ class ClaimVerdict(NamedTuple):
 
     @property
     def undecided(self) -> int:
-        """How many combinations are undecided."""
+        """Number of undecided combinations."""
         return self.pairs - self.held - self.refuted - self.missing
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the claim holds: nowhere refuted, nowhere undecided, and measured everywhere."""
+        """Verdict over all combinations."""
         if self.refuted:
             return REFUTED
         if self.undecided:
@@ -140,7 +138,7 @@ class ClaimVerdict(NamedTuple):
         return f"{self.outcome} in all {self.pairs}" if self.pairs > 1 else self.outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """As `claims.json` has it."""
+        """Return the entry of `claims.json`."""
         return {**self._asdict(), "verdict": self.description, "outcome": self.outcome, "undecided": self.undecided}
 
 
@@ -162,13 +160,13 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> ClaimVerdict:
-    """Decide a claim for every left side and every right one that agrees with it on the axes that neither fixes.
+    """Decide a claim for every left side and every right side with the same labels on the axes that neither fixes.
 
     Args:
         claim: of the study.
         study: its kind and seeds.
-        counted: the values that means are of, of `tables.rows_of_means`.
-        axes: what varied.
+        counted: values of `tables.rows_of_means`.
+        axes: of the study.
     """
     named = {name for side in _sides(claim) for name in (*side.where, side.best)}
     shared = [k for k, axis in enumerate(axes) if axis.name not in named]
@@ -193,7 +191,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, at: str
 ) -> ComparedPair:
-    """Compare two sides by the seeds that both have. at: names the combination."""
+    """Compare two sides on their common seeds. at: name of the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]
@@ -227,7 +225,7 @@ def _compare(
 
 
 def _bounds(claim: Claim, right: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], float]]:
-    """Return each bound of the left side, and the sign of the side where it holds."""
+    """Return the bounds of the left side, each with 1.0 for a lower and −1.0 for an upper bound."""
     with np.errstate(over="ignore"):
         ends = right * claim.factor, right / claim.factor
     if claim.compare != "within":
@@ -239,14 +237,14 @@ def _margin(left: np.ndarray[Any, Any], bound: np.ndarray[Any, Any], sign: float
     with np.errstate(invalid="ignore"):
         margins = np.where(left == bound, 0.0, sign * (left - bound))
     first = float(margins[0])
-    # No seed enters a plan unless it draws the graph; of a run one seed has no interval.
+    # Plans are exact unless seeds draw the graph; one seed of a run has no interval.
     if (margins == first).all() and (margins.size > 1 or study.kind == "plan"):
         return Interval(first, first, first)
     return interval(margins)
 
 
 def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Values:
-    """Return the values of each combination that is run and that `where` leaves; none where nothing was measured."""
+    """Return the values of each combination of a side by seed, empty where nothing was measured."""
     rows = counted[counted["name"] == side.measure]
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
     labels = []
@@ -263,7 +261,7 @@ def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis
         values[tuple(row[name] for name in names)][int(row["seed"])] = float(row["value"])
     if side.best is None:
         return values
-    # Of combinations that differ only along one axis the one with the highest mean; missing ones lose.
+    # Combinations that differ only along the axis `best` compete by their means.
     along = names.index(side.best)
     best: dict[tuple[Label, ...], tuple[Label, ...]] = {}
     for combination in sorted(values, key=lambda one: _mean(values[one])):
@@ -275,15 +273,15 @@ def _mean(values: Mapping[int, float]) -> float:
     return float(np.mean(list(values.values()))) if values else -math.inf
 
 
-# What a level of a pair is called.
+# Verdicts on a level of a pair.
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
-# One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
+# Ratio up to which two certified ε are the same: calibration leaves less than this of its target.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
 
 
 def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate the paired gains of a study, a row for every pair and level.
+    """Tabulate the paired gains of a study, with a row for every pair and level.
 
     Args:
         study: with its gains.
@@ -291,8 +289,8 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
         cells: of `tables.cell_table`.
 
     Returns:
-        Columns: gain, pair, the axes x and y of its gain, name (the measure), n (pairs that ended ok on both sides),
-        pairs, failed, mean, low, high, epsilon_of and epsilon_over (the largest certified ε of either side), verdict.
+        Columns: gain, pair, the axes x and y, name (the measure), n (pairs with both sides ok), pairs, failed, mean,
+        low, high, epsilon_of and epsilon_over (largest certified ε of each side), verdict.
     """
     last, rows = results[results["last"]], list[dict[str, Any]]()
     for gain in study.gains:
@@ -312,30 +310,26 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
                 row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
                 row |= {"mean": mean, "low": low, "high": high}
                 row |= part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max()
-                rows.append(row | {"verdict": _verdict(row)})
+                rows.append(row | {"verdict": _decide_level(row)})
     named = [axis for gain in study.gains for axis in gain.axes]
     columns = [*COLUMNS[:2], *dict.fromkeys(named), *COLUMNS[2:], "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _verdict(row: Mapping[str, Any]) -> str:
-    """What is said of a level; nothing good where a cell failed or the two sides did not cost the same."""
+def _decide_level(row: Mapping[str, Any]) -> str:
     if row["failed"]:
         return FAILED
     if math.isfinite(row["epsilon_over"]) and not row["epsilon_of"] <= _SAME_EPSILON * row["epsilon_over"]:
         return UNEQUAL
-    if row["low"] > 0.0:
-        return PAYS
-    return COSTS if row["high"] < 0.0 else OPEN
+    return PAYS if row["low"] > 0.0 else COSTS if row["high"] < 0.0 else OPEN
 
 
 def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
-    """State for each pair of a gain at how many levels it pays, and its largest gain there, one sentence each."""
+    """Describe each pair of a gain in a sentence: the number of levels that pay, and the largest gain."""
     parts = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
         pays = rows["verdict"] == PAYS
-        # The largest gain that can be told from 0, where there is one.
         shown = rows[pays] if pays.any() else rows[rows["mean"].notna()]
         if shown.empty:
             parts.append(f"{pair.name}: not measured.")

@@ -1,20 +1,20 @@
-"""Figures of a study: means with their intervals over an axis, a measured name or rounds, and gains.
+"""Figures of a study: means with intervals over an axis, a measure or rounds, and paired gains.
 
-The legend says what colours and dashes mean. The foot says what the means are over, and how many cells failed. A gain
-is a phase diagram over two axes, or a line with intervals over one.
+The note below a figure states the number of cells of each mean, and how many cells failed. A gain over two axes is a
+heat map, and over one axis a line with intervals.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots import style
+from decentral_dp.reporting import style
 from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL, select
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
@@ -25,36 +25,33 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Place: TypeAlias = "Callable[[Mapping[Any, Any]], float]"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 _MOST_COLUMNS = 3
-# Values of a numeric axis that are few enough to be marked each.
+# A numeric axis with at most this many values has a tick at each.
 _MOST_TICKS = 8
-# Letters in an inch of a figure: of a legend, and of names below a categorical axis.
-_LEGEND_LETTERS, _TICK_LETTERS = 15, 10.5
+# Letters in a line of a legend, and in an inch of names below a categorical axis.
+_LEGEND_LETTERS, _TICK_LETTERS = 26, 10.5
 
 
 class Line(NamedTuple):
-    """One line of a figure.
+    """A line of a figure.
 
     Args:
-        value: of the axis that colours tell apart; "" without one.
-        measure: what is drawn.
+        label: in the legend.
+        measure: name of its values.
         where: axis → label of its points.
-        colour, marker, dash: of the line; the measure decides the dash where colours tell values.
+        look: arguments of matplotlib.
     """
 
-    value: str
+    label: str
     measure: str
     where: Mapping[str, Label]
-    colour: str
-    marker: str
-    dash: str
+    look: Mapping[str, Any]
 
 
 def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
-    """Draw the plots of a study, each with its name; one without a single number is left out."""
+    """Draw the plots of a study that have numbers, each with its name."""
     with style.package_style():
         for plot in measured.study.plots:
             figure = draw_plot(plot, measured)
@@ -63,7 +60,7 @@ def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
 
 
 def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
-    """Draw one plot inside `style.package_style`; None where nothing of it was measured."""
+    """Draw one plot inside `style.package_style`; None without numbers."""
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
     means = means[(means["n"] > 0) & (means["last"] != (plot.x == "round"))]
@@ -72,14 +69,13 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
         return None
     panels = _labels(axes, plot.panels, cells)
     names = _labels(axes, plot.x, cells) if plot.x in axes and not axes[plot.x].is_numeric else []
-    # Points at names, and at measured values, have no order along which to join them.
-    joined = plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
+    points = points.assign(x=_positions(plot, names, axes, means, points))
     across = 1 if len(names) > 6 else _panels_across(len(panels))
     figure, each = _figure(len(panels), across)
-    lines, place = lines_of(plot, axes, cells), _place(plot, names, axes, means)
+    lines = lines_of(plot, axes, cells)
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
-        _draw_panel(ax, lines, place, select(points, where), bool(names), joined, plot.x == "round")
+        _draw_panel(ax, lines, select(points, where), bool(names), plot.x == "round")
         if where:
             ax.set_title(panel_title(str(plot.panels), panel), fontweight="normal")
         if names:
@@ -87,133 +83,103 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     if not names:
         values = [float(label) for label in _labels(axes, plot.x, cells)] if plot.x in axes else []
         if "x" in plot.log:
-            style.log_axis(each[0], "x", values or [place(row) for row in points.to_dict("records")])
+            style.log_axis(each[0], "x", values or points["x"].to_numpy())
         if 0 < len(values) <= _MOST_TICKS:
             each[0].set_xticks(values, [label_text(value) for value in values])
             each[0].minorticks_off()
     if "y" in plot.log:
         drawn = points[["mean", "low", "high"]].to_numpy()
         style.log_axis(each[0], "y", np.concatenate([drawn / 1.1, drawn * 1.1]))
-    beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    handles, heading = _legend_entries(plot, lines, cells, joined)
     notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
     notes += [f"Do not compare ε: its {column} differs (see the table)." for column in different_threat_models(cells)]
-    _finish(figure, plot.title, notes, (axis_label(plot.x, cells), beside), handles, heading)
+    side = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
+    heading = "" if plot.lines is None else axis_label(plot.lines, cells)
+    _finish(figure, plot.title, notes, (axis_label(plot.x, cells), side), _handles(lines), heading)
     return figure
 
 
 def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame) -> list[Label]:
-    """The values of an axis that are drawn, in the order of the study; one that is empty where there is no axis."""
+    """Return the values of an axis that the cells have, in the order of the study; [""] without an axis."""
     return [""] if name is None else [label for label in axes[name].labels if label in set(cells[name])]
 
 
 def lines_of(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
-    """List the lines: colours tell the values of `lines`, dashes the measures; without `lines` colours do."""
-    lines = []
+    """List the lines: a colour for each value of `lines` and a dash for each measure; without `lines`, a colour."""
+    lines, values = [], _labels(axes, plot.lines, cells)
+    # Points at names and at measured values are not connected.
+    is_joined = plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
     for m, measure in enumerate(plot.measures):
-        for k, value in enumerate(_labels(axes, plot.lines, cells)):
+        for k, value in enumerate(values):
             hue, dash = (m, 0) if plot.lines is None else (k, m)
-            # Where colours come again, their markers are others.
+            # A repeated colour has another marker.
             again, colour = divmod(hue, len(style.SERIES_COLOURS))
+            words = [label_text(value), axis_label(measure, cells) if len(plot.measures) > 1 else ""]
+            look = {
+                "color": style.SERIES_COLOURS[colour],
+                "marker": MARKERS[(hue + again) % len(MARKERS)],
+                "linestyle": DASHES[dash % len(DASHES)] if is_joined else "none",
+                "fillstyle": "full" if is_joined or not dash else "none",
+            }
             where = {} if plot.lines is None else {plot.lines: value}
-            marker = MARKERS[(hue + again) % len(MARKERS)]
-            looks = style.SERIES_COLOURS[colour], marker, DASHES[dash % len(DASHES)]
-            lines.append(Line(label_text(value), measure, where, *looks))
+            lines.append(Line(": ".join(filter(None, words)), measure, where, look))
     return lines
 
 
-def _place(plot: Plot, names: Sequence[Label], axes: Mapping[str, Axis], means: pd.DataFrame) -> Place:
-    """Return the place of a row along x: its round, number, name, or mean of the measured x; NaN if not known."""
+def _handles(lines: Sequence[Line]) -> list[Any]:
+    """Return handles of a legend; none for a single line."""
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
+
+
+def _positions(
+    plot: Plot, names: Sequence[Label], axes: Mapping[str, Axis], means: pd.DataFrame, points: pd.DataFrame
+) -> list[float]:
+    """Return the x of each point: its place among names, its number, or its mean of the measured x."""
+    rows = points.to_dict("records")
     if names:
-        return lambda row: float(names.index(row[plot.x]))
+        return [float(names.index(row[plot.x])) for row in rows]
     if plot.x in axes or plot.x == "round":
-        return lambda row: float(row.get(plot.x, math.nan))
-    rows = means[means["name"] == plot.x].to_dict("records")
-    known = {tuple(row[axis] for axis in axes): float(row["mean"]) for row in rows}
-    return lambda row: known.get(tuple(row[axis] for axis in axes), math.nan)
+        return [float(row[plot.x]) for row in rows]
+    measured = means[means["name"] == plot.x].to_dict("records")
+    x_of = {tuple(row[axis] for axis in axes): float(row["mean"]) for row in measured}
+    return [x_of.get(tuple(row[axis] for axis in axes), math.nan) for row in rows]
 
 
-def _draw_panel(
-    ax: Axes,
-    lines: Sequence[Line],
-    place: Place,
-    points: pd.DataFrame,
-    is_named: bool,
-    joined: bool,
-    over_rounds: bool,
-) -> None:
-    """Draw the lines of one panel: means, with a band over rounds and bars elsewhere."""
+def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named: bool, over_rounds: bool) -> None:
+    """Draw the lines of one panel, with bands over rounds and bars otherwise."""
     for k, line in enumerate(lines):
-        # Side by side, so that the bars of one name do not hide each other.
-        aside = 0.5 * ((k + 0.5) / len(lines) - 0.5) if is_named else 0.0
-        rows = select(points[points["name"] == line.measure], line.where).to_dict("records")
-        at = sorted(((place(row) + aside, row) for row in rows), key=lambda pair: pair[0])
-        x, mean, low, high = np.array([(x, r["mean"], r["low"], r["high"]) for x, r in at]).reshape(-1, 4).T
-        marker = "none" if joined and x.size > 25 else line.marker
-        filled = "none" if not joined and line.dash != DASHES[0] else "full"
-        looks: dict[str, Any] = {"marker": marker, "linestyle": line.dash if joined else "none", "fillstyle": filled}
-        # A line has a gap where a mean is infinite.
-        ax.plot(x, np.where(np.isfinite(mean), mean, math.nan), color=line.colour, **looks)
+        rows = select(points[points["name"] == line.measure], line.where).sort_values("x")
+        x, mean, low, high = rows[["x", "mean", "low", "high"]].to_numpy(dtype=np.float64).T
+        if is_named:
+            # Bars of one name stand side by side.
+            x = x + 0.5 * ((k + 0.5) / len(lines) - 0.5)
+        look = dict(line.look)
+        if look["linestyle"] != "none" and x.size > 25:
+            look["marker"] = "none"
+        # A line has a gap at an infinite mean.
+        ax.plot(x, np.where(np.isfinite(mean), mean, math.nan), **look)
         if over_rounds:
-            ax.fill_between(x, low, high, color=line.colour, alpha=0.16, linewidth=0)
+            ax.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
         else:
             known = np.isfinite(low)
             spread = np.stack([mean - low, high - mean])[:, known]
-            ax.errorbar(x[known], mean[known], spread, fmt="none", ecolor=line.colour, elinewidth=1.2, capsize=2)
+            ax.errorbar(x[known], mean[known], spread, fmt="none", ecolor=look["color"], elinewidth=1.2, capsize=2)
 
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
-    """Write names below an axis, aslant where they are too long to stand side by side. width: inches of a panel."""
-    aslant = sum(len(str(name)) for name in names) > _TICK_LETTERS * (width - 0.9)
-    ax.set_xticks(range(len(names)), [label_text(name) for name in names], **(_ASLANT if aslant else {}))
+    """Write names below an axis, slanted if they are too long. width: of a panel in inches."""
+    slanted: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
+    is_long = sum(len(str(name)) for name in names) > _TICK_LETTERS * (width - 0.9)
+    ax.set_xticks(range(len(names)), [label_text(name) for name in names], **(slanted if is_long else {}))
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.grid(False, axis="x")
 
 
-_ASLANT: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
-
-
-def _legend_entries(plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> tuple[list[Any], str]:
-    """Return handles with their labels, and a heading: of colours, and of dashes or fillings."""
-    from matplotlib.lines import Line2D
-
-    values = {line.value: line for line in lines}
-    measures = {line.measure: line for line in lines}
-    heading = "" if plot.lines is None else axis_label(plot.lines, cells)
-    entries = []
-    if len(values) > 1:
-        entries = [
-            (_line_text(value, select(cells, line.where), plot), line.colour, line.marker, "-")
-            for value, line in values.items()
-        ]
-    if len(measures) > 1:
-        heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})" if len(values) > 1 else "measured"
-        for measure, line in measures.items():
-            colour, marker = (style.GREY, "none" if joined else "o") if len(values) > 1 else (line.colour, line.marker)
-            entries.append((axis_label(measure, cells, most=1), colour, marker, line.dash))
-    handles = []
-    for label, colour, marker, dash in entries:
-        looks: dict[str, Any] = {"linestyle": dash if joined else "none", "fillstyle": "full"}
-        if not joined and dash != "-":
-            looks["fillstyle"] = "none"
-        handles.append(Line2D([], [], label=label, color=colour, marker=marker, **looks))
-    return handles, heading if handles else ""
-
-
-def _line_text(value: str, cells: pd.DataFrame, plot: Plot) -> str:
-    """The name of a line; over rounds, where its points cannot say it, with how many of its cells ended ok."""
-    ok = int(cells["status"].isin(GOOD).sum())
-    text = f"{value} ({ok} of {len(cells)} ended ok)" if plot.x == "round" and ok < len(cells) else value
-    # The parts of an algorithm that its name does not state; centring may depend on ε, so that a line has two.
-    parts = [method for method in dict.fromkeys(cells["method"]) if " + " in method]
-    named = 0 < len(parts) <= 2 and plot.lines in (VARIANT, "algorithm.kind")
-    return f"{text}: {' or '.join(parts)}" if named else text
-
-
 def _means_text(points: pd.DataFrame, over_rounds: bool) -> str:
-    """Say how many cells a point is the mean of.
+    """State the number of cells of each mean.
 
     Example:
         >>> _means_text(pd.DataFrame({"n": [3, 2], "cells": [3, 3]}), over_rounds=False)
@@ -227,7 +193,7 @@ def _means_text(points: pd.DataFrame, over_rounds: bool) -> str:
 
 
 def panel_title(axis: str, value: Label) -> str:
-    """Write the words above a panel; a variant is named by itself.
+    """Return the title of a panel.
 
     Example:
         >>> panel_title("privacy.epsilon", 4.0), panel_title("topology", "small_world"), panel_title("variant", "ours")
@@ -237,7 +203,7 @@ def panel_title(axis: str, value: Label) -> str:
 
 
 def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
-    """Say which axes vary among a plot's points that it does not name; "" where it names all."""
+    """Name the axes that vary among the points of a plot without a role in it; "" if none do."""
     rows = select(measured.summary[measured.summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
     used = (plot.x, plot.lines, plot.panels)
@@ -367,34 +333,26 @@ def _finish(
     handles: Sequence[Any],
     heading: str,
 ) -> None:
-    """Write the labels of both axes, the title above, and below the legend and the notes."""
-    size = style.letter_size("font")
+    """Add the labels of both axes, the title above, the legend on the right and the notes below."""
     width, height = figure.get_size_inches()
-    side = figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
-    if title:
-        look = {"fontweight": "bold", "fontsize": style.letter_size("axes.title")}
-        figure.suptitle(title, x=0.01, ha="left", wrap=True, **look)
+    size = style.letter_size("font")
+    figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
     shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
-    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
-    foot = below = 0.15 * (words.count("\n") + 1) + 0.08 if words else 0.0
-    note = figure.text(0.01, 0.0, words, va="top", fontsize=min(8.0, size), color=style.GREY)
-    legend = None
     if handles:
         for handle in handles:
-            handle.set_label(textwrap.fill(str(handle.get_label()), int(width * _LEGEND_LETTERS) - 6))
-        longest = max(len(line) for handle in handles for line in str(handle.get_label()).splitlines())
-        columns = max(1, min(len(handles), int(width * _LEGEND_LETTERS / (longest + 6))))
-        look = {"ncols": columns, "fontsize": 0.88 * size, "title_fontsize": 0.88 * size, "borderaxespad": 0.1}
-        legend = figure.legend(handles=handles, title=heading or None, loc="lower center", **look)
-        below += legend.get_window_extent().height / figure.dpi
-    # Both are below the panels, which keep their height.
-    height += below
-    figure.set_figheight(height)
-    side.set_y(0.5 * (1.0 + below / height))
-    note.set_y((foot - 0.08) / height)
-    if legend is not None:
-        legend.set_bbox_to_anchor((0.5, foot / height))
-    layout: Any = figure.get_layout_engine()
-    layout.set(rect=(0.0, below / height, 1.0, 1.0 - below / height))
+            handle.set_label(textwrap.fill(str(handle.get_label()), _LEGEND_LETTERS))
+        heading, small = textwrap.fill(heading, _LEGEND_LETTERS), 0.88 * size
+        legend = figure.legend(
+            handles=handles, title=heading or None, loc="outside right center", fontsize=small, title_fontsize=small
+        )
+        extent = legend.get_window_extent()
+        width += extent.width / figure.dpi
+        height = max(height, extent.height / figure.dpi + 0.1)
+    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
+    figure.set_size_inches(width, height + 0.15 * (words.count("\n") + 1))
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=min(8.0, size), color=style.GREY)
+    if title:
+        title_size = style.letter_size("axes.title")
+        figure.suptitle(title, x=0.01, ha="left", wrap=True, fontweight="bold", fontsize=title_size)

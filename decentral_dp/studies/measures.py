@@ -1,7 +1,6 @@
-"""What the cells of a study measure: which names there are, and their words in tables and pictures.
+"""Measures of a study's cells: their names, and their labels in tables and figures.
 
-Of an ε the words say whether it is certified, provable or neither,
-and at which δ; the cells that they are told of are a table with the columns guarantee, mechanism and delta
+The label of an ε states its guarantee and δ, from a table of cells with the columns guarantee, mechanism and delta
 (`tables.cell_table`).
 """
 
@@ -16,24 +15,24 @@ import pandas as pd
 
 from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.measures import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
+from decentral_dp.simulation.metrics import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
 from decentral_dp.studies.schema import Label, Side, Study
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks import number
 
 CellKind = Literal["run", "plan"]
 
-# Of pairs so many links apart; any number of links can be asked for.
+# ε of pairs at any distance in edges.
 _AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
-# When a metric first reaches a level; any level can be asked for.
+# Round at which a metric first reaches any level.
 _TO = re.compile(r"rounds_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
-# Known of a cell that diverged, too: its price and what it was, not how well it did.
+# Measures of diverged cells, too: all except scores.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
-# An algorithm may send other variables, each with its distance.
+# Consensus errors of an algorithm's own channels.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
 
 def names_of(kind: CellKind, over_rounds: bool) -> list[str]:
-    """List what cells of this kind can measure over rounds, or at the end.
+    """List the measures of cells of a kind over rounds, or at the end.
 
     Example:
         >>> names_of("plan", over_rounds=True)
@@ -44,14 +43,14 @@ def names_of(kind: CellKind, over_rounds: bool) -> list[str]:
 
 
 def is_measured(name: str, kind: CellKind, over_rounds: bool) -> bool:
-    """Whether cells of this kind measure a name over rounds, or at the end."""
+    """Return whether cells of a kind have a measure over rounds, or at the end."""
     if not over_rounds and (_AT_A_DISTANCE.fullmatch(name) or (kind == "run" and is_to(name))):
         return True
     return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
 
 
 def is_to(name: str) -> bool:
-    """Whether a name asks when a metric first reaches a level.
+    """Return whether a measure is the round at which a metric first reaches a level.
 
     Example:
         >>> is_to("rounds_to_test_accuracy_0.9"), is_to("rounds_to_test_accuracy"), is_to("rounds_to_nothing_1")
@@ -62,11 +61,11 @@ def is_to(name: str) -> bool:
 
 
 def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
-    """Find at which round a metric first reaches a level; NaN where it never does.
+    """Return the round at which a metric first reaches a level, or NaN.
 
     Args:
         name: such as "rounds_to_test_accuracy_0.9".
-        curves: name → its rounds, and its values there.
+        curves: name → rounds, and values at them.
 
     Example:
         >>> first_reaching("rounds_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]]})
@@ -84,27 +83,27 @@ def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> 
 
 
 def named_measures(study: Study) -> set[str]:
-    """List what the study's tables, pictures, claims and gains name."""
+    """List the measures in the tables, plots, claims and gains of a study."""
     sides = [side for claim in study.claims for side in (claim.left, claim.right) if isinstance(side, Side)]
     names = {*study.measure, *(side.measure for side in sides), *(gain.measure for gain in study.gains)}
     return names | {name for plot in study.plots for name in (plot.x, *plot.measures)}
 
 
 def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
-    """Write one sentence for every name that no cell has measured, and for every picture without numbers."""
+    """Return a warning for every measure that no cell has, and for every plot without numbers."""
     there = set(measured["name"])
     sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:
         lost = [name for name in plot.measures if name not in there]
         if plot.name not in drawn:
-            sentences.append(f"plots ({plot.name}): not drawn, for its cells have measured nothing of it.")
+            sentences.append(f"plots ({plot.name}): not drawn, no cell has its measures.")
         elif lost:
             sentences.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
     return sentences
 
 
 def group_measures() -> dict[str, dict[str, Measure]]:
-    """Group the measures by who measures them, in words, those over rounds first.
+    """Group the measures by the cells that have them, those over rounds first.
 
     Example:
         >>> list(group_measures())[0], list(group_measures()["Of plans, at the end"])[0]
@@ -118,30 +117,30 @@ GUARANTEES = {"certified": "certified", "as_published": "provable as published",
 BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
-# Measures of what one agent learns of another begin so.
+# Prefixes of the measures of network DP.
 NETWORK = CERTIFIED, LINEAR = ("network_epsilon_", "network_linear_")
 
 
 def is_epsilon(name: str) -> bool:
-    """Whether a measure is a price, certified or claimed, of which rounding may take nothing off."""
+    """Return whether a measure is a certified or claimed ε, which is rounded up."""
     return name in (*BUDGETS, *CLAIMS) or name.startswith(NETWORK)
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
-    """List the different guarantees of these cells, in words."""
+    """List the guarantees of cells, in words."""
     there = set(cells["guarantee"])
     return [words for name, words in GUARANTEES.items() if name in there]
 
 
 def deltas(name: str, cells: pd.DataFrame) -> list[float]:
-    """List the different δ at which these cells have the ε of this name.
+    """List the δ of an ε in cells.
 
     Args:
         name: of a measure.
         cells: a table with the columns guarantee, mechanism and delta.
 
     Returns:
-        None of them where the ε is pure, without noise, or no ε.
+        Different δ, ascending; none for a pure ε, without noise, or for a measure that is no ε.
 
     Example:
         >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
@@ -157,7 +156,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
 
 
 def epsilon_words(name: str, cells: pd.DataFrame) -> str:
-    """Describe an ε as far as all cells agree, such as "certified, δ = 1e-5"; "" for what is no ε.
+    """Describe an ε as far as all cells agree, such as "certified, δ = 1e-5"; "" for other measures.
 
     Example:
         >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
@@ -173,7 +172,7 @@ def epsilon_words(name: str, cells: pd.DataFrame) -> str:
     return ", ".join(words + ([f"δ = {delta_text(at[0])}"] if len(at) == 1 else []))
 
 
-# Keys of a scenario that axes have besides measured names.
+# Labels of keys of a scenario.
 _KEYS = {
     "privacy.cap": "cap on ε",
     "privacy.delta": "δ",
@@ -182,25 +181,22 @@ _KEYS = {
 }
 
 
-def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
-    """What is on an axis; of an ε also its δ, and whether it is certified, if these are at most so many guarantees."""
-    at, kinds = deltas(name, cells), guarantees(cells) if name in BUDGETS else []
-    ends = list(dict.fromkeys([*at[:1], *at[-1:]]))
-    delta = f", δ = {' … '.join(map(delta_text, ends))}" if ends else ""
-    kind = f" ({' or '.join(kinds)})" if 0 < len(kinds) <= most else ""
-    return f"{metric_stem(name)}{delta}{kind}"
+def axis_label(name: str, cells: pd.DataFrame) -> str:
+    """Return the label of an axis or a measure, for an ε with its guarantee and δ where all cells agree."""
+    words = epsilon_words(name, cells)
+    return f"{metric_stem(name)} ({words})" if words else metric_stem(name)
 
 
 def metric_stem(name: str) -> str:
-    """What an axis or a measure is called, without δ and guarantee."""
-    return _KEYS.get(name) or metric_words(name) or label_text(own_name(name))
+    """Return the label of an axis or a measure without δ and guarantee."""
+    return _KEYS.get(name) or metric_words(name) or label_text(key_name(name))
 
 
-def own_name(key: str) -> str:
-    """The last part of a dotted key; of what kind a table is, the table's name.
+def key_name(key: str) -> str:
+    """Return the last part of a dotted key, but "topology" for "topology.kind".
 
     Example:
-        >>> own_name("algorithm.y.scale"), own_name("topology.kind"), own_name("topology")
+        >>> key_name("algorithm.y.scale"), key_name("topology.kind"), key_name("topology")
         ('scale', 'topology', 'topology')
     """
     table, _, last = key.rpartition(".")
@@ -208,5 +204,5 @@ def own_name(key: str) -> str:
 
 
 def label_text(value: Label) -> str:
-    """A value of an axis as text, without underscores."""
+    """Return a value of an axis as text, without underscores."""
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")

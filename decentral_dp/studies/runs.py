@@ -30,12 +30,10 @@ from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.setting import claim_of, statement_of
-from decentral_dp.simulation.statements.statement import UNVERIFIED, Horizon, PrivacyStatement
-from decentral_dp.simulation.summary import method_name
+from decentral_dp.simulation.statement import UNVERIFIED, Horizon, PrivacyStatement
+from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
-from decentral_dp.tasks.outcomes import write
-from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
+from decentral_dp.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
@@ -133,16 +131,6 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "threat_model": ["", ""],
         "method": "",
     }
-
-
-def lost_cell(reason: str) -> Record:
-    """Make the record of a cell whose process ended.
-
-    Example:
-        >>> lost_cell("The process was killed.")["status"]
-        'failed'
-    """
-    return _record("failed", reason)
 
 
 def _run(scenario: Scenario, task: Task) -> Record:
@@ -263,9 +251,10 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
     Returns:
         Tasks with their records, in the order in which they are done.
     """
+    lost = partial(_record, "failed")
     if workers.address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost_cell, workers, named=str(folder))
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
         return
-    for task, record in in_parallel(compute, tasks, lost_cell, workers):
+    for task, record in in_parallel(compute, tasks, lost, workers):
         _keep(folder, task, record)
         yield task, record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -11,11 +12,11 @@ import tomli_w
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import (
+    ABSENT,
     assign,
     explain,
     find,
     key_parts,
-    nearest_of,
     parse_change,
     python_value,
     read_toml,
@@ -383,9 +384,7 @@ def cells(study: Study) -> list[Cell]:
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition.")
-    count = len(seeds)
-    for axis in varied:
-        count *= len(axis.values)
+    count = math.prod([len(seeds), *(len(axis.values) for axis in varied)])
     if count > MOST_CELLS:
         raise InputError(f"grid: {count} cells are more than {MOST_CELLS}. Vary fewer keys at a time.")
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
@@ -419,21 +418,9 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
     for part in (study, variant):
         if part is not None:
             for key in part.unset:
-                content = _remove_key(content, key_parts(key), f"unset.{key}")
+                content = assign(content, key_parts(key), ABSENT)
             content = merge(content, part.set)
     return content, path.resolve().parent
-
-
-def _remove_key(content: Mapping[str, Any], keys: Sequence[str], place: str) -> dict[str, Any]:
-    """Take a key out that is there: a misspelled one would leave what was to be left out. Raises InputError."""
-    out = dict(content)
-    if keys[0] not in out or (len(keys) > 1 and not isinstance(out[keys[0]], Mapping)):
-        raise InputError(f"{place}: {keys[0]} is not in the scenario{nearest_of(keys[0], sorted(out))}.")
-    if len(keys) == 1:
-        del out[keys[0]]
-    else:
-        out[keys[0]] = _remove_key(out[keys[0]], keys[1:], place)
-    return out
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""The tables of a study: every measured value, means with intervals over the seeds, and these means in words.
+"""Tables of a study: all measured values, means with intervals over seeds, and the table that is printed.
 
-The table in words has one row per combination: how many of its cells ended ok, and its means. The terminal and the page
-print it.
+The printed table has one row per combination of the axes, on the terminal and on the page.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
-from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Axis, Cell, Study
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks import number
 
 
 def results(
@@ -37,14 +36,14 @@ def results(
 
     Args:
         cells: of the study.
-        keys: name of each cell.
-        records: of each cell.
-        rounds: at which curves are kept.
-        names: names of the study, of which those are measured that say when a metric first reaches a level.
+        keys: key of each cell.
+        records: record of each cell.
+        rounds: rounds at which curves are kept.
+        names: measures of the study, for rounds to a level.
 
     Returns:
-        Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end. A value
-        that is missing (a claim that is undefined, say) has no row.
+        Columns cell, seed, one per axis, round, last (whether it was measured at the end), name, value. Missing values
+        have no row.
     """
     rows: list[tuple[int, str, int, bool, str, float]] = []
 
@@ -74,8 +73,8 @@ def results(
 def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd.DataFrame:
     """Tabulate means with intervals over the seeds of each combination.
 
-    What was measured at the end is taken together even where runs ended at different rounds; `round` is the latest.
-    Scores are means over the cells that ended ok. Prices and facts (`OF_EVERY_CELL`) are means over all that have them.
+    Values at the end are averaged even if runs ended at different rounds; `round` is the last of them. Scores are
+    averaged over the cells that ended ok, all other measures (`OF_EVERY_CELL`) over all cells that have them.
 
     Args:
         frame: of `results`.
@@ -83,8 +82,8 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
         cells: of `cell_table`.
 
     Returns:
-        Columns: the axes, round, last, name, n (cells that the mean is over), cells (of the combination), failed (of
-        these), mean, low, high. Where all cells failed, a name that others have measured has n = 0.
+        Columns: the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),
+        mean, low, high. A combination whose cells all failed has n = 0.
     """
     counted = rows_of_means(frame, cells)
     counts = count_cells(cells, axes)
@@ -111,7 +110,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
 
 
 def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Select the values that means are over: scores of the cells that ended ok, prices and facts of all.
+    """Select the values of means: scores of the cells that ended ok, all other measures of all cells.
 
     Args:
         frame: of `results`.
@@ -122,7 +121,7 @@ def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
-    """Count the cells of every combination, and those of them that failed.
+    """Count the cells and the failed cells of every combination.
 
     Example:
         >>> cells = pd.DataFrame({"graph": ["ring", "ring", "star"], "status": ["ok", "diverged", "refused"]})
@@ -138,15 +137,17 @@ THREAT_MODEL = ("adjacency", "adversary")
 
 
 def different_threat_models(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """Return adjacency and adversary where the cells differ in them: column → its different texts."""
+    """Return the values of adjacency and adversary if the cells differ in them."""
     there = {column: [text for text in dict.fromkeys(cells[column]) if text] for column in THREAT_MODEL}
     return {column: texts for column, texts in there.items() if len(texts) > 1}
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
-    """Tabulate one row per cell: cell, seed, the axes, what its ε is, method, status, reason, round, seconds.
+    """Tabulate one row per cell.
 
-    What its ε is: guarantee, mechanism, delta, adjacency and adversary, the last two "" without noise.
+    Returns:
+        Columns cell, seed, one per axis, guarantee, mechanism, delta, adjacency and adversary ("" without noise),
+        method, status, reason, round, seconds.
     """
     rows: list[Mapping[str, Any]] = [
         {
@@ -163,24 +164,24 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
 
 
 def _privacy(cell: Cell) -> dict[str, Any]:
-    """What its ε is: the guarantee, the mechanism and δ of its scenario, as they stand there or by default."""
+    """Return guarantee, mechanism and δ of a cell's scenario."""
     table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
     named = table if isinstance(table, Mapping) else {}
     try:
         valid = PrivacyTable.model_validate({key: named[key] for key in wanted if key in named})
-    except ValidationError:  # Such a cell is refused, and has no ε.
+    except ValidationError:  # A refused cell has no ε.
         return {"guarantee": None, "mechanism": None, "delta": math.nan}
     return {key: getattr(valid, key) for key in wanted} | {"mechanism": valid.mechanism_kind}
 
 
 class Measured(NamedTuple):
-    """What is known of a study whose cells are computed.
+    """The numbers of a finished study.
 
     Args:
-        study: as it was conducted.
-        axes: what varied.
-        summary: means with intervals, of `summary`.
-        cells: a row for each, of `cell_table`.
+        study: as loaded.
+        axes: of the study.
+        summary: of `summary`.
+        cells: of `cell_table`.
     """
 
     study: Study
@@ -189,27 +190,20 @@ class Measured(NamedTuple):
     cells: pd.DataFrame
 
 
-# Shown where a study names no measures.
+# Measures of a study that names none.
 _DEFAULT_MEASURES = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
 FAILED = "failed"
 
 
 def study_table(measured: Measured) -> TextTable:
-    """Put the means at the end in words, combination by combination.
-
-    Args:
-        measured: of a study, which names the measures that are shown.
-
-    Returns:
-        With a column on how many cells ended ok only where some did not: else the note says that all did.
-    """
+    """Build the table of means at the end, with a column of failures if there are some."""
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
     columns = columns_of(study, summary)
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    # An axis is called by the last part of its key if no other head is that.
-    short = [measures.own_name(name) for name in names]
+    # The head of an axis is the last part of its key, if that is unique.
+    short = [measures.key_name(name) for name in names]
     own = [part if [*short, *columns].count(part) == 1 else name for part, name in zip(short, names, strict=True)]
     below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
     heads = list(zip([*own, *columns], below, strict=True))
@@ -234,29 +228,28 @@ def study_table(measured: Measured) -> TextTable:
 
 
 def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
-    """List the measures in the table of means at the end: what the study names and a cell has, else the usual."""
+    """List the measures of the table: those that the study names and a cell has, else the default ones."""
     there = set(summary.loc[summary["last"], "name"])
     measured = [name for name in study.measure if name in there]
-    # Of cells that all failed nothing was measured, and each column says so.
+    # If all cells failed, every column shows it.
     return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in there]
 
 
 def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
-    """Say what means and intervals are over, which cells diverged, and which algorithms have more than their name."""
+    """Describe the means and intervals, the failed cells, and the parts of algorithms."""
     text = "Means over the cells that ended ok"
     if not _count_failures(cells):
         n = len(study.seed_list)
-        text = "Of one cell each" if n == 1 else f"Means over {n} cells each"
+        text = "One cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
-        text += "; prices and facts also over those that diverged"
-    # The algorithms of which more is on than their name says.
+        text += "; privacy and facts also over those that diverged"
     methods = "; ".join(method for method in dict.fromkeys(cells.get("method", ())) if " + " in method)
     sentences = [f"{text}.", intervals_text(means), failures_text(cells)]
     return " ".join(filter(None, [*sentences, f"Algorithms: {methods}." if methods else ""]))
 
 
 def intervals_text(means: pd.DataFrame) -> str:
-    """Say which intervals means have; "" where none has one.
+    """Name the intervals of means; "" without any.
 
     Example:
         >>> intervals_text(pd.DataFrame({"low": [0.1]})), intervals_text(pd.DataFrame({"low": [math.nan]}))
@@ -266,7 +259,7 @@ def intervals_text(means: pd.DataFrame) -> str:
 
 
 def failures_text(cells: pd.DataFrame) -> str:
-    """Say how many cells there are, and how many of them failed, and how.
+    """Count the cells, and the failed cells by status.
 
     Example:
         >>> failures_text(pd.DataFrame({"status": ["ok", "diverged", "refused", "diverged"]}))
@@ -281,7 +274,7 @@ def failures_text(cells: pd.DataFrame) -> str:
 
 
 def success_text(cells: pd.DataFrame) -> str:
-    """Say how many of the cells of a combination ended ok.
+    """Count the cells of a combination that ended ok, and the others by status.
 
     Example:
         >>> success_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
@@ -292,29 +285,16 @@ def success_text(cells: pd.DataFrame) -> str:
     return f"{counted} ({_list_statuses(lost)})" if lost else counted
 
 
-class Failures(NamedTuple):
-    """Cells that failed for one reason.
+def failures(cells: pd.DataFrame) -> list[tuple[int, str]]:
+    """List the reasons of failed cells, each with its number of cells, the most common first.
 
-    Args:
-        cells: how many.
-        sentence: of the first of them.
-        is_uniform: whether the others say the same, number by number.
+    Reasons that differ only in their numbers count as one. The first of them represents the others.
     """
-
-    cells: int
-    sentence: str
-    is_uniform: bool
-
-
-def failures(cells: pd.DataFrame) -> list[Failures]:
-    """List the reasons for which cells failed, the most common first."""
     lost = cells[~cells["status"].isin(GOOD)]
-    # Sentences that differ in their numbers only are one kind; the first stands for it.
     kinds: dict[str, list[str]] = {}
     for status, reason in zip(lost["status"], lost["reason"], strict=True):
         kinds.setdefault(re.sub(r"\d+", "0", f"{status}: {reason}"), []).append(f"{status}: {reason}")
-    groups = [Failures(len(same), same[0], len(set(same)) == 1) for same in kinds.values()]
-    return sorted(groups, key=lambda kind: kind.cells, reverse=True)
+    return sorted(((len(same), same[0]) for same in kinds.values()), key=lambda kind: -kind[0])
 
 
 def _count_failures(cells: pd.DataFrame) -> Counter[str]:
@@ -326,14 +306,14 @@ def _list_statuses(lost: Counter[str]) -> str:
 
 
 def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
-    """The cells of every combination, in the order of the study."""
+    """Return the cells of every combination, in the order of the study."""
     return dict(iter(cells.groupby(list(names), sort=False))) if names else {(): cells}
 
 
 def _guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
-    """What an ε is where the combinations differ in that: column → combination → words."""
+    """Return the columns of guarantee, adjacency, adversary and δ that differ: name → combination → text."""
     stated = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
         stated["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
@@ -352,8 +332,8 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
     if row is None or not row["n"]:
         return "–" if ok else FAILED
     spread = spread_text(row["mean"], row["low"], row["high"])
-    # Three digits throughout where there is an interval: 0.5 beside 0.502 would seem to be less well known.
+    # A mean with an interval has three digits: 0.5 next to 0.502 would look less precise.
     mean = epsilon_text(row["mean"]) if measures.is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
-    # Fewer than ended ok: the others have no such number.
+    # Some cells lack the measure.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
     return f"{mean}{spread}{fewer}"

@@ -27,7 +27,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,60 +178,33 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
     return _restrict(mixing, (mixing.indices != row_indices(mixing)) & (mixing.data != 0.0))
 
 
-@dataclass(frozen=True)
-class _Matching:
-    """Links in a random order, each taken whose two ends are both free."""
-
-    agents: int
-    edges: IntArray
-    seed: int
-
-    def __call__(self, t: int) -> sp.csr_array:
-        i, j = _coins(self.seed, "matching", t).permutation(self.edges).T.copy()
-        partner = np.full(self.agents, -1)
-        # One link after the other would give the same: all that come first at both of their ends are taken at once.
-        while i.size:
-            place, first = np.arange(i.size), np.full((2, self.agents), i.size)
-            # Of several places of one agent the one that is written last stays, the first.
-            first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
-            first = first.min(axis=0)
-            taken = (first[i] == place) & (first[j] == place)
-            partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
-            left = (partner[i] < 0) & (partner[j] < 0)
-            i, j = i[left], j[left]
-        return _pull_weights(partner)
+def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr_array:
+    """Take links in a random order, each whose two ends are both free."""
+    i, j = _coins(seed, "matching", t).permutation(edges).T.copy()
+    partner = np.full(agents, -1)
+    # One link after the other would give the same: all that come first at both of their ends are taken at once.
+    while i.size:
+        place, first = np.arange(i.size), np.full((2, agents), i.size)
+        # Of several places of one agent the one that is written last stays, the first.
+        first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
+        first = first.min(axis=0)
+        taken = (first[i] == place) & (first[j] == place)
+        partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
+        left = (partner[i] < 0) & (partner[j] < 0)
+        i, j = i[left], j[left]
+    return _pull_weights(partner)
 
 
-@dataclass(frozen=True)
-class _OnePeer:
-    agents: int
-
-    def __call__(self, t: int) -> sp.csr_array:
-        return _pull_weights((np.arange(self.agents) - 2 ** (t % _hops(self.agents))) % self.agents)
+def _one_peer_weights(agents: int, t: int) -> sp.csr_array:
+    return _pull_weights((np.arange(agents) - 2 ** (t % _hops(agents))) % agents)
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    draw: Callable[[int], Any]
-    seed: int
-    _cache: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __call__(self, t: int) -> sp.csr_array:
-        if t not in self._cache:
-            self._cache.clear()
-            coins = _coins(self.seed, "resample", t)
-            self._cache[t] = off_diagonal(self.draw(int(coins.integers(2**31))).mixing)
-        return self._cache[t]
+def _resampled_weights(draw: Callable[[int], Any], seed: int, t: int) -> sp.csr_array:
+    return off_diagonal(draw(int(_coins(seed, "resample", t).integers(2**31))).mixing)
 
 
-@dataclass(frozen=True)
-class InTurn:
-    """several: (m, m) weights without diagonal, over and over."""
-
-    several: tuple[sp.csr_array, ...]
-
-    def __call__(self, t: int) -> sp.csr_array:
-        return self.several[t % len(self.several)]
+def _weights_in_turn(several: tuple[sp.csr_array, ...], t: int) -> sp.csr_array:
+    return several[t % len(several)]
 
 
 def _pull_weights(heard: IntArray) -> sp.csr_array:
@@ -254,7 +227,7 @@ def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
         links: (m, m) weights without diagonal.
         seed: public, of what is lost.
     """
-    return OverTime("fixed", links, InTurn((links,)), 1, seed)
+    return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
 
 
 def matching(links: sp.csr_array, seed: int) -> OverTime:
@@ -268,7 +241,7 @@ def matching(links: sp.csr_array, seed: int) -> OverTime:
 
     upper = sp.triu(links).tocoo()
     edges = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
-    return OverTime("matching", links, _Matching(links.shape[0], edges, seed), _ROUNDS, seed)
+    return OverTime("matching", links, partial(_matching_weights, links.shape[0], edges, seed), _ROUNDS, seed)
 
 
 def one_peer_exponential(agents: int, seed: int) -> OverTime:
@@ -282,7 +255,7 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
         >>> one_peer_exponential(8, seed=0).rate
         0.0
     """
-    make = _OnePeer(agents)
+    make = partial(_one_peer_weights, agents)
     union = sum((make(t) for t in range(1, _hops(agents))), make(0))
     return OverTime("one_peer_exponential", union.tocsr(), make, _hops(agents), seed)
 
@@ -298,7 +271,7 @@ def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
     import scipy.sparse as sp
 
     every_link = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
-    return OverTime("resample", every_link, _Drawn(draw, seed), _ROUNDS, seed)
+    return OverTime("resample", every_link, partial(_resampled_weights, draw, seed), _ROUNDS, seed)
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
@@ -322,4 +295,4 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
             f"topology.over_time: {len(several)} graphs in turn {problem or f'have {sizes} agents'}. Fix: give graphs "
             "of the same agents whose links together connect all."
         )
-    return OverTime("sequence", union, InTurn(tuple(several)), len(several), seed)
+    return OverTime("sequence", union, partial(_weights_in_turn, tuple(several)), len(several), seed)

@@ -12,8 +12,14 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
-from decentral_dp.topology.graph_files import MATRICES, find_file, read_graph, read_matrix
-from decentral_dp.topology.networkx_graphs import numbering_note, read_networkx
+from decentral_dp.topology.graph_files import (
+    MATRICES,
+    find_file,
+    numbering_note,
+    read_graph,
+    read_matrix,
+    read_networkx,
+)
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, weigh
 
@@ -456,21 +462,20 @@ def _topology(
         graph = graph.to_directed()
     if connected:
         graphs.require_connected(graph, "topology")
-    result = weigh(graph, weights, connected)
+    rule, mixing, delta2, delta_max = weigh(graph, weights, connected)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
-    unread: tuple[str, ...] = ()
-    if graph.n_weighted and result.rule != "file":
-        unread = (f'{result.rule} weights do not use the weights that {graph.n_weighted} links have; "file" would',)
-    numbered = numbering_note(labels)
+    notes = [numbering_note(labels), *graph.notes]
+    if graph.n_weighted and rule != "file":
+        notes.append(f'{rule} weights do not use the weights that {graph.n_weighted} links have; "file" would')
     return Topology(
         name,
-        result.rule,
-        result.mixing,
+        rule,
+        mixing,
         graph.edges,
         labels,
         graph.positions,
-        result.delta2,
-        result.delta_max,
-        (*([numbered] if numbered else []), *graph.notes, *unread),
+        delta2,
+        delta_max,
+        tuple(filter(None, notes)),
         directed=graph.directed,
     )

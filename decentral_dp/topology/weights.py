@@ -61,23 +61,9 @@ class WeightRule(NamedTuple):
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
 
-class Weighting(NamedTuple):
-    """The weights of a graph.
-
-    Args:
-        rule: the rule with its parameters, in words.
-        mixing: W, (m, m) CSR array.
-        delta2: λ₂ of −W.
-        delta_max: λ_m of −W.
-    """
-
-    rule: str
-    mixing: Any
-    delta2: float
-    delta_max: float
-
-
-def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> Weighting:
+def weigh(
+    graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True
+) -> tuple[str, Any, float, float]:
     """Weigh a connected graph by a registered rule.
 
     Args:
@@ -87,14 +73,14 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
         alone: whether the graph is to mix by itself; else it need not be connected, and has λ₂ = 0 and λ_m = 1.
 
     Returns:
-        W with its second smallest and largest eigenvalue.
+        The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
 
     Raises:
         InputError: an unknown rule or parameter; ρ ≥ 1.
 
     Example:
         >>> pair = Graph(2, np.array([[0, 1]]))
-        >>> weigh(pair, {"kind": "constant", "value": 0.25}).mixing.toarray().tolist()
+        >>> weigh(pair, {"kind": "constant", "value": 0.25})[1].toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
     usual = "out_degree" if graph.directed else "metropolis"
@@ -126,9 +112,9 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # Where own values have no negative weight no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
-        return Weighting(label, mixing, 0.0, 1.0)
+        return label, mixing, 0.0, 1.0
     if graph.directed:
-        return Weighting(label, mixing, *directed_spectrum(mixing))
+        return label, mixing, *directed_spectrum(mixing)
     error = 1e-13
     if not each.size and graph.agents > 1:
         delta2 = delta_max = 0.0
@@ -142,7 +128,7 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
             f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
             f'ρ < 1. Fix: use "metropolis", or weights smaller by more than the factor {0.5 * delta_max:.4g}.'
         )
-    return Weighting(label, mixing, delta2, delta_max)
+    return label, mixing, delta2, delta_max
 
 
 def mixing_matrix(graph: Graph, weights: Array) -> Any:
@@ -189,29 +175,37 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
     return 1.0 - second_largest(mixing + eye_array(mixing.shape[0], format="csr")), 1.0
 
 
-def _metropolis(graph: Graph) -> Array:
-    degrees = graph.degrees[graph.edges].max(axis=1, initial=0)
-    return np.asarray(1.0 / (1.0 + degrees))
+def metropolis(graph: Graph) -> Array:
+    """Compute 1/(1 + the larger degree of both ends) of each link, (E,)."""
+    return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
-def _lazy_metropolis(graph: Graph) -> Array:
-    return 0.5 * _metropolis(graph)
+def lazy_metropolis(graph: Graph) -> Array:
+    """Halve the Metropolis weights, (E,)."""
+    return 0.5 * metropolis(graph)
 
 
-def _max_degree(graph: Graph) -> Array:
-    return _equal(graph, 1.0 / (1.0 + graph.degrees.max()))
+def max_degree(graph: Graph) -> Array:
+    """Give every link 1/(1 + the largest degree), (E,)."""
+    return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
-def _out_degree(graph: Graph) -> Array:
-    sends = np.bincount(graph.edges[:, 0], minlength=graph.agents)
-    return np.asarray(1.0 / (1.0 + sends[graph.edges[:, 0]]))
+def out_degree(graph: Graph) -> Array:
+    """Compute 1/(1 + the out-degree of the sender) of each arc, (E,)."""
+    return np.asarray(1.0 / (1.0 + np.bincount(graph.edges[:, 0], minlength=graph.agents)[graph.edges[:, 0]]))
 
 
-def _equal(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
+def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
+    """Give every link one weight, (E,)."""
     return np.full(len(graph.edges), value)
 
 
-def _file_weights(graph: Graph) -> Array:
+def weights_of_file(graph: Graph) -> Array:
+    """Return the weights that came with the edges, (E,).
+
+    Raises:
+        InputError: an edge has no weight above 0.
+    """
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
@@ -224,11 +218,11 @@ def _file_weights(graph: Graph) -> Array:
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
-        WeightRule("constant", "the same given value on every link", _equal, {"value": 0.3}),
-        WeightRule("file", "the weights in the graph's file", _file_weights, directed=None),
-        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
-        WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
-        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
-        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", _out_degree, directed=True),
+        WeightRule("constant", "the same given value on every link", equal_weights, {"value": 0.3}),
+        WeightRule("file", "the weights in the graph's file", weights_of_file, directed=None),
+        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", lazy_metropolis),
+        WeightRule("max_degree", "1/(1 + the largest degree of the graph)", max_degree),
+        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", metropolis),
+        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", out_degree, directed=True),
     )
 }

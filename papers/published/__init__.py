@@ -40,7 +40,7 @@ from papers.published.minimax import (
     PublishedRecursiveSpider,
 )
 
-# Certified algorithm → its published form. What is absent was not published, or not with a noise that is known.
+# Certified algorithm → its published form. Other algorithms were not published, or without a noise scale.
 FORMS: dict[str, type] = {
     "ldp_dsbo": PublishedLdpDsbo,
     "ma_dsbo": PublishedMaDsbo,

@@ -1,6 +1,6 @@
-"""Bilevel algorithms and selections of a coordinator as their papers print them.
+"""Bilevel algorithms and selections of a coordinator as published.
 
-Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, but for
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, except
 `PublishedDpBilevel`.
 """
 
@@ -15,12 +15,10 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import (
     dp_bilevel,
     exponential_mechanism,
-    regularised_exponential_mechanism,
     second_order_dp_bilevel,
-    warm_start,
 )
-from decentral_dp.central.programs import Calibration
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.central.vocabulary import Calibration
+from decentral_dp.constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
 
@@ -29,7 +27,7 @@ from papers.published.calibration import Noise, one_draw, published_noise, small
 class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
     """The fields and steps of `SecondOrder`, with the published noise, which needs a bounded domain.
 
-    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
+    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; accounted on its data.
 
     Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
     """
@@ -43,7 +41,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
         return resolved
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
+        bounds, (low, high) = context.pooled_bounds, context.domain.corners(context.problem.p)
         k = published_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
@@ -55,8 +53,8 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
 class PublishedDpBilevel(dp_bilevel.DpBilevel):
     """The fields and steps of `DpBilevel`, with the published noise.
 
-    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma
-    14 for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2
+    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as in Algorithm 1, by its Lemma 15, and by Lemma
+    14 for the inner descents. With Gaussian noise that is several times too much of it: composed exactly it costs .2
     to .4 for ε = 1, and less where solvers take many steps.
 
     Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
@@ -83,7 +81,7 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
             if any(context.reads(term) for term in factors)
         }
         if self.reads:
-            factors = dict.fromkeys(self._step_terms(context), 1.0)
+            factors = dict.fromkeys(self.step_terms(context), 1.0)
             out["gx"] = published_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
 
@@ -108,7 +106,7 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
 
 def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
     """Constants for the whole domain."""
-    bounds = second_order_dp_bilevel.bounds_of(context)
+    bounds = context.pooled_bounds
     return bounds.family.constants(*context.domain.corners(context.problem.p))
 
 
@@ -119,12 +117,12 @@ def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
 
 
 @final
-class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
+class PublishedRegularisedExponentialMechanism(exponential_mechanism.RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
-    curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
-    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
+    curve of Theorem B.4 instead of "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x only and is false: the ledger
+    accounts the mechanism by the correct S, at more than the claim if Hessians of records differ much.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
@@ -155,7 +153,7 @@ class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism
     claim = "Appendix C.3 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        # 2G, as the formula for n = 1 says.
+        # 2G, as in the formula for n = 1.
         return one_draw(self.law(context), published_lipschitz(constants_of(context), 1) / epsilon)
 
 
@@ -179,7 +177,7 @@ class PublishedGridWalk(grid_walk.GridWalk):
 
 
 @final
-class PublishedWarmStart(warm_start.WarmStart):
+class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
     """The fields and steps of `WarmStart`, with the published noise.
 
     (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)
@@ -201,7 +199,7 @@ class PublishedWarmStart(warm_start.WarmStart):
         return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 
-# Bounds as papers print them: nothing is priced by these.
+# Bounds as published; no accounting uses them.
 
 
 def published_k(c: ProblemConstants) -> float:
@@ -217,7 +215,7 @@ def published_k(c: ProblemConstants) -> float:
 
 
 def published_lipschitz(c: ProblemConstants, n: int) -> float:
-    """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
+    """Evaluate 2G/n, the claimed Lipschitz constant of Φ_Z − Φ_Z'.
 
     Limits:
         False: its proof differentiates f(x, y_Z(x)) in x alone. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.programs import Calibration
+from decentral_dp.central.vocabulary import Calibration
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]
@@ -76,9 +76,9 @@ def constant_noise(charges: Mapping[str, dp.Charge], noise: Mapping[str, tuple[f
 
 
 def in_units(value: dp.Bounded, unit: float) -> dp.Bounded:
-    """A value in units of a public number, so that noise planned in units is right whatever the number will be.
+    """A value in units of a public number, so that noise planned in units is right for every value of the number.
 
-    What is clipped to 0 is 0.
+    Values clipped to 0 are 0.
     """
     return value * (1.0 / unit if unit > 0.0 else 0.0)
 

@@ -14,18 +14,18 @@ from decentral_dp.algorithms.gossip import (
     bsa,
     dsbo_jhip,
     gbdsbo,
+    inner_loops,
     ldp_dsbo,
     ma_dsbo,
-    neumann,
     single_level,
     spdb,
     vrdsbo,
 )
 from decentral_dp.bounded import transpose
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
+from decentral_dp.simulation.job_statement import smallest_noise
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.simulation.statements.job import smallest_noise
-from decentral_dp.simulation.statements.statement import PaperClaim
+from decentral_dp.simulation.statement import PaperClaim
 from papers.published.lipschitz import LipschitzConstants, bound_directions, clip_to_box, lipschitz_constants
 from papers.published.private_state import endless_remainder, private_state
 from papers.published.theorems import theorem_4_5
@@ -127,13 +127,13 @@ class PublishedLdpDsbo(dp.Algorithm):
         box: variable → bound on the points at which directions are evaluated.
         constants: of the problem inside the box; None if there are none.
 
-    With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised
+    With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's noiseless
     point:
 
         v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
 
-    One record moves a private state by what a recursion in the Lipschitz constants of all terms says
-    (`papers.published.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z
+    The sensitivity of a private state follows from a recursion in the Lipschitz constants of all terms
+    (`papers.published.private_state`). It is infinite unless these exist, which for hyper-parameter problems needs z
     and y boxed and x capped.
 
     Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
@@ -176,9 +176,9 @@ class PublishedLdpDsbo(dp.Algorithm):
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         still = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
         if self.constants is None and still:
-            # What one record reaches, and when, would be another recursion for every set of variables that rest.
+            # Constant variables would need another recursion.
             raise dp.InputError(
-                f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is priced for "
+                f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is accounted for "
                 "steps above 0 only. Give a step size above 0."
             )
         out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
@@ -243,8 +243,8 @@ class PublishedLdpDsbo(dp.Algorithm):
         return worst
 
 
-# Whatever private states meet sooner or later.
-_TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
+# Splits of records that private states depend on.
+_TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 
 
 @final
@@ -255,7 +255,7 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
 
         z^{k+1} = P z^k − γ_t d^k,     s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
 
-    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own un-noised value with what it received. Nothing is proven of
+    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own noiseless value with what it received. Nothing is proven of
     any release that has met a record.
 
     Reference: Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule; after X. Chen, M. Huang, S. Ma, K.
@@ -282,8 +282,8 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
 
-        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1. What is published at the end is
-        noised once more, y and z included.
+        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1. Published values have
+        fresh noise, y and z included.
         """
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
@@ -307,8 +307,8 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
 
         Z^{k+1} = P Z^k − γ_t D^k,     S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
 
-    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own un-noised value with what it received, and ∇_y f_i
-    multiplies (Z^N)ᵀ as it is. Nothing is proven of any release that has met a record.
+    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own noiseless value with what it received, and ∇_y f_i
+    multiplies (Z^N)ᵀ without noise. Nothing is proved of releases that depend on records.
 
     Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noised on every
     message as in Chen & Wang, ICML 2024, Algorithm 3.
@@ -337,8 +337,8 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
 
-        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1. What is published at the end is
-        noised once more, y included.
+        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1. Published values have
+        fresh noise, y included.
         """
         rounds, e = public.rounds, self.releases_per_round
         x_index = np.arange(1, rounds + 1) * e
@@ -359,8 +359,8 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
 class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
     """The fields of `Gbdsbo`, with own values that are never noised.
 
-    The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
-    received, and all gradients at un-noised points. Nothing is proven of any release that has met a record; x_1 has met
+    The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
+    received, and all gradients at noiseless points. Nothing is proven of any release that has met a record; x_1 has met
     none.
 
     Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over
@@ -400,7 +400,7 @@ def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_l
 
 
 def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
-    """x is published as it is; of y nothing is proven once a step has met a record."""
+    """x is published unchanged; nothing is proved of y after a step on records."""
     indices = np.arange(1, public.rounds + 1)
     return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
 
@@ -435,11 +435,10 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     heavy_ball: float = 0.0
     local_steps: int | None = None
-    adaptive: float = 0.0
     centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("heavy_ball", "local_steps", "adaptive", "centring"):
+        for key in ("heavy_ball", "local_steps", "centring"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
@@ -464,7 +463,7 @@ def _series(
 class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised.
 
-    The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+    The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
     received; the Neumann series stays with the agent (`solve_unreleased`). Nothing is proven.
 
     Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
@@ -473,7 +472,7 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
 
     releases_per_round, _series = 2, _series
 
-    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+    def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
@@ -492,8 +491,8 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
 class PublishedSpdb(PublishedGossip, spdb.Spdb):
     """The fields of `Spdb`, with own values and series that are never noised.
 
-    The steps are those of `spdb`, at the agent's own un-noised x and y, with the Neumann series kept by the agent
-    (`solve_unreleased`). y is published, and read by nobody. Nothing is proven.
+    The steps are those of `spdb`, at the agent's own noiseless x and y, with the Neumann series kept by the agent
+    (`solve_unreleased`). y is published, and no agent reads it. Nothing is proved.
 
     Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
     (SPDB); see `spdb` on what is known of it.
@@ -514,8 +513,8 @@ class PublishedSpdb(PublishedGossip, spdb.Spdb):
 class PublishedBsa(bsa.Bsa):
     """The fields and steps of `Bsa`, for answers that are not clipped.
 
-    The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
-    record has an infinite price for it, by the formulas of the certified program at an infinite clip.
+    The points are public, and only a bound on one record is missing: every answer that reads a split has an infinite
+    privacy cost, by the formulas of the certified program at an infinite clip.
 
     Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
     """

@@ -4,13 +4,13 @@
     axis, and a last step that picks a point of the cell and keeps it with a probability, or starts all over
 
 with the scale 2s/ε' of Equation 4 as published, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from
-that law under two data sets. Left out, candidates are 65, 17 or 9, and inner is 8 p times their square.
+P under two data sets. Left out, candidates are 65, 17 or 9, and inner is 8 p times their square.
 
-Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
-What is released after so many steps is at an unknown distance from that law. Conductance proves it small after a number
-of steps that nobody can afford (10⁹ for one variable and nε = 160, where 10³ do); the published count lacks a factor
+The threat model is an adversary that sees x; the coordinator is trusted, and holds all records of all agents. The
+distribution of the released point is at an unknown distance from P. Conductance proves it small after a number
+of steps that is not feasible (10⁹ for one variable and nε = 160, where 10³ do); the published count lacks a factor
 p·e^ξ, and the published accuracy is one of the score where it has to be one of the exponent. So nothing is certified
-here: "as_published" runs it at ε = ∞, and `exponential_mechanism` draws from the law itself.
+here: "as_published" runs it at ε = ∞, and `exponential_mechanism` draws from P itself.
 
 Cells of side γ on a cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each)
 with probability min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all
@@ -34,13 +34,11 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.exponential_mechanism import SingleDraw, charge
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import Function, SelectionBounds, best_point, per_axis
+from decentral_dp.central.selection import Box, Score, SelectionBounds, best_point, per_axis
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 
-# Where fewer of the last steps are accepted, restarts go on and on.
+# If fewer of the last steps are accepted, restarts do not end.
 _LEAST_ACCEPTANCE = 1e-4
 
 
@@ -50,7 +48,7 @@ class GridWalkSelection(SelectionMechanism):
 
     facts: SelectionBounds
     box: Box
-    score: Function
+    score: Score
     cells: int
     steps: int
 
@@ -111,7 +109,7 @@ class GridWalkSelection(SelectionMechanism):
     def check(self, scale: float) -> None:
         """Raises InputError where cells are so wide that hardly a point is accepted."""
         gamma, zeta = float(self.box.sides.max()) / self.cells, self.facts.inexact / scale
-        # Twice: F(θ) may be as far below as it is above.
+        # Twice: F(θ) may be equally far below and above.
         if acceptance(2.0 * self.alpha(scale), gamma, 2.0 * zeta) * math.e > 1.0 / _LEAST_ACCEPTANCE:
             wanted = math.ceil(self.alpha(scale) * float(self.box.sides.max()))
             raise InputError(
@@ -161,7 +159,7 @@ class GridWalk(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> GridWalkSelection:
         box = self.box(context)
-        facts = SelectionBounds.of_value(bounds_of(context), box.low, box.high)
+        facts = SelectionBounds.of_value(context.pooled_bounds, box.low, box.high)
         score: Any = getattr(pool, "scores", None)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 

@@ -14,11 +14,9 @@ import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.participants.agents import Directions
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.participants import Directions
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Penalty, Pull, SoftmaxHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import Penalty, Pull
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
@@ -56,7 +54,7 @@ class ScoreBounds(NamedTuple):
 
 
 # Logistic: max σ' = 1/4 and max|σ''| = 1/(6√3), which needs R·box["y"] ≥ log(2 + √3) to be attained.
-# Of exactly these classes: a class that inherits from one may have other losses.
+# Exactly these classes: a subclass may have other losses.
 _BOUNDS: Mapping[type, ScoreBounds] = {
     LogisticHyperparameter: ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3)),
     SoftmaxHyperparameter: ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3)),

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
 from decentral_dp.bounded import Sensitivity
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.declared import MINIMAX_CHANNELS
 from decentral_dp.central.minimax import (
-    double_spider,
     dp_sgda,
-    dp_spider,
     privatediff,
     recursive_spider,
+    spider,
     steps,
 )
-from decentral_dp.central.programs import Calibration
+from decentral_dp.central.vocabulary import Calibration
+from decentral_dp.problems.saddle import PublicBall
 from papers.published.calibration import (
     Noise,
     check_ascent,
@@ -33,9 +32,9 @@ from papers.published.calibration import (
 class PublishedDpSgda(dp_sgda.DpSgda):
     """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the published noise.
 
-    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
+    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y for every problem. The noise on
     both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
-    certificate of that noise is its true price, which is less than half of what it claims.
+    certificate of that noise is its true ε, which is less than half of the claim.
 
     Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
     """
@@ -54,25 +53,31 @@ class PublishedDpSgda(dp_sgda.DpSgda):
             raise dp.InputError(
                 "privacy.clip.y: missing. As published ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
-        return resolved, context
-
-    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
-        """The paper clips to a constant, whatever is known of the problem at this point."""
-        terms = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
-        return {
-            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in terms.items()
-        }
+        return resolved, ConstantClips(**{f.name: getattr(context, f.name) for f in fields(context)})
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
-        queries = self._questions(context, self.init(context))
-        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in queries.items()}
+        start, noise = self.init(context), {}
+        for channel, term in (("gx", "grad_x"), ("gy", "grad_y")):
+            if context.reads(term):
+                query = context.query(term, start.x, start.y, self.rate)
+                noise[channel] = (unit * query.bound, context.sensitivity_of(query))
         return constant_noise(self.planned_releases(context, rounds), noise)
 
 
+class ConstantClips(dp.MinimaxContext):
+    """A context that clips to constants instead of the problem's ball at a point."""
+
+    def ball(self, term: str, x: dp.Array, y: dp.Array) -> PublicBall:
+        return PublicBall(None, self.bound(term))
+
+    def bound(self, term: str) -> float:
+        return self.clip.bound(term[-1]) if self.noisy else math.inf
+
+
 REASON = (
-    "As published, y carries no noise where it is used: the agents are told exact means of samples, and what x moves "
-    "by depends on them, so nothing can be proven."
+    "As published, y has no noise when it is used: the agents receive exact means of samples, on which the change of x "
+    "depends, so that nothing can be proved."
 )
 
 
@@ -94,7 +99,7 @@ class State(NamedTuple):
 class PublishedPrivateDiff(privatediff.PrivateDiff):
     """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
 
-        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last noiseless y
         d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
         r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
         otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
@@ -129,17 +134,20 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
     def step(self, t: int, context: dp.MinimaxContext, s: Any) -> dp.CoordinatorSteps[Any]:
         y = s.exact_y
         for i in range(self.steps):
-            answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
-            released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
+            by_y = context.problem.public("grad_y", s.x, y, t)
+            if context.reads("grad_y"):
+                mean = (yield dp.Ask(gy=context.query("grad_y", s.x, y, self.rate))).gy
+                by_y = by_y + (yield dp.Release(gy=_unproven(mean))).released.gy[0]
+            else:
+                yield dp.Release()
+            y = context.problem.project_y(y + (self.y(i) if self.y else 0.0) * by_y)
         out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _infinite_change(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
             sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
         if sample is None:
             released = (yield dp.Release(**out)).released
-        elif steps.is_anchor(t, self.period) or s.sample is None:
+        elif t % self.period == 0 or s.sample is None:
             released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
@@ -175,7 +183,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
         """Compute the noise of Remark 5.1.
 
         Raises:
-            InputError: an η_i that says nothing of μ.
+            InputError: an η_i that is independent of μ.
         """
         if self.y is None or self.y.scale == 0.0:
             raise dp.InputError(
@@ -213,7 +221,7 @@ def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
 
 
 @final
-class PublishedDoubleSpider(double_spider.DoubleSpider):
+class PublishedDoubleSpider(spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches.
 
     The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
@@ -224,8 +232,8 @@ class PublishedDoubleSpider(double_spider.DoubleSpider):
         u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
         v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
 
-    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
-    sensitivity which the certificate of the published noise is for, and its ε is ∞ but for tiny n.
+    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, for every sample. That is the
+    sensitivity which the certificate of the published noise is for, and its ε is ∞ except for tiny n.
 
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
     """
@@ -248,7 +256,11 @@ class PublishedDoubleSpider(double_spider.DoubleSpider):
         with np.errstate(all="ignore"):
             moved = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
         moved = moved if math.isfinite(moved) else 0.0
-        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * moved
+        unit = (
+            recursive_spider.reach(context.ball(term, *here))
+            if before is None
+            else 2.0 * (self.smoothness or 0.0) * moved
+        )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
         clipped = in_units(context.clip_mean(mean, unit), unit)
@@ -256,8 +268,8 @@ class PublishedDoubleSpider(double_spider.DoubleSpider):
         return released * unit
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        # What one record moves does not depend on the sample, which therefore amplifies nothing.
-        return double_spider.plan_of_estimates(context, rounds, self.period, 1.0)
+        # The sensitivity does not depend on the sample, and there is no amplification by sampling.
+        return spider.plan_of_estimates(context, rounds, self.period, 1.0)
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
@@ -280,7 +292,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
     Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ},
     which overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
 
-        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u alike with C_λ
+        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u likewise, C_λ
         otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
                      u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
         s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
@@ -291,10 +303,10 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
 
     Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an
     anchor, and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson
-    sample of rate 1/n stands for the one record: it has one on average.
+    sample of rate 1/n replaces the one record: it has one on average.
 
-    What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by
-    its true price. G, smoothness and clips are of h.
+    The ratio of differences to their noise is unbounded, so that nothing is certified. Only s is charged at its true
+    privacy cost. G, smoothness and clips are of h.
     """
 
     protocol = "published"
@@ -309,7 +321,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         self, t: int, context: dp.MinimaxContext, s: recursive_spider.RecursiveState
     ) -> dp.CoordinatorSteps[recursive_spider.RecursiveState]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        clips, fresh = _clips(context), steps.is_anchor(t, self.period)
+        clips, fresh = _clips(context), t % self.period == 0
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
         queries = {
             name: context.query(term, *here, self.rate, since, clip)
@@ -323,17 +335,15 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
         one = (yield dp.Ask(one=_inner_query(context, *here))).one
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
-        by_x, by_y = steps.compose_gradients(context, s.y, value, v, u)
+        by_x, by_y = recursive_spider.compose_gradients(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        estimates = {recursive_spider.INNER_X: first, recursive_spider.INNER_Y: first}
-        blocks = steps.planned_estimates(context, self.period, estimates)
-        return steps.block_charges(blocks, self.rate) | steps.block_charges(
-            {"s": steps.ReleaseBlock(first + 1, 1, 1.0)}, 1.0 / context.n
-        )
+        derivatives, means = dp.round_indices(rounds, 2), dp.round_indices(rounds, 2, (1,))
+        estimates = dict.fromkeys((recursive_spider.INNER_X, recursive_spider.INNER_Y), derivatives)
+        parts = steps.planned_estimates(context, self.period, estimates, self.rate)
+        return dp.gaussian_charges(parts) | dp.gaussian_charges({"s": dp.Part(means, 1, rate=1.0 / context.n)})
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
@@ -367,13 +377,13 @@ def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.Cli
 
 
 def _worst_point(context: dp.MinimaxContext) -> steps.Point:
-    """Where λ is least: there h and its derivatives reach as far as anywhere."""
+    """Return the point of the smallest λ, where h and its derivatives are largest."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
 def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return steps.reach(context.ball("inner_x", *_worst_point(context))), steps.reach(
+    return recursive_spider.reach(context.ball("inner_x", *_worst_point(context))), recursive_spider.reach(
         context.ball("inner_y", *_worst_point(context))
     )
 
@@ -386,10 +396,10 @@ def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[f
 
 
 @final
-class PublishedDpSpider(dp_spider.DpSpider):
+class PublishedDpSpider(spider.DpSpider):
     """The fields and steps of `DpSpider`, with the published noise in units of the clip.
 
-    Of the paper's own constant taken as 1, with N = qn and R rounds,
+    With the paper's constant as 1, N = qn and R rounds,
 
         anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
 
@@ -429,11 +439,11 @@ class PublishedDpSpider(dp_spider.DpSpider):
 
 
 @final
-class PublishedDpSgdDual(dp_spider.DpSgdDual):
+class PublishedDpSgdDual(spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
     The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
-    √(1/ε). Its certificate is its true price.
+    √(1/ε). Its certificate is its true ε.
 
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
     """

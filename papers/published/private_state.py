@@ -1,6 +1,6 @@
 """Private states: how far one replaced record can move a state that is never noised itself.
 
-In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its un-noised state, so a replaced record stays
+In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its noiseless state, so a replaced record stays
 in it. Given the messages received, the state is a deterministic function of the agent's records. With
 D_{v,t} = sup ‖v_t − v'_t‖₁ over neighbouring records and all messages (their Definition F.1), a = |1 − |w_ii||,
 
@@ -32,7 +32,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.schedules import StepSize
 from papers.published.lipschitz import LipschitzConstants
 
-# Of an eigenvalue from 1, below which the inverse of I less the matrix has no correct digits left to rely on.
+# Distance of an eigenvalue from 1, below which the inverse of I − matrix has no correct digits.
 _SMALLEST_GAP = 1e-9
 
 
@@ -92,7 +92,7 @@ def private_state(
             for k, swap in moves.swap.items():
                 pull = pull + swap / counts[k][t][:, None]
             state[t + 1] = keep * state[t] + scales * (t + 1.0) ** -decays * pull
-    # 0·∞ in the products above stands for a move that is not bounded.
+    # 0·∞ in the products above is an unbounded change.
     return np.where(np.isnan(state), np.inf, state)
 
 
@@ -108,7 +108,7 @@ def endless_remainder(
 ) -> float:
     """Bound Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream that never ends.
 
-    The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from `rounds` on as soon as it is at `rounds`, because every
+    The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from `rounds` on if it holds at `rounds`, because every
     term of its step decreases in t. C is the smallest solution of the linear inequalities that also covers `last`.
 
     Args:

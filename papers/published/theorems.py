@@ -1,4 +1,4 @@
-"""Published theorems, evaluated as published: claims to set beside certified budgets, never in their place.
+"""Published theorems, evaluated as published: claims for comparison with certified ε, not a replacement.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
 Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Theorems 4.1 and 4.5.
@@ -75,8 +75,8 @@ def theorem_4_5(
     Limits:
         Not a guarantee: for l(y; ξ) = ξᵀy, ‖ξ‖₁ ≤ c, h = 0 the exact ε is proportional to c, and c is not in the
         formula. In the proof the factor b of the lemma behind (181) to (184) is missing, hence λ, the Lipschitz
-        constants and the gradient bounds. ln(4/(2 − 2w̄)) stands where the contraction 1 − w̄/2 of (180) gives ln(4/(4
-        − w̄)). See docs/proofs/32.
+        constants and the gradient bounds. ln(4/(2 − 2w̄)) is written where the contraction 1 − w̄/2 of (180) gives
+        ln(4/(4 − w̄)). See docs/proofs/32.
 
     References:
         Chen & Wang, ICML 2024, Theorem 4.5.

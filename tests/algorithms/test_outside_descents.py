@@ -85,27 +85,6 @@ class LocalSteps:
         return State(s.x, at - self.y(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
 
 
-@dataclass(frozen=True)
-class OwnClips:
-    """Decentralised SGD whose agents clip to C/2 by a factor before the clip."""
-
-    y: StepSize
-    channels = ("x", "y")
-    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "step_of_clip"}}
-
-    def step_of_clip(self, t: int) -> float:
-        return self.y(t) / 2.0
-
-    def init(self, dataset: Any, x: Any, y: Any) -> State:
-        return State(x, y, None)
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        own, near = yield Gossip(y=s.y)
-        at, smaller = mixed(dataset, own.y, near.y), 2.0
-        gradient = dataset.batch(t).lower_grad_y(s.x, at, times=smaller)
-        return State(s.x, at - (self.y(t) / smaller) * gradient, None)
-
-
 def content(**privacy: Any) -> dict[str, Any]:
     return {
         "seed": 3,
@@ -122,7 +101,6 @@ def content(**privacy: Any) -> dict[str, Any]:
         (DualAveraging, "z", np.ones(4)),
         (Admm, "y", np.full(4, 0.5)),
         (LocalSteps, "y", np.full(4, 0.5)),
-        (OwnClips, "y", np.full(4, 0.25)),
     ],
 )
 def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor: np.ndarray) -> None:
@@ -137,7 +115,7 @@ def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor:
     assert 3.9 < run.result["privacy"]["epsilon_max"] <= 4.0
 
 
-@pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps, OwnClips])
+@pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps])
 def test_without_noise_it_learns(program: Any) -> None:
     """What is priced above is a descent."""
     long = content(guarantee="none", clip={})
@@ -169,36 +147,8 @@ class Hidden(Kept):
         return self.y(t)
 
 
-class Series(NamedTuple):
-    """A factor that gives all rounds at once."""
-
-    factors: tuple[float, ...]
-
-    def series(self, rounds: int) -> np.ndarray:
-        return np.array(self.factors)
-
-
-@pytest.mark.parametrize("last", [float("nan"), float("inf"), -1.0])
-def test_a_series_of_factors_is_refused_where_one_is_no_size(last: float) -> None:
-    class Odd(LocalSteps):
-        RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "sizes"}}
-        sizes = property(lambda self: Series((0.5,) * (ROUNDS - 1) + (last,)))
-
-    with pytest.raises(InputError, match=f'the factor "sizes" .* gives {last}'):
-        decentral_dp.build(content(epsilon=4.0), algorithm=Odd(StepSize(0.5)))
-
-
-def test_a_series_of_factors_has_one_for_each_round() -> None:
-    class Short(LocalSteps):
-        RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "sizes"}}
-        sizes = property(lambda self: Series((0.5,)))
-
-    with pytest.raises(InputError, match=r'the factor "sizes" .* fails with'):
-        decentral_dp.build(content(epsilon=4.0), algorithm=Short(StepSize(0.5)))
-
-
 @pytest.mark.parametrize("records", [1, 3, "agent"])
-@pytest.mark.parametrize("program", [Admm, OwnClips, Kept])
+@pytest.mark.parametrize("program", [Admm, Kept])
 def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
     """A search over groups, points and messages on one transcript; what is kept un-noised is in the price."""
     unit = {} if records == 1 else {"unit": records}
@@ -239,39 +189,6 @@ def test_what_keeps_more_than_it_plans_is_refused(keys: dict[str, Any]) -> None:
         decentral_dp.build(content(epsilon=4.0, neighbours="zero_out"), algorithm=Admm(StepSize(0.5)))
 
 
-class Sgd(LocalSteps):
-    """Decentralised SGD, which with noise that neighbours share is DECOR."""
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        own, near = yield Gossip(y=s.y)
-        at = mixed(dataset, own.y, near.y)
-        return State(s.x, at - self.y(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
-
-
-def test_decor_from_outside_costs_what_it_costs_here() -> None:
-    """By Schur's complement, from the covariance alone; it is what `dp_dsgd` pays, for less noise of one's own."""
-    ratio, colluders, m = 3.0, 1, 4
-    keys = {"correlation": {"across": "pairwise", "ratio": ratio}, "colluders": colluders}
-    run = decentral_dp.run(content(epsilon=4.0, **keys), algorithm=Sgd(StepSize(0.5)))
-    ledger = run.simulation().ledger
-    ours = decentral_dp.plan(content(epsilon=4.0, **keys))
-    assert run.result.privacy.epsilon_max == pytest.approx(ours.privacy.epsilon_max, rel=1e-12)
-    table = run.ledger[run.ledger["channel"] == "y"]
-    own, pair = table["own_scale"].iloc[0], table["pair_scale"].iloc[0]
-    assert pair == pytest.approx(ratio * own)
-    ring = np.roll(np.eye(m), 1, axis=1) + np.roll(np.eye(m), -1, axis=1)
-    # Whoever knows one neighbour's noise knows what it shares; of the path of the others the end is protected least.
-    left = np.delete(np.delete(ring, 0, 0), 0, 1)
-    covariance = own**2 * np.eye(m - 1) + pair**2 * (np.diag(left.sum(axis=1)) - left)
-    # Given the others' messages agent i's noise has the variance 1/(Σ⁻¹)_ii.
-    effective = np.sqrt(1.0 / np.diag(np.linalg.inv(covariance)))
-    np.testing.assert_allclose(table["scale"].unique(), effective.min(), rtol=1e-6)
-    assert run.records.same_releases(ledger)
-    # Alone it would need that much noise of its own, and the mean over agents would have it.
-    without = decentral_dp.run(content(epsilon=4.0), algorithm=Sgd(StepSize(0.5)))
-    assert without.ledger.query("channel == 'y'")["scale"].iloc[0] > 1.5 * own
-
-
 class Averaging(DpDsgd):
     """FedAvg over a graph: K steps without noise and one release of the clipped difference; it plans for itself."""
 
@@ -298,25 +215,3 @@ def test_steps_without_noise_between_two_releases_protect_agents() -> None:
     assert plain[0]["scale"].equals(plain[1]["scale"])
     with pytest.raises(InputError, match="the sensitivity of channel 'y' is unbounded"):
         decentral_dp.build(content(epsilon=4.0), algorithm=Averaging(StepSize(0.5)))
-
-
-class Weighed(Sgd):
-    """Divides its steps by the variance of noise."""
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        after = yield from super().step(t, dataset, s)
-        variance = dataset.noise_variance("y", t)[dataset.agents, None]
-        return after._replace(y=s.y + (after.y - s.y) / (1.0 + variance))
-
-
-def test_a_variance_of_noise_that_neighbours_share_is_refused() -> None:
-    with pytest.raises(InputError, match="noise_variance is of noise that is an agent's own"):
-        decentral_dp.run(content(epsilon=4.0, correlation={"across": "pairwise"}), algorithm=Weighed(StepSize(0.5)))
-
-
-def test_a_variance_of_noise_that_goes_on_is_refused() -> None:
-    """Where programs of one's own are refused for other reasons, the records refuse this one too."""
-    correlation = {"in_time": 2}
-    job = decentral_dp.build(content(epsilon=4.0, correlation=correlation)).simulation()
-    with pytest.raises(InputError, match="or it goes on in time"):
-        job.nodes()[0].dataset.noise_variance("y", 1)

@@ -59,11 +59,6 @@ def test_blocks_and_engines_have_the_same_coins(scenario: dict[str, Any]) -> Non
     np.testing.assert_array_equal(released(scenario, blocks=3), whole)
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_actors_have_the_same_coins(scenario: dict[str, Any]) -> None:
-    np.testing.assert_array_equal(released(scenario, engine="ray", agents_per_actor=2), released(scenario))
-
-
 def test_coins_are_of_the_round_and_of_the_seed(scenario: dict[str, Any]) -> None:
     job, again = (decentral_dp.build(scenario, set={"seed": seed}).simulation() for seed in (5, 6))
     one, other = (j.nodes()[0].dataset for j in (job, again))

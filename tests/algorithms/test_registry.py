@@ -17,7 +17,7 @@ FILE = '''"""Nothing yet."""
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.references import Citation
+from decentral_dp.algorithms.entry import Citation
 
 
 class Mine(LdpDsbo):
@@ -59,9 +59,3 @@ def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_nothing_is_missing_of_what_is_shipped(name: str) -> None:
     assert list(new_algorithm.missing(name)) == []
-
-
-def test_the_command_says_where_an_algorithm_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert new_algorithm.main(["nothing"]) == 1
-    assert "decentral_dp/algorithms/gossip/" in capsys.readouterr().out
-    assert (new_algorithm.main([]), new_algorithm.main(["--help"])) == (2, 0)

@@ -14,9 +14,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.exchange import Senders
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
-from decentral_dp.privacy.mechanisms.releasers import ReleaseRefusedError
-from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.run import Stopped
+from decentral_dp.privacy.releasers import ReleaseRefusedError
 
 TEXT = """
 from dataclasses import dataclass
@@ -203,13 +201,6 @@ def test_blocks_of_any_size_are_the_same_to_the_bit(name: str, scenario: Any) ->
         assert again == price
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("ray_cluster")
-def test_actors_are_the_same_to_the_bit(name: str, scenario: Any) -> None:
-    values, _ = released(scenario(name), engine="ray", agents_per_actor=3)
-    np.testing.assert_array_equal(values, released(scenario(name))[0])
-
-
 def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
     """An agent that has not sent since the start shows its start, whatever its records; one that did keeps its last."""
     job = built(scenario("Walk"))
@@ -301,22 +292,3 @@ def test_who_sends_is_told_apart_from_what_is_no_agent(yielded: str, told: str, 
     (tmp_path / "sending.py").write_text(TEXT.replace("yield [holder]", f"yield {yielded}"))
     with pytest.raises(decentral_dp.InputError, match=told):
         build(given)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_run_goes_on_to_the_bit(name: str, scenario: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    given = scenario(name, run={"evaluate_every": 1, "average": 2})
-
-    def cut(progress: Any) -> None:
-        if progress.done >= 3:
-            raise KeyboardInterrupt
-
-    whole = decentral_dp.run(given)
-    with pytest.raises(Stopped):
-        decentral_dp.run(given, out=tmp_path / "run", callbacks=[cut])
-    again = decentral_dp.resume(tmp_path / "run")
-    for part in ("released", "published"):
-        np.testing.assert_array_equal(getattr(again, part)["y"], getattr(whole, part)["y"])
-    assert again.ledger.equals(whole.ledger)

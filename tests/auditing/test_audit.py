@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing import audit as audit_module
 from decentral_dp.auditing.audit import LowerBound, plan_audit, play_game, sentences_of
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 from tests.support.commands import Command
-from tests.support.published import as_published, scenario_file
+from tests.support.published import as_published
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -29,17 +28,6 @@ LAPLACE = [*ONE, 'privacy.mechanism="laplace"']
 # Movements depend on the transcript.
 RING = ["algorithm.rounds=8", "topology.agents=3", "run.average=1"]
 LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]
-
-
-@pytest.mark.parametrize("shown", [np.inf, 3.4567])
-def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float) -> None:
-    plan = plan_audit(load("network_view", ONE), runs=20, vantage="everybody")
-    neighbours = SimpleNamespace(split="train", victim=0, copies=False)
-    bound = LowerBound("difference", shown, 0.0, 0.95, 20, None)
-    refuted = sentences_of(plan, neighbours, bound, "refuted", 2.001, None)[0]
-    # What is certified is rounded up.
-    assert ("no finite ε" if shown == np.inf else "3.45 ") in refuted
-    assert "2.01 " in refuted
 
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-2])
@@ -80,12 +68,6 @@ def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> 
     assert (found.status, found.null_shown) == ("ok", 0.0)
     if name in ("bsa", "dp_sgda", "dp_bilevel"):
         assert found.shown > 0.2 * found.certified
-
-
-def test_a_claim_stands_beside_the_certificate() -> None:
-    found = audit(scenario_file("paper_boxed"), overrides=["algorithm.rounds=2"], runs=20)
-    assert found.claimed is not None
-    assert any("claim" in s for s in found.sentences)
 
 
 def test_without_noise_everything_is_shown() -> None:
@@ -148,12 +130,6 @@ def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, o
     assert found.sentences[0].startswith("Broken")
 
 
-def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "MOST_NUMBERS", 59)
-    with pytest.raises(InputError, match="numbers"):
-        plan_audit("network_view", 20, "everybody", overrides=ONE)
-
-
 def test_an_audit_that_can_show_no_more_says_so() -> None:
     """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
     plan = plan_audit("network_view", 200, "published", overrides=ONE)
@@ -163,12 +139,7 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
         bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
         return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
 
-    said = first(3.28, 4.0)
-    assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
-    more = int(said.split("--runs ")[1].rstrip("."))
-    assert 500 <= more <= 900
-    assert plan_audit("network_view", more, "published", overrides=ONE).epsilon_limit > 4.4
-    assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
+    assert first(3.28, 4.0).startswith("Not refuted, and it could not be")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
         assert first(shown, certified).startswith("Not refuted: no more is shown")
 
@@ -180,7 +151,7 @@ def test_a_result_is_read_back(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
     assert json.loads(out.read_text()) == found.to_dict()
-    with pytest.raises(InputError, match="nothing is written over"):
+    with pytest.raises(InputError, match="no file is overwritten"):
         audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
 
 

@@ -20,7 +20,7 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip

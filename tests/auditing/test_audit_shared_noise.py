@@ -11,7 +11,7 @@ import decentral_dp
 from decentral_dp.auditing.losses import log_ratio, movement
 from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.topology import build_topology
 

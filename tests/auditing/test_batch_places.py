@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,11 @@ from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.models.linear_terms import forward
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.problems.protocol import TERMS
-from tests.support import naive
 from tests.support.replay import Script
 
 # Records of the agent, drawn ones, columns (more than are added up without BLAS), and the one that is replaced.
@@ -184,41 +183,3 @@ def test_coupled_batches_move_no_release_further_than_it_states(name: str, kind:
         rate = 1.0 if spread.batch == MIXED else float(spread.rate[0])
         assert pure_epsilon(one, other, stated / 2.38) <= float(amplify(2.38, rate)) * (1.0 + 1e-9)
     assert largest > 0.999 or (kind == "validation" and not tunes_x(program(name), D, D))
-
-
-@pytest.mark.parametrize("name", ["dp_dsgd", "exact_diffusion", "ldp_dsbo", "ldp_single_level"])
-def test_a_job_shows_no_more_than_it_states(name: str) -> None:
-    """The job itself, with its own prices: one round, one release of y by the first of two agents."""
-    steps = {key: {"scale": 0.2} for key in ALGORITHMS[name].options if key in "xyz"}
-    job: Any = naive.made(
-        "quadratic",
-        naive.base(
-            {"kind": name, "rounds": 1, "init": {"y": 1.0}, **steps},
-            problem={
-                "stream": {"kind": "minibatch", "batch": B},
-                "synthetic": {"dimension": D, "records": 18, "test_records": 2},
-            },
-            topology={"kind": "complete", "agents": 2},
-            privacy={c: {"scale": 0.08, "decay": 0.0} for c in "xyz"},
-        ),
-        priced=True,
-    )
-    assert job.counts["train"][0] == N
-    line = next(c for c in job.ledger.charged_channels if c.channel == "y")
-    scale, moved = float(line.scale[0, 0]), float(line.sensitivity["train"][0, 0])
-    laws: list[Any] = []
-    for sign in (1.0, -1.0):
-        mine = job.problem.prepare(*data_set("blas", sign), "l1")
-        train = (mine, *job.records["train"][1:])
-        node = replace(job, records={**job.records, "train": train}).nodes([1, 1])[0]
-        law = []
-        for batch in batches():
-            drawn = node.dataset.with_sampler(lambda split, n, b, rng, batch=batch: Draw(np.array(batch), b / n))
-            script = Script([{"x": np.ones((1, D)), "y": np.ones((1, D)), "z": np.zeros((1, D))}] * 2)
-            host = Host(node._replace(dataset=drawn, make_releaser=lambda script=script: script), 1)
-            host.advance(np.ones_like(host.advance()))
-            law.append(script.wanted[1]["y"].private[0])
-        laws.append(np.array(law))
-    of_the_line = float(amplify(moved / scale, B / N))
-    assert 0.6 * of_the_line < pure_epsilon(*laws, scale) <= of_the_line
-    assert of_the_line <= float(job.budget.records["train"].epsilon_pure[0])

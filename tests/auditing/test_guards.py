@@ -17,7 +17,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
+from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build_job as build
 
 ROOT = bytes(range(32))

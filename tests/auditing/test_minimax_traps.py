@@ -10,16 +10,11 @@ import pytest
 from scipy.stats import binom, norm
 
 from decentral_dp.central.clients import MinimaxClientBlock
-from decentral_dp.central.problems.auc import AucObjective
-from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import tag
-from decentral_dp.problems.records import take
-from tests.support.coordinator_replay import Listening, Scripted, scripted, with_noise
+from tests.support.coordinator_replay import Listening, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, made
 
 SGDA: dict[str, Any] = {"kind": "dp_sgda", "x": {"scale": 0.8}, "y": {"scale": 0.7}}
@@ -238,19 +233,3 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
         assert delta == pytest.approx(1e-4, rel=1e-2)
         # With μ = 1/z instead the same noise would pass for half as dear.
         assert norm.cdf(mu / 4 - 2 * e / mu) - math.exp(e) * norm.cdf(-mu / 4 - 2 * e / mu) < 1e-5
-
-
-def test_two_data_sets_are_two_clips_apart_and_no_more() -> None:
-    """A record exchanged for one of the other class with the same long features: nearly opposite, the sums 2C apart."""
-    problem, clip = Composite(LinearModel(1, 1), AucObjective(0.5)), 0.01
-    query = ClippedQuery("grad_x", np.zeros(4), np.ones(1), clip)
-    rows = np.array([[300.0], [1.0], [2.0]])
-    one, other = (problem.sums(Labelled(rows, np.array([label, 1.0, 1.0])), [query])[0] for label in (0.0, 1.0))
-    assert 1.999 * clip < np.linalg.norm(one - other) <= 2.0 * clip * (1.0 + 1e-12)
-
-
-def test_a_sample_of_every_record_is_no_sample() -> None:
-    job = made(SGDA | {"rate": 1.0})
-    assert all(c.sampling == "fixed" for c in job.ledger.charged_channels)
-    assert all(take(r, slice(None))[0].shape == r[0].shape for r in job.records["train"])
-    agree(job, Loop(job, with_noise), Scripted())

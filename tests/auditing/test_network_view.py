@@ -23,7 +23,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.reporting.style import package_style
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
@@ -144,16 +144,6 @@ def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> No
     assert expected[victim] > 1e-3
 
 
-def test_a_local_step_before_gossip_is_priced_as_such() -> None:
-    """One round of gossip more lies between the steps of dp_dsgd; its first messages carry the same record alike."""
-    same = [
-        prepare(job_of(f"algorithm.kind={k}", "algorithm.rounds=1")).view() for k in ("ldp_single_level", "dp_dsgd")
-    ]
-    np.testing.assert_allclose(same[0].pairs.mu, same[1].pairs.mu, rtol=1e-12)
-    later = [prepare(job_of(f"algorithm.kind={k}")).view().pairs.mu for k in ("ldp_single_level", "dp_dsgd")]
-    assert np.nanmax(np.abs(later[0] / later[1] - 1.0)) > 0.01
-
-
 REFUSED: dict[str, dict[str, Any]] = {
     "algorithm.kind": {
         "algorithm.kind": "ldp_dsbo",
@@ -166,7 +156,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "privacy.delta": {"privacy.delta": 0.0},
     "problem.stream": {"problem.stream": {"kind": "minibatch", "batch": 3}},
     "algorithm.heavy_ball": {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
-    "algorithm.adaptive": {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},
@@ -180,13 +169,6 @@ def test_what_cannot_be_priced_exactly_is_refused(key: str, changes: dict[str, A
     match = re.escape(key) if "topology." not in key else "network that stays"
     with pytest.raises(InputError, match=match):
         decentral_dp.network_view("network_view", set=changes)
-
-
-def test_an_unknown_agent_is_refused_by_name(job: Job) -> None:
-    with pytest.raises(InputError, match='no agent "9"'):
-        observer_numbers([["0", "9"]], job.topology.labels)
-    named = job_of('topology={file="florentine_families"}')
-    assert observer_numbers([["Medici", "Pazzi"]], named.topology.labels) == [[8, 9]]
 
 
 def figure_of(draw: Callable[[Any], None]) -> Any:
@@ -208,35 +190,6 @@ def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
         np.testing.assert_array_equal(line.get_xdata(), known.index)
         np.testing.assert_allclose(line.get_ydata(), known.to_numpy(), rtol=1e-12)
     np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], view.certified[~np.isnan(view.certified)])
-
-
-def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
-    """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
-    short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
-    assert not short.is_finished
-    assert not long.is_finished
-    hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
-    assert hopeless.is_finished
-    view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
-    assert not view.has_exact_epsilon
-    known = ~np.eye(9, dtype=bool)
-    np.testing.assert_array_equal(view.certified[known], np.broadcast_to(view.certified_total, (9, 9))[known])
-    assert np.isnan(view.epsilon).all()
-    assert view.to_frame()["epsilon"].isna().all()
-    exact = short.view()
-    early = replace(short, floor=short.job.budget.epsilon + 0.0 * short.floor).view()
-    np.testing.assert_allclose(early.epsilon_total, exact.epsilon_total, rtol=1e-12)
-    np.testing.assert_array_equal(early.distance, exact.distance)
-
-
-def test_the_floor_is_never_above_what_is_certified(job: Job, view: NetworkView) -> None:
-    found = prepare(job)
-    known = ~np.isnan(view.certified)
-    np.testing.assert_array_equal(np.isnan(found.floor), ~known)
-    assert (found.floor[known] <= view.certified[known]).all()
-    seen: list[tuple[int, int]] = []
-    found.view(lambda at: seen.append((at.done, at.total)))
-    assert seen == [(k, 9) for k in range(1, 10)]
 
 
 @pytest.mark.parametrize(

@@ -106,21 +106,6 @@ def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -
     assert largest > 0.5
 
 
-def test_a_record_moves_a_message_by_what_is_priced() -> None:
-    job: Any = job_of()
-    steps = steps_of(job, job.algorithm, job.problem)
-    here = np.random.default_rng(0).standard_normal((6, job.problem.q))
-    records = job.records["train"][2]
-    features, label = records.features.copy(), records.label.copy()
-    features[0], label[0] = -features[0], 1.0 - label[0]
-    other = records._replace(features=features, label=label)
-    train = tuple(other if i == 2 else r for i, r in enumerate(job.records["train"]))
-    neighbours = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
-    moved = np.linalg.norm(neighbours[1] - neighbours[0], axis=1)
-    assert moved[[0, 1, 3, 4, 5]].max() == 0.0
-    assert 0.2 * steps.movement[0, 2] < moved[2] <= steps.movement[0, 2]
-
-
 def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
     view = prepare(job_of()).view()
     frame = view.to_frame()

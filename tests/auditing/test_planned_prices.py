@@ -12,21 +12,17 @@ from hypothesis import strategies as st
 
 from decentral_dp.algorithms import vocabulary
 from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
-from decentral_dp.algorithms.protocol import Public
-from decentral_dp.algorithms.sensitivity_rules import (
+from decentral_dp.algorithms.plans import (
     Use,
     fading,
-    free_release,
-    grid,
     lag,
-    nothing_proven,
     plan_release,
-    reads,
     use_sensitivity,
 )
+from decentral_dp.algorithms.protocol import Public
 from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build_job as build
 
@@ -90,20 +86,6 @@ def test_uses_add_up_kind_by_kind() -> None:
     assert got.indices is index
 
 
-def test_a_term_without_records_is_free() -> None:
-    index, t = np.array([1, 5]), np.array([0, 1])
-    got = plan_release(public(), index, [Use("upper_grad_x", np.ones(2), t)])
-    assert got.sensitivity == {}
-    assert (got.largest == 0.0).all()
-    assert free_release(public(), index).sensitivity == {}
-    # A matrix reads what the term that it is the whole of reads.
-    without: Any = {"lower_grad_y": "train"}
-    assert plan_release(public(reads_records=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
-    assert reads(public(), ("lower_hessian",), "train")
-    assert not reads(public(reads_records=without), ("lower_hessian", "lower_jacobian"), "train")
-    assert not reads(public(), ("lower_hessian", "upper_grad_x"), "validation")
-
-
 def test_without_a_clip_only_a_factor_of_zero_is_bounded() -> None:
     change, reach = use_sensitivity(
         public(Clip("l1")), "train", Use("lower_hvp", np.array([0.0, 1.0]), np.array([0, 0]))
@@ -112,15 +94,6 @@ def test_without_a_clip_only_a_factor_of_zero_is_bounded() -> None:
     assert (reach[0] == 0.0).all()
     assert np.isinf(change[1]).all()
     assert np.isinf(reach[1]).all()
-
-
-def test_nothing_proven_is_infinite_for_every_record() -> None:
-    got = nothing_proven(public(), np.array([2, 4]))
-    for kind in ("train", "validation"):
-        assert got.sensitivity[kind].shape == (2, 2)
-        assert np.isinf(got.sensitivity[kind]).all()
-        assert (got.rate[kind] == 1.0).all()
-    assert np.isinf(got.largest).all()
 
 
 @given(
@@ -137,25 +110,6 @@ def test_what_is_remembered_fades_as_in_a_loop(rows: list[tuple[float, float, fl
     shifted = lag(got)
     assert (shifted[0] == 0.0).all()
     np.testing.assert_array_equal(shifted[1:], got[:-1])
-
-
-def test_what_is_forgotten_is_forgotten_even_if_it_was_unbounded() -> None:
-    change = np.array([[np.inf], [1.0], [1.0]])
-    got = fading(change, np.array([[1.0], [0.0], [0.5]]))
-    assert np.isinf(got[0, 0])
-    assert got[1, 0] == 1.0
-    assert got[2, 0] == 1.5
-    np.testing.assert_array_equal(fading(np.ones((3, 1)), 0.5)[:, 0], [1.0, 1.5, 1.75])
-
-
-@given(st.integers(1, 6), st.integers(1, 7), st.data())
-def test_the_grid_lists_the_exchanges_in_order(rounds: int, releases_per_round: int, data: st.DataObject) -> None:
-    positions = sorted(data.draw(st.sets(st.integers(0, releases_per_round - 1), min_size=1)))
-    index, t = grid(rounds, releases_per_round, positions)
-    assert list(zip(t, index, strict=True)) == [
-        (r, r * releases_per_round + e) for r in range(rounds) for e in positions
-    ]
-    assert (np.diff(index) > 0).all()
 
 
 @pytest.mark.parametrize(

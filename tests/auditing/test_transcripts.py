@@ -11,15 +11,12 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from decentral_dp.auditing.audit import score_of
 from decentral_dp.auditing.losses import (
     choice_epsilon,
-    membership_of,
     mixture_epsilon,
     mixture_log_ratio,
     refute_stated_laws,
     sampling_rates,
-    separate,
 )
 from decentral_dp.auditing.neighbours import farthest
 from decentral_dp.auditing.transcripts import (
@@ -31,12 +28,11 @@ from decentral_dp.auditing.transcripts import (
     prescribed_agent,
     replay,
 )
-from decentral_dp.central import exponential_samplers
+from decentral_dp.central import selection
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.selection import FiniteExponential
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data.streams import draw_batch
-from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
@@ -96,22 +92,6 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
     assert np.array_equal(other, draw_batch(n, batch, np.random.default_rng(3)).index)
 
 
-@pytest.mark.parametrize(("name", "overrides"), [("dp_sgda", SAMPLED), ("minibatch_torus", MINIBATCH)])
-def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: list[str]) -> None:
-    neighbours = neighbours_of(name, overrides)
-    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-    assert rates is not None
-    drawn, expected = 0, 0.0
-    for k in range(30):
-        job: Any = neighbours.first
-        transcript = observe(job.with_root(seeded_root(k, b"count")), neighbours.victim)
-        assert k > 2 or separate(neighbours, transcript)
-        for index, there in membership_of(neighbours, transcript).items():
-            drawn, expected = drawn + there, expected + rates[index]
-    assert expected > 0.0
-    assert abs(drawn - expected) < 4.9 * np.sqrt(expected)
-
-
 def test_the_mixture_is_what_bayes_says() -> None:
     """Of one release, by the densities of both coins from replays of jobs that really drew so."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
@@ -151,16 +131,6 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
     assert found.method == method
     assert 0.0 < found.shown <= found.certified
     assert (found.status, found.null_shown) == ("ok", 0.0)
-
-
-def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
-    neighbours = neighbours_of("minibatch_torus", MINIBATCH)
-    score, is_likelihood = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
-    assert is_likelihood
-    job: Any = neighbours.first
-    found = [score(observe(job.with_root(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
-    assert np.isfinite(found).all()
-    assert np.any(np.array(found) != 0.0)
 
 
 # Planted errors -------------------------------------------------------------------------------------------------------
@@ -207,7 +177,7 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     assert isinstance(law, Law)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
-    whole = exponential_samplers.law_at
+    whole = selection.law_at
     job: Any = neighbours.first
 
     def kept(scores: Any, unit: float, rate: Any) -> Any:
@@ -222,8 +192,3 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)
     assert rate == pytest.approx(1.0 / scale)
     assert law_of_choice(object(), 1.0) is None
-
-
-def test_blocks_of_clients_keep_their_coins_in_one_place() -> None:
-    """`memberships` prescribes coins by replacing this field."""
-    assert {"coins"} <= set(ClientBlock.__dataclass_fields__) & set(MinimaxClientBlock.__dataclass_fields__)

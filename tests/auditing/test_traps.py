@@ -17,26 +17,19 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.plans import fading
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import Bounded, Sensitivity, memory_slack, summation_slack
-from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
-from papers.published.gossip import PublishedLdpDsbo
 from papers.published.lipschitz import LipschitzConstants, lipschitz_constants
 from papers.published.private_state import private_state
 from tests.support.release_cost_oracle import grid
-from tests.support.replay import realised_change, replay
 
 Make = Callable[..., dict[str, Any]]
 
@@ -87,74 +80,7 @@ def test_boxing_z_alone_does_not_bound_the_printed_protocol() -> None:
     assert lipschitz_constants(problem, {"x": 0.0, "y": 1.0, "z": 1.0}, None) is None
 
 
-@pytest.mark.parametrize("kind", ["train", "validation"])
-def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind: str) -> None:
-    rng = np.random.default_rng([8, len(kind)])
-    d, n, rounds = 2, 3, 5
-    box = {"x": 0.0, "y": 1.0, "z": 1.0}
-    problem, stream = LogisticHyperparameter(d), Stream("accumulate", batch=1)
-    algorithm = PublishedLdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3))
-    algorithm = algorithm.for_problem(problem, box, 1.0)
-    best = 0.0
-    for trial in range(80):
-        data = {k: rng.dirichlet(np.full(d, 0.3), n) * rng.choice([-1, 1], (n, d)) for k in ("train", "validation")}
-        other = {k: v.copy() for k, v in data.items()}
-        other[kind][0] = -data[kind][0] if trial % 2 else rng.dirichlet(np.ones(d)) * rng.choice([-1, 1], d)
-        own = [{c: np.zeros((1, d)) for c in "xyz"}] * (rounds + 1)
-        received = [rng.normal(size=(1, 3 * d)) * 10.0 ** rng.uniform(-2, 4) for _ in range(rounds)]
-        runs = []
-        for data_set in (data, other):
-            records = {k: problem.prepare(v, np.ones(n), "l1") for k, v in data_set.items()}
-            runs.append(
-                replay(
-                    algorithm, problem, records["train"], records["validation"], rounds=rounds, neighbour_weight=0.6,
-                    own=own, received=received, clip=Clip("l1"), stream=stream,
-                )
-            )  # fmt: skip
-        for channel, sizes in realised_change(*runs).items():
-            for t, size in enumerate(sizes):
-                allowed = runs[0][t + 1][channel].sensitivities[kind].sensitivity[0]  # type: ignore[union-attr, index]
-                # Exact arithmetic is claimed here: a state of 10⁴ is rounded at 10⁻¹².
-                assert size <= allowed * (1 + 1e-9) + 1e-11
-                best = max(best, size / allowed if allowed else 0.0)
-    assert best > 0.2
-
-
 # Adjacency ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("protocol", ["released", "private"])
-def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
-    """Whatever place k the replaced record has, it costs no more than place 0, which attains the certificate."""
-    d, n, rounds = 2, 6, 9
-    problem, clip = LogisticHyperparameter(d), Clip("l1", y=0.2, z=0.2)
-    algorithm = LdpDsbo(StepSize(0.1), StepSize(0.1, 0.3), StepSize(0.1, 0.3), protocol, start={"z": 50.0})
-    stream = Stream("accumulate", batch=1)
-    own = [{c: np.full((1, d), 50.0 if c == "z" else 0.0) for c in "xyz"}] * (rounds + 1)
-    received = [np.zeros((1, 3 * d))] * rounds
-    base = np.tile([2.0, 0.0], (n, 1))
-    scale = NoiseSchedule(np.ones(1), np.full(1, 0.2)).scales(np.arange(1, rounds + 1), "laplace")[:, 0]
-
-    def run(features: np.ndarray) -> list[dict[str, Any]]:
-        records = problem.prepare(features, np.ones(n), "l1")
-        fixed = problem.prepare(base, np.ones(n), "l1")
-        return replay(
-            algorithm, problem, records, fixed, rounds=rounds, neighbour_weight=0.6, own=own, received=received,
-            clip=clip,
-            stream=stream,
-        )  # fmt: skip
-
-    reference, costs = run(base), []
-    for k in range(n):
-        features = base.copy()
-        features[k] = [0.0, 2.0]
-        costs.append(sum(float((v / scale).sum()) for v in realised_change(reference, run(features)).values()))
-    certified = sum(
-        float(reference[t + 1][c].sensitivities["train"].sensitivity[0]) / scale[t] for c in "yz" for t in range(rounds)
-    )
-    assert all(later < earlier for earlier, later in itertools.pairwise(costs))
-    assert costs[0] == pytest.approx(certified, rel=1e-9)
-    assert costs[0] <= certified
 
 
 # Rounding -----------------------------------------------------------------------------------------------------------
@@ -327,18 +253,6 @@ def query(size: int, sensitivity: float = 1.0) -> Bounded:
     return Bounded(
         np.zeros((1, size)), private, {"train": Sensitivity(np.full(1, sensitivity), np.ones(1), None)}, "l1"
     )
-
-
-def test_the_same_noise_at_two_scales_cancels() -> None:
-    """One root for two scales gives 2·(v + Z) − (v + 2Z) = v, to the grid: why runs with a seed are simulations."""
-    value, root = query(50), seeded_root(1, b"one root for both")
-    first, second = (
-        ScheduledReleaser(
-            "laplace", {"y": NoiseSchedule(np.full(1, s), np.zeros(1))}, Streams(root, "noise", [0])
-        ).release(1, {"y": value})["y"]
-        for s in (1.0, 2.0)
-    )
-    np.testing.assert_allclose(2 * first - second, value.private, atol=1e-5)
 
 
 def noise_of(job: decentral_dp.Job) -> np.ndarray:

@@ -13,8 +13,8 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode, agent_blocks
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.benchmarks.timing import fastest, report
 
 DIMENSION = 64

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, agent_blocks, boundaries
 from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver, start_actors
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.benchmarks.rings import ring_job
 from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
 from tests.benchmarks.timing import fastest, report

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from decentral_dp.central import certified_solver
 from decentral_dp.central.certified_solver import (
@@ -23,9 +22,7 @@ from decentral_dp.central.certified_solver import (
     solve_certificate,
 )
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long
 
 Array = np.ndarray
@@ -105,28 +102,6 @@ def _forbidden(*_: Any) -> Array:
     raise AssertionError("a matrix was formed")
 
 
-def test_many_variables_never_meet_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = certified_solver.DENSE_LIMIT + 1
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(50, d)) / np.sqrt(d)
-    problem = LogisticHyperparameter(d)
-    records = problem.prepare(a, np.where(a[:, 0] > 0, 1.0, -1.0), "l2")
-    pool = Pooled.from_agents(family_of(problem, 2.0), [(records, records)])
-    monkeypatch.setattr(LogisticHyperparameter, "matrices", _forbidden)
-    x = np.full(d, -4.0)
-    y = pool.minimiser(x).value[0]
-    # In the span of fifty records, by another method.
-    weight, signed = np.exp(-4.0), records.signed
-
-    def loss(alpha: Array) -> float:
-        theta = signed.T @ alpha
-        return float(np.logaddexp(0.0, -signed @ theta).mean() + 0.5 * weight * theta @ theta)
-
-    found = minimize(loss, np.zeros(50), method="BFGS", options={"gtol": 1e-9})
-    assert np.linalg.norm(y - signed.T @ found.x) < 1e-5
-    assert np.linalg.norm(pool.gradient(x)) > 0.0
-
-
 @pytest.mark.parametrize("bad", [np.zeros_like, np.negative, lambda r: np.full_like(r, np.nan), lambda r: 1e9 * r])
 def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
@@ -182,14 +157,6 @@ def test_too_weak_a_ridge_is_refused_by_public_numbers() -> None:
     x = np.array([-24.0])
     with pytest.raises(InputError, match="float64 cannot certify"):
         facts(case.family.constants(x, x), np.zeros(3), (1000,), case.family.self_concordance)
-
-
-def test_constants_without_a_relative_one_are_enough() -> None:
-    objective, f, exact = setting(CASES["logistic"], np.full(3, -2.0), "separable", 7, None)
-    c = CASES["logistic"].family.constants(np.full(3, -2.0), np.full(3, -2.0))
-    general = facts(c, f.centre, (7,))
-    assert general.self_concordance > f.self_concordance
-    assert float(np.linalg.norm(minimise(objective, general) - exact.minimiser())) <= general.accuracy
 
 
 def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:

@@ -1,4 +1,4 @@
-"""Where sampled records are evaluated: what one contributes does not depend on who else is drawn."""
+"""Sampled records of clients: a contribution does not depend on the other sampled records."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_one_more_record_moves_no_other_even_where_derivatives_jump(at_once: boo
         naive = max(naive, float(np.linalg.norm(side_by_side[1] - side_by_side[0])) / CLIP)
     assert worst <= 1.0 + 1e-9
     if naive <= 1.0 + 1e-9:
-        pytest.skip("on this machine products of three and of four rows round alike, and the trap is not there")
+        pytest.skip("on this machine products of three and of four rows round equally")
 
 
 def test_a_client_block_keeps_the_positions() -> None:
-    """Its sums over a sample are those of the same records, each evaluated where it would stand in any sample."""
+    """Its sums over a sample equal those of the same records, each evaluated at its fixed row."""
     problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
     rng = np.random.default_rng(5)
     records = Labelled(rng.normal(size=(40, 4)), (rng.random(40) < 0.5).astype(float))
@@ -107,7 +107,7 @@ def test_a_client_block_keeps_the_positions() -> None:
 
 
 def sampled(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]]:
-    """Parts of a sample, one of them with a record that is not finite, and one of which nobody was drawn."""
+    """Return parts of a sample, one with a record that is not finite, and one without a sampled record."""
     rng = np.random.default_rng(8)
     rows = 3.0 * rng.normal(size=(n, 4))
     rows[3] = np.inf

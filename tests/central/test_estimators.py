@@ -65,21 +65,6 @@ def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_less_budget_is_more_noise_and_the_order_of_classes_is_theirs(kind: Any) -> None:
-    features, labels = records(400)
-
-    def scores(epsilon: float) -> float:
-        fitted = [kind(epsilon=epsilon, classes=("no", "yes"), random_state=k).fit(features, labels) for k in range(6)]
-        return float(np.mean([roc_auc_score(labels == "yes", m.decision_function(features)) for m in fitted]))
-
-    assert scores(0.02) + 0.1 < scores(20.0)
-    features, labels = records(4000)
-    usual = kind(epsilon=50.0, classes=("no", "yes"), random_state=1).fit(features, labels)
-    turned = kind(epsilon=50.0, classes=("yes", "no"), random_state=1).fit(features, labels)
-    assert np.mean(usual.predict(features) == turned.predict(features)) > 0.85
-
-
-@pytest.mark.parametrize("kind", BOTH)
 def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
     features, labels = records(200)
     with pytest.warns(PrivacyWarning, match="ε"):
@@ -136,7 +121,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
         (PrivateAUCClassifier(rounds=0), "rounds"),
         (PrivateAUCClassifier(step="far"), r"algorithm\.x\.scale"),
         (PrivateAUCClassifier(epsilon=-1.0), "epsilon"),
-        (PrivateAUCClassifier(random_state=-3), "random_state"),
+        (PrivateAUCClassifier(random_state=-3), "seed"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, key: str) -> None:

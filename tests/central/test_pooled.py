@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.central import pooled
-from decentral_dp.central import pooled as pooled_bounds
 from decentral_dp.central.certified_solver import implicit_mean
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, implicit_sensitivity
-from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
 
 Array = np.ndarray
@@ -116,23 +113,6 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
         pool = Pooled.from_agents(case.family, [(bad, bad)])
         for value in (pool.minimiser(x), pool.minimiser(x, 0.1), pool.hypergradient(x), pool.implicit(x, x)):
             assert np.isfinite(value.value).all()
-
-
-def test_an_intercept_is_part_of_a_record() -> None:
-    problem = LogisticHyperparameter(2, intercept=True)
-    records = problem.prepare(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([1.0, -1.0]), "l2")
-    pool = Pooled.from_agents(family_of(problem, 1.0), [(records, records)])
-    assert np.array_equal(pool.train.signed[0], [1.0, 0.0, 1.0])
-    assert np.linalg.norm(pool.train.signed[1]) <= np.sqrt(2.0) * (1 + 1e-12)
-
-
-def test_agents_without_records_of_a_kind_are_refused() -> None:
-    case = CASES["logistic"]
-    records = case.prepared(*dataset(case, "random", 3), "train")
-    none = type(records)(*(column[:0] for column in records))
-    with pytest.raises(InputError, match="no validation records"):
-        Pooled.from_agents(case.family, [(records, none), (none, none)])
-    assert Pooled.from_agents(case.family, [(records, none), (none, records)]).counts == {"train": 3, "validation": 3}
 
 
 # Values --------------------------------------------------------------------------------------------------------------
@@ -256,7 +236,7 @@ def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
 
 
-# What an inaccurate solve may add ------------------------------------------------------------------------------------
+# Errors of solves ---------------------------------------------------------------------------------------------------
 
 
 class DataSets:
@@ -300,40 +280,6 @@ def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.
     assert 0.999999 * bound < change <= bound
     change, bound = validation.change("hypergradient", "validation", -1.0, -1.0)
     assert 0.999999 * bound < change <= bound
-
-
-@pytest.mark.parametrize("forgotten", ["2a", "C a", "tau", "another x"])
-def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if forgotten == "2a":
-        plain = pooled_bounds.minimiser_sensitivity
-        monkeypatch.setattr(
-            pooled_bounds, "minimiser_sensitivity", lambda c, m, n, a, penalty: plain(c, m, n, 0.0, penalty)
-        )
-        change, bound = DataSets(monkeypatch, "train").change("minimiser", "train", 1.0, 0.0)
-    elif forgotten == "another x":
-        case = CASES["ridge_shared"]
-        right = pooled_bounds.PooledBounds.constants_at
-        monkeypatch.setattr(
-            pooled_bounds.PooledBounds, "constants_at", lambda s, x, penalty=None: right(s, x + 3.0, penalty)
-        )
-        pairs = [(a.minimiser(upper(case)), b.minimiser(upper(case))) for a, b in neighbours(case, "train", 4, 11)]
-        change, bound = max((sensitivity(a, b) / carried(a, "train"), 1.0) for a, b in pairs)
-    else:
-        slack = pooled_bounds.estimate_slack
-        drop = (lambda c, a, t: slack(c, 0.0, t)) if forgotten == "C a" else (lambda c, a, t: slack(c, a, 0.0))
-        monkeypatch.setattr(pooled_bounds, "estimate_slack", drop)
-        # The other error is left out, too: the rounding that is charged besides could hide it.
-        signs = (-1.0, -1.0)
-        change, bound = DataSets(monkeypatch, "validation").change("hypergradient", "validation", *signs)
-    assert change > bound
-
-
-def test_a_wide_box_is_bounded_piece_by_piece() -> None:
-    case = CASES["logistic_shared"]
-    bounds = pool_of(case, dataset(case, "random", 5), dataset(case, "random", 5, 1)).bounds
-    low, high = np.array([-8.0]), np.array([6.0])
-    ends = max(bounds.gradient_error(x, x) for x in np.linspace(low, high, 15))
-    assert ends <= bounds.gradient_error(low, high) < 10 * ends
 
 
 # Means that came through Ask -----------------------------------------------------------------------------------------

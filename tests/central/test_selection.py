@@ -1,38 +1,352 @@
-"""Exponential mechanisms as releases: their laws against laws computed otherwise, and what neighbours tell apart."""
+"""Exponential mechanisms: exact laws, their privacy cost, and the change that one record makes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logsumexp
 
 from decentral_dp.bounded import Split
+from decentral_dp.central import integer_samplers, selection
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.integer_samplers import Weights
+from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import (
+    Box,
     Density,
     FiniteExponential,
+    RegularisedLaw,
     RegularisedSelection,
     SelectionBounds,
-    best_point,
     candidates,
+    law_at,
+    quadratic,
+    score_unit,
+    units,
 )
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from tests.support.exact_laws import rejected
-from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, Exact, cases, dataset
+from decentral_dp.problems.bilevel.means import MeanEstimation
+from papers.draws import pure_rate, rate_for
+from tests.support.exact_laws import exponential, rejected
+from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, cases, dataset
+
+
+def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
+    return law_at(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
+
+
+def logarithms(law: Weights) -> np.ndarray:
+    """log P of every item, by the decimal library."""
+    with localcontext(prec=60):
+        gaps, which, counts = np.unique(law.gaps, return_inverse=True, return_counts=True)
+        masses = [exponential(law.rate * int(gap), 60) for gap in gaps]
+        total = sum((mass * int(n) for mass, n in zip(masses, counts, strict=True)), Decimal(0))
+        return np.array([float((mass / total).ln()) for mass in masses])[which]
+
+
+# ---- candidates ----------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 12), st.integers(0, 10**6), st.floats(1e-3, 20.0), st.floats(1e-6, 1e6))
+def test_no_log_ratio_exceeds_epsilon(n: int, seed: int, epsilon: float, oscillation: float) -> None:
+    """Neighbouring scores that use the whole oscillation, a common shift, and the declared inaccuracy."""
+    rng = np.random.default_rng(seed)
+    inexact = oscillation * rng.choice([0.0, 0.1])
+    base = rng.normal(size=n) * oscillation * 3
+    change = oscillation * rng.choice([0.0, 1.0, rng.random()], n) + rng.normal() * oscillation
+    off = inexact * rng.choice([-1.0, 1.0], (2, n)) * (1 - 1e-9)
+    one, two = (
+        logarithms(law_of(scores, epsilon, oscillation * (1 + 1e-9), inexact=inexact))
+        for scores in (base + off[0], base + change + off[1])
+    )
+    assert np.abs(one - two).max() <= epsilon * (1 + 1e-9)
+
+
+def test_the_ratio_is_attained_on_two_levels() -> None:
+    """One candidate in 10^5 moves by the oscillation: .9999 ε, so that a factor 1/2 would be lost for nothing."""
+    scores = np.zeros(100_000)
+    sensitivity = scores.copy()
+    sensitivity[0] = -0.37
+    ratio = logarithms(law_of(sensitivity, 1.0, 0.37))[0] - logarithms(law_of(scores, 1.0, 0.37))[0]
+    assert 0.9999 <= ratio <= 1.0
+
+
+def test_inaccuracy_costs_four_times_its_bound() -> None:
+    """An adversarial error of ±a under each neighbour: ignored it exceeds ε, accounted it does not."""
+    a = 0.05
+    one, two = np.full(2000, -a), np.full(2000, a)
+    one[0], two[0] = a, -1.0 - a
+
+    def ratio(inexact: float) -> float:
+        laws = [logarithms(law_of(scores, 1.0, 1.0, inexact=inexact)) for scores in (one, two)]
+        return float(np.abs(laws[1] - laws[0]).max())
+
+    assert ratio(0.0) == pytest.approx(1.2, abs=0.002)
+    assert 0.998 <= ratio(a) <= 1.0
+
+
+def test_choices_follow_the_law() -> None:
+    rng, scores = np.random.default_rng(21), np.array([0.3, 0.0, 0.5, 0.1])
+    counts = np.bincount([law_of(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
+    true = np.exp(-2.0 * scores / 0.5)
+    assert not rejected(counts, true)
+    assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
+def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float) -> None:
+    """The reason for integers: numpy's variates are −log(−log(1 − k·2^−53)), which end at 36.74 and −3.61."""
+    drawn = np.random.default_rng(5).gumbel(size=1000)
+    assert np.allclose(drawn, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
+    highest, lowest = -np.log(-np.log1p(-(2.0**-53))), -np.log(-np.log(2.0**-53))
+    assert (lowest, highest) == (pytest.approx(-3.60, abs=0.01), pytest.approx(36.74, abs=0.01))
+    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is the truth.
+    step = np.exp(gap - highest)
+    found = 0.0 if gap > highest - lowest else step / np.expm1(step)
+    assert found == pytest.approx(share, abs=0.005)
+    law = law_of(np.array([0.0, gap]), 1.0, 1.0)
+    assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(integer_samplers, "uniform_integer", lambda _, n: n - 1)
+        patch.setattr(integer_samplers, "_bits", lambda _, count: 0)
+        assert law.draw(np.random.default_rng(0)) == 1
+
+
+@pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
+def test_scores_that_are_none_are_refused(scores: list[float]) -> None:
+    with pytest.raises(InputError, match="scores"):
+        law_of(np.array(scores), 1.0, 1.0)
+    with pytest.raises(InputError, match="oscillation"):
+        law_of(np.zeros(2), 1.0, np.inf)
+
+
+@given(st.floats(1e-9, 1e9), st.integers(0, 10**6))
+def test_scores_move_by_half_a_unit_at_most(scale: float, seed: int) -> None:
+    unit = score_unit(scale)
+    assert 2.0**-21 < unit / scale <= 2.0**-20
+    scores = np.random.default_rng(seed).normal(size=20) * scale
+    assert np.abs(units(scores, unit) * unit - scores).max() <= 0.5 * unit
+
+
+MU = 0.2367  # (1, 1e-6)
+UNIT = Box(np.array([-1.0]), np.array([1.0]))
+FINE = np.linspace(-1, 1, 400_001)
+
+
+def on(box: Box, **changes: Any) -> RegularisedLaw:
+    d = len(box.low)
+    plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
+    return plain._replace(**changes)
+
+
+def mu_of(declared: RegularisedLaw) -> float:
+    """μ of the Gaussian pair that bounds a draw from the continuous law."""
+    return float(declared.sensitivity * np.sqrt(declared.rate / (declared.strength + declared.curvature)))
+
+
+def epsilon_of(declared: RegularisedLaw, delta: float) -> float:
+    """ε of a draw from the grid: with τ twice the error, ε + 2τ at e^{−τ}δ."""
+    return float(gaussian_epsilon(mu_of(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
+
+
+def density(exponent: np.ndarray) -> np.ndarray:
+    law = np.exp(exponent.min() - exponent)
+    return np.asarray(law / law.sum())
+
+
+def delta(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
+    return max(float(np.maximum(p - np.exp(epsilon) * q, 0).sum()), float(np.maximum(q - np.exp(epsilon) * p, 0).sum()))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    high, low = stats.norm.cdf(mu / 2 - epsilon / mu), stats.norm.cdf(-mu / 2 - epsilon / mu)
+    return float(high - np.exp(epsilon) * low)
+
+
+# ---- the law -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [0.3, 1.4, 3.0])
+@pytest.mark.parametrize("rate", [1.0, 3000.0])
+def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
+    """Minimum inside, near the edge, outside; wide and narrow."""
+    rng, declared = np.random.default_rng(41), on(UNIT, rate=rate)
+    mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
+    law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
+    drawn = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-5
+    assert stats.kstest(drawn, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("precision", "centre", "draws"),
+    # Just outside, proposals are refused most often; the distribution is steep there, and fewer draws suffice.
+    [
+        (Fraction(1, 9), 6, 4000),
+        (Fraction(1, 10**5), 3, 4000),
+        (Fraction(1, 9), -2, 1600),
+        (Fraction(1, 9), -30, 4000),
+        (Fraction(1, 4), 19, 4000),
+    ],
+)
+def test_coordinates_follow_a_truncated_gaussian_on_the_grid(
+    precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Centre inside, wide, just outside, far outside, and on the other side."""
+    monkeypatch.setattr(selection, "_POSITIONS", 16)
+    rng = np.random.default_rng(43)
+    drawn = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
+    law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
+    counts, wide = np.bincount(drawn, minlength=16), law > 0.002
+    counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
+    counts, law = counts[law > 0], law[law > 0]
+    assert not rejected(counts, law)
+    # Half as much again of the second most likely.
+    assert rejected(counts, law * np.where(np.arange(len(law)) == np.argsort(law)[-2], 1.5 + 0.3 * (law < 0.1), 1.0))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.floats(0.5, 1e7), st.integers(1, 3), st.booleans())
+def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimension: int, far: bool) -> None:
+    """No acceptance probability exceeds 1 for any tangent point; with too large a curvature some do."""
+    rng = np.random.default_rng(seed)
+    box = Box(-np.ones(dimension), rng.uniform(0.0, 2.0, dimension))
+    slopes = rng.normal(size=(4, dimension)) / np.sqrt(dimension)
+
+    def score(x: np.ndarray) -> np.ndarray:
+        top = (x @ slopes.T).max(axis=1)
+        return np.asarray(top + np.log(np.exp(x @ slopes.T - top[:, None]).sum(axis=1)))
+
+    declared = on(box, rate=rate, strength=0.1)
+    near = rng.uniform(-3, 3, dimension) if far else np.zeros(dimension)
+    points = rng.uniform(box.low, box.high, (300, dimension))
+    points[:100] = np.clip(near, box.low, box.high) + 1e-4 * rng.normal(size=(100, dimension))
+    points = np.clip(points, box.low, box.high)
+    above = {}
+    for curvature in (0.0, 6.0):
+        proposal = selection._touching(
+            declared, score, lambda x: np.asarray(density(-(slopes @ x)) @ slopes), near, curvature
+        )
+        step = box.sides * 2.0**-40
+        numbers = (points - box.low) / step - 0.5
+        squares = (np.array([float(a) for a in proposal.precisions]) * (numbers - np.array(proposal.centre)) ** 2).sum(
+            1
+        )
+        heights = rate * (score(points) + 0.05 * (points**2).sum(axis=1))
+        above[curvature] = heights - 0.5 * squares - float(proposal.floor)
+    assert above[0.0].min() >= 0.0
+    assert above[6.0].min() < 0.0
+
+
+# ---- privacy cost ---------------------------------------------------------------------------------------------------
+
+
+def gap_of(exponents: tuple[np.ndarray, np.ndarray], epsilon: float = 1.0) -> float:
+    return delta(density(exponents[0]), density(exponents[1]), epsilon)
+
+
+@pytest.mark.parametrize("curvature", [0.0, -0.6, 2.0])
+def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
+    """Neighbours whose gradients differ by S everywhere: a Gaussian shifted by exactly μ deviations."""
+    strength, sensitivity = 1.0, 0.002
+    rate = rate_for(MU, sensitivity, strength, curvature)
+    whole = rate * 0.5 * (strength + curvature) * FINE**2
+    found = gap_of((whole, whole + rate * sensitivity * FINE))
+    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
+    assert mu_of(declared) == pytest.approx(MU)
+    assert 0.95 <= found / gaussian_delta(MU, 1.0) <= 1.001
+    priced = epsilon_of(declared, 1e-6)
+    assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced) <= 1e-6
+    assert 0.0 <= priced - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
+    if curvature < 0.0:
+        forgotten = rate_for(MU, sensitivity, strength)
+        whole = forgotten * 0.5 * (strength + curvature) * FINE**2
+        assert gap_of((whole, whole + forgotten * sensitivity * FINE)) > 20 * gaussian_delta(MU, 1.0)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6))
+def test_no_convex_pair_costs_more(seed: int) -> None:
+    """Random convex scores on an interval, and perturbations of slope S that keep them convex."""
+    rng, x = np.random.default_rng(seed), np.linspace(-1, 1, 20_001)
+    sensitivity = 10 ** rng.uniform(-1.5, -0.5)
+    knots, bends = rng.uniform(-1, 1, 6), rng.exponential(size=6) * rng.choice([0, 1], 6)
+    base = (bends * np.abs(x[:, None] - knots)).sum(axis=1) + rng.normal() * x
+    rise = rng.choice([-1.0, 1.0]) * sensitivity * np.abs(x - rng.uniform(-1, 1))
+    other = base + rise if (rise >= 0).all() else base + sensitivity * rng.choice([-1, 1]) * x
+    strength = 10 ** rng.uniform(-1, 1)
+    rate = rate_for(MU, sensitivity, strength)
+    exponents = (rate * (base + 0.5 * strength * x**2), rate * (other + 0.5 * strength * x**2))
+    assert gap_of(exponents) <= 1.01 * gaussian_delta(MU, 1.0)
+
+
+def test_a_double_well_costs_everything() -> None:
+    """Convexity is needed for every dataset: n = 1000 records, two wells, one record moves all mass: δ(1) ≈ 1/2."""
+    strength, sensitivity = 1.0, 2 / 1000
+    rate = rate_for(MU, sensitivity, strength)
+    wells = 4.0 * (FINE**2 - 0.5) ** 2 + 0.5 * strength * FINE**2
+    found = gap_of((rate * wells, rate * (wells + sensitivity * FINE)))
+    assert found == pytest.approx(0.5, abs=0.02)
+    # Its curvature is 48 x² − 8, and no strength below 8 gives a guarantee.
+    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
+    with pytest.raises(InputError, match="curvature"):
+        quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
+    strong = rate_for(MU, sensitivity, 9.0, -8.0)
+    convexed = 4.0 * (FINE**2 - 0.5) ** 2 + 4.5 * FINE**2
+    assert gap_of((strong * convexed, strong * (convexed + sensitivity * FINE))) <= 1.001 * gaussian_delta(MU, 1.0)
+
+
+def test_an_inexact_score_costs_twice_tau() -> None:
+    """An error of ±a chosen by an adversary breaks the Gaussian guarantee, and keeps the one with e = k·a."""
+    strength, sensitivity = 1.0, 0.002
+    rate = rate_for(MU, sensitivity, strength)
+    a = 0.05 / rate
+    whole = rate * 0.5 * strength * FINE**2
+    tilted = whole + rate * sensitivity * FINE
+    gains = density(whole) > np.e * density(tilted)
+    worst = (whole - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
+    declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
+    assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
+    priced = epsilon_of(declared, 1e-6)
+    assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
+    assert gap_of(worst, priced) <= 1e-6
+
+
+def test_an_unnormalised_error_costs_four_times_itself() -> None:
+    """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
+    tau, n = 0.1, 10**6
+    exponents = np.zeros((2, n))
+    exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
+    exponents[:, 1:] += np.array([[-tau], [tau]])
+    laws = np.exp(exponents) / np.exp(exponents).sum(axis=1, keepdims=True)
+    assert float(np.abs(np.log(laws[0] / laws[1])).max()) == pytest.approx(1.4, abs=1e-4)
+
+
+def test_a_coarse_grid_is_no_gaussian_pair() -> None:
+    """δ(1) over the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at its worst position."""
+    ratios = []
+    for points in (11, 21, 51, 201):
+        x = np.linspace(-21.65, 21.65, points)
+        shifts = np.linspace(-0.5, 0.5, 401) * (x[1] - x[0])
+        laws = [(density(0.5 * (x - s) ** 2), density(0.5 * (x - s - MU) ** 2)) for s in shifts]
+        ratios.append(max(delta(p, q, 1.0) for p, q in laws) / 1e-6)
+    assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
+    declared = on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
+    assert declared.error() < 1e-5
+
 
 Array = np.ndarray
-UNIT = Box(np.array([-1.0]), np.array([1.0]))
-FINE = np.linspace(-1.0, 1.0, 200_001)
 
 
 def constant(values: Any) -> Callable[[Array], Array]:
@@ -46,41 +360,14 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
     return np.asarray(exponents - logsumexp(exponents))
 
 
-def density(exponent: Array) -> Array:
-    law = np.exp(exponent.min() - exponent)
-    return np.asarray(law / law.sum())
-
-
-def delta(p: Array, q: Array, epsilon: float) -> float:
-    return max(float(np.maximum(p - np.exp(epsilon) * q, 0).sum()), float(np.maximum(q - np.exp(epsilon) * p, 0).sum()))
-
-
-def true_epsilon(p: Array, q: Array, allowed: float) -> float:
-    """The smallest ε of two laws at this δ, by bisection."""
-    low, high = 0.0, 200.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if delta(p, q, middle) <= allowed else (middle, high)
-    return high
-
-
 # ---- candidates ----------------------------------------------------------------------------------------------------
-
-
-def test_candidates_are_even() -> None:
-    box = candidates(Domain(low=-5.0, high=0.0), 1)
-    assert box.shape == (65, 1)
-    assert box[0] == -5.0
-    assert box[-1] == 0.0
-    assert np.allclose(np.diff(box[:, 0]), 5.0 / 64)
-    assert candidates(Domain(low=0.0, high=1.0), 3, 4).shape == (64, 3)
 
 
 @pytest.mark.parametrize(
     ("domain", "p", "count", "says"),
     [
         (Domain(low=0.0, high=1.0), 4, None, "too many points"),
-        (Domain(low=0.0, high=1.0), 1, 1, "wanted 2 or more"),
+        (Domain(low=0.0, high=1.0), 1, 1, "expected at least 2"),
         (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
     ],
 )
@@ -114,52 +401,11 @@ def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
     return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
 
-def exact_score(case: Case, data_set: tuple[Any, Any], x: Array) -> float:
-    """Φ(x) in extended precision, by other code: a dozen of Newton's steps from 0."""
-    there, y = Exact(case, x, *data_set), np.zeros(case.problem.q, dtype=np.longdouble)
-    for _ in range(12):
-        hessian, gradient = there.lower_hessian(y), there.lower_gradient(y)
-        y = y - np.linalg.solve(hessian.astype(float), gradient.astype(float))
-    return float(there.upper_value(y))
-
-
-@pytest.mark.parametrize("name", ["logistic_shared", "ridge_shared", "quadratic", "mean"])
-def test_candidates_follow_the_exact_law(name: str) -> None:
-    """Draws against probabilities from an independent Φ; half the scale, and twice, are seen."""
-    case = cases()[name]
-    data_set = data_sets(case, "random", 12, "train", 5)[0]
-    pool = pool_of(case, data_set)
-    p = case.problem.p
-    points = candidates(Domain(low=-2.0, high=1.0), p, 9 if p == 1 else 2)
-    low, high = np.full(p, -2.0), np.full(p, 1.0)
-    selection = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
-    exact = np.array([exact_score(case, data_set, x) for x in points])
-    scores = pool.scores(points)
-    assert np.abs(scores - exact).max() <= selection.facts.inexact
-    scale = float(np.ptp(exact)) / 2.5
-    expected = density(exact / scale)
-    assert np.abs(log_law(selection, scores, scale) - np.log(expected)).max() <= 1.01 * selection.facts.unit / scale
-    quick, rng = replace(selection, score=constant(scores)), np.random.default_rng(7)
-    drawn = np.array([quick.draw(rng, scale) for _ in range(700)])
-    counts = np.array([(drawn == point).all(axis=1).sum() for point in points])
-    assert counts.sum() == 700
-    assert not rejected(counts, expected)
-    assert rejected(counts, density(exact / (2.0 * scale)))
-    assert rejected(counts, density(2.0 * exact / scale))
-    assert np.array_equal(quick.draw(rng, 0.0), points[exact.argmin()])
-
-
-def test_the_best_of_a_box_in_three_dimensions() -> None:
-    low, high, at = -np.ones(3), np.ones(3), np.array([0.31, -1.0, 0.777])
-    found = best_point(lambda x: ((x - at) ** 2).sum(axis=1), Box(low, high))
-    assert np.abs(found - at).max() < 1e-4
-
-
-# ---- what neighbours tell apart -------------------------------------------------------------------------------------
+# ---- neighbouring data sets -----------------------------------------------------------------------------------------
 
 
 def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
-    """The largest exact log-ratio over hard data sets, and the price, at price 1 for a scale."""
+    """Return the largest exact log-ratio over hard data sets, in units of the sensitivity over the scale."""
     case, worst, price = cases()[name], 0.0, np.inf
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
@@ -193,29 +439,6 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
 def test_no_neighbour_is_told_apart_beyond_the_price(name: str, kind: Split, norm: bool) -> None:
     worst, _ = tried(name, kind, norm)
     assert 0.0 < worst <= 1.0
-
-
-def lower_bound_laws(n: int, per_axis: int) -> tuple[FiniteExponential, list[Array]]:
-    """The instance of the lower bound, all other records alike: Φ = −⟨x, c̄⟩, c̄ changed by 2/n."""
-    family = family_of(MeanLowerBound(1), 1.0)
-    bounds = PooledBounds(family, 5, n)
-    points = candidates(Domain(low=-1.0, high=1.0), 1, per_axis)
-    selection = FiniteExponential(SelectionBounds.of_value(bounds, -np.ones(1), np.ones(1)), points, constant([]))
-    return selection, [-points[:, 0] * (n - 1 + side) / n for side in (1.0, -1.0)]
-
-
-def test_the_price_is_attained() -> None:
-    """Two levels, and nearly all mass on one of them: the log-ratio at the other is all of ε."""
-    selection, scores = lower_bound_laws(1000, 2)
-    (price,) = selection.sensitivity.values()
-    assert price == pytest.approx(4.0 / 1000, rel=1e-5)
-    for epsilon in (0.5, 2.0):
-        one, other = (log_law(selection, s, price / epsilon) for s in scores)
-        found = float(np.abs(one - other).max())
-        assert 0.9999 * epsilon < found <= epsilon
-        # Planted: half the scale.
-        one, other = (log_law(selection, s, 0.5 * price / epsilon) for s in scores)
-        assert float(np.abs(one - other).max()) > 1.9 * epsilon
 
 
 def test_the_price_of_a_norm_is_attained() -> None:
@@ -252,7 +475,7 @@ def test_rounding_and_inexactness_are_in_the_price() -> None:
     one, other = (log_law(selection, s, scale) for s in scores)
     found = float(np.abs(one - other).max()) * scale
     assert found <= selection.sensitivity["train"]
-    assert found > 2.0 * shift + 0.9 * r, "without room for rounding the price would be too low"
+    assert found > 2.0 * shift + 0.9 * r, "without rounding the stated sensitivity would be too low"
     # Errors of the scores: ±e in one data set, ∓e in the other.
     error = 0.05
     inexact = replace(selection, facts=replace(declared, inexact=error))
@@ -273,8 +496,8 @@ def affine(slope: float, sensitivity: float, strength: float, finest: float) -> 
     return RegularisedSelection(facts, lambda x: slope * x[:, 0], lambda x: np.array([slope]), coefficients)
 
 
-def law_of(selection: RegularisedSelection, scale: float) -> Array:
-    """On a fine grid, from the density as it is written."""
+def density_of(selection: RegularisedSelection, scale: float) -> Array:
+    """Evaluate the density on a fine grid."""
     facts = selection.facts
     rate = (facts.strength + facts.curvature) / scale**2
     points = FINE[:, None]
@@ -302,44 +525,13 @@ def test_regularised_draws_follow_the_density(shape: str) -> None:
     drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
 
     def cdf(at: float) -> Callable[[Any], Any]:
-        total = np.cumsum(law_of(selection, at))
+        total = np.cumsum(density_of(selection, at))
         return lambda x: np.interp(x, FINE, total)
 
     assert stats.kstest(drawn, cdf(scale)).pvalue > 1e-5
     assert stats.kstest(drawn, cdf(2.0 * scale)).pvalue < 1e-5
     least = selection.score(FINE[:, None]) + 0.5 * selection.facts.strength * FINE**2
     assert abs(float(selection.draw(rng, 0.0)[0]) - FINE[least.argmin()]) < 1e-3
-
-
-def test_a_gaussian_price_holds_and_is_tight() -> None:
-    """Two slopes S apart, and the law's minimum inside the box: a Gaussian pair but for the ends."""
-    sensitivity, strength, mu = 0.05, 1.0, 0.8
-    scale = sensitivity / mu
-    pair = [law_of(affine(s, sensitivity, strength, scale), scale) for s in (0.1, 0.1 + sensitivity)]
-    allowed = float(gaussian_epsilon(mu, 1e-6))
-    found = true_epsilon(*pair, 1e-6)
-    assert 0.99 * allowed < found <= allowed * (1.0 + 1e-6)
-    planted = [law_of(affine(s, sensitivity, strength, 0.5 * scale), 0.5 * scale) for s in (0.1, 0.1 + sensitivity)]
-    assert true_epsilon(*planted, 1e-6) > 1.9 * allowed
-
-
-def test_weak_convexity_is_paid_for() -> None:
-    """With κ left out, two wells tell neighbours apart by more than the price; with it they do not."""
-    sensitivity, mu = 0.01, 0.2367
-
-    def pair(strength: float, convex: bool) -> list[Array]:
-        facts = Density(UNIT, {"train": sensitivity}, strength, np.zeros(1), 1.2, 2.0, 0.0, 0.0, convex, 0.0)
-        sides = [lambda x, s=s: bent(x) - 0.1 * x[:, 0] + s * sensitivity * x[:, 0] for s in (-0.5, 0.5)]
-        return [law_of(RegularisedSelection(facts, f, bent_slope), sensitivity / mu) for f in sides]
-
-    assert delta(*pair(2.5, False), 1.0) <= 1e-6
-    assert delta(*pair(0.2, True), 1.0) > 1e-3
-
-
-def test_what_is_not_convex_is_refused() -> None:
-    facts = Density(UNIT, {"train": 0.01}, 1.5, np.zeros(1), 1.2, 2.0, 0.0, 0.0, False, 0.1)
-    with pytest.raises(InputError, match="convex for every data set"):
-        facts.check()
 
 
 @pytest.mark.parametrize("finest", [1e-2, 1e-4, 3.3e-5])
@@ -364,7 +556,7 @@ def test_the_distortion_covers_inexact_scores() -> None:
         coefficients=None,
         score=lambda x: 0.2 * x[:, 0] + np.where(x[:, 0] > -0.2, error, -error),
     )
-    found = float(np.abs(np.log(law_of(wrong, scale)) - np.log(law_of(selection, scale))).max())
+    found = float(np.abs(np.log(density_of(wrong, scale)) - np.log(density_of(selection, scale))).max())
     assert selection.distortion < found <= wrong.distortion
 
 
@@ -374,27 +566,3 @@ def test_a_draw_that_would_take_too_long_is_refused() -> None:
     with pytest.raises(InputError, match="proposals"):
         facts.check()
     replace(facts, trace=0.5).check()
-
-
-# ---- Lemma B.6 -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kappa", "stated"), [(5.0, 2.11), (10.0, 5.20), (50.0, 40.8)])
-def test_what_a_calibration_by_lemma_b6_is_worth(kappa: float, stated: float) -> None:
-    """f = y, g = a y²/2 − x y with a ∈ [1, κ]: Φ = x/ā, of whose slope one record of 1000 moves (κ − 1)/(n + κ − 1).
-
-    Claimed (1, 1e-6) with 2/n for it. The ledger's ε, from the sensitivity that holds, and the exact ε of both laws.
-    """
-    n, strength, target = 1000, 5.0, 0.236704
-    scale = 2.0 / n / target
-    holds = (kappa - 1.0) / n
-    slopes = (1.0, n / (n + kappa - 1.0))
-    assert abs(slopes[0] - slopes[1]) <= holds
-    one, other = (affine(slope, holds, strength, scale) for slope in slopes)
-    exact = true_epsilon(law_of(one, scale), law_of(other, scale), 1e-6)
-    assert exact == pytest.approx(stated, rel=0.01)
-    listed = float(gaussian_epsilon(one.sensitivity["train"] / scale, 1e-6))
-    assert exact <= listed <= 1.15 * exact
-    proper = holds / target
-    laws = [law_of(selection, proper) for selection in (one, other)]
-    assert true_epsilon(*laws, 1e-6) <= 1.0 + 1e-5

@@ -25,16 +25,16 @@ from decentral_dp.central.sensitivities import (
     score_oscillation,
     smoothness,
 )
-from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.constants import ProblemConstants, solution_spread
 from papers.penalty_rate import descent_steps, estimator_bias
-from papers.published.bilevel import published_k, published_lipschitz, published_score
-from tests.support.paper_bounds import penalty_distance, printed_hypergradient
+from papers.published.bilevel import published_lipschitz
+from tests.support.paper_bounds import penalty_distance
 
 MANY = 10**9
 
 
 def granular(**given: Any) -> ProblemConstants:
-    """Constants, 0 where none is given; radius 1e9, so that no bound is cut off by the ball."""
+    """Return constants, 0 by default; radius 1e9, so that the ball truncates no bound."""
     values = dict.fromkeys(ProblemConstants._fields, 0.0) | {"radius": 1e9, "mu": 1.0} | given
     return ProblemConstants(**values)
 
@@ -84,14 +84,6 @@ def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
     got = hypergradient_sensitivity(c, MANY, MANY)
     assert got["train"] * MANY == pytest.approx(train, rel=6e-3)
     assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)
-
-
-def test_the_printed_constant_is_larger() -> None:
-    """K of ridge regression, ω = .05, .2 and 1: the paper then multiplies by 4 where 1 is enough."""
-    cases = [squares(w, 1 + r, r, True) for w, r in ((0.05, math.sqrt(5)), (0.2, math.sqrt(1.25)), (1.0, 0.5))]
-    for c, k in zip(cases, (1066.0, 114.0, 14.0), strict=True):
-        assert published_k(c) == pytest.approx(k, rel=5e-3)
-        assert max(hypergradient_sensitivity(c, 100, 100).values()) < printed_hypergradient(c, 100) / 4
 
 
 def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
@@ -154,14 +146,6 @@ def test_the_printed_slope_bound_is_false(kappa: float, true: float) -> None:
     assert spent(published_lipschitz(c, n)) == pytest.approx(true, abs=0.051 if kappa > 20 else 0.0051)
     assert (spent(published_lipschitz(c, n)) > 1.0) == (kappa > 3)
     assert 0.9 < spent(hypergradient_sensitivity(c, n, n)["train"]) <= 1.0 + 1e-9
-
-
-def test_the_published_score_does_not_fall_with_n() -> None:
-    c = logistic(0.1, R_CARD)
-    args = (10.0, 2 * R_CARD, 0.0)
-    few, many = (max(score_oscillation(c, n, n, *args).values()) for n in (100, 10**6))
-    assert many == pytest.approx(few / 1e4)
-    assert published_score(c, 10**6, 10.0) > 0.99 * 4 * c.l_gy / 0.1
 
 
 def test_scores_and_spreads() -> None:
@@ -258,17 +242,3 @@ def test_rates_by_hand() -> None:
     assert loss[1] == min(loss)
     assert default_penalty(c, 0.0, 0.0) == math.inf
     assert descent_steps(3.0, 0.5, 0.1) == 3200
-
-
-def test_descent_reaches_its_target() -> None:
-    """As many steps of the prescribed size as prescribed, with gradients wrong by up to α/4, on a bad quadratic."""
-    rng = np.random.default_rng(3)
-    b, target = 2.0, 0.1
-    x, best = np.array([1.0, 1.0]), math.inf
-    curvature = np.array([b, 0.05])
-    for _ in range(descent_steps(b, float(0.5 * curvature @ x**2), target)):
-        wrong = rng.normal(size=2)
-        step = (curvature * x + wrong / np.linalg.norm(wrong) * target / 4) / (2 * b)
-        best = min(best, float(np.linalg.norm(curvature * x)))
-        x = x - step
-    assert best <= target

@@ -478,9 +478,9 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.reporting import progress
+    from decentral_dp.reporting import terminal
 
-    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(terminal, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)
     lines = [line for line in said.err.splitlines() if line.startswith("round ")]
     assert lines

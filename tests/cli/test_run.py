@@ -23,7 +23,7 @@ from decentral_dp.cli import main as cli
 from decentral_dp.cli import run as printed
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress, Reporter
 

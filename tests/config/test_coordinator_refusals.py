@@ -12,11 +12,11 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.api import plan as coordinator_plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 from papers.published import FORMS
 from tests.support.coordinator_scenarios import content as bilevel
 

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.config.loading import shipped_names
 
 # What is measured on the way is not looked at, and costs more than the rounds.
 AT_THE_END = "run.evaluate_every=4000"
@@ -48,6 +47,7 @@ def test_the_main_job_gives_the_numbers_of_the_readme(tmp_path: Path) -> None:
     said = [line.split() for line in done.output.splitlines()]
     printed = [line.split() for line in between("main job").replace("```text", "").replace("```", "").splitlines()]
     assert len(printed) > 6
+    assert len([line for line in done.output.splitlines() if line.strip()]) <= 15
     assert all(line in said for line in printed), done.output
 
 
@@ -75,32 +75,9 @@ def test_without_privacy_the_ceiling_is_higher() -> None:
     assert all(np.isinf(r.simulation().budget.epsilon).all() for r in accuracy)
 
 
-def test_ten_times_less_budget_is_visible() -> None:
-    """The accuracy is bought with ε: at a hundredth of it the model is close to a coin."""
-    overrides = ["privacy.epsilon=0.04", AT_THE_END]
-    poor = [decentral_dp.run(load("ring_breast_cancer", [f"seed={s}", *overrides])) for s in (1, 2, 3)]
-    assert np.mean([r.result["metrics"]["test_accuracy"] for r in poor]) < 0.7
-
-
-def test_readme_commands_are_one_line_each_and_name_what_exists() -> None:
-    commands = re.findall(r"^python3 -m venv \.venv && .*$", README, flags=re.MULTILINE)
-    assert len(commands) == 2
-    assert len(README.splitlines()) <= 120
-    assert commands[0].endswith("decentral-dp run ring_breast_cancer")
-    assert "-m pytest -n 2" in commands[1]
-    named = re.findall(r"decentral-dp (?:run|plan|network|show) (\w+)", README)
-    assert set(named) <= {*shipped_names("scenario"), *shipped_names("study")}
-
-
 def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 2
-    text = (Path(decentral_dp.__file__).parent.parent / "scenarios" / "own_csv.toml").read_text(encoding="utf-8")
+    assert len(blocks) == 1
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_records.csv").write_text(
-        (Path(decentral_dp.__file__).parent.parent / "scenarios" / "own_records.csv").read_text(encoding="utf-8")
-    )
-    text = text.replace("clip = { y", "clip = { x = 1.0, y").replace("rounds = 40", "rounds = 3")
-    (tmp_path / "my_scenario.toml").write_text(text, encoding="utf-8")
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})

@@ -25,7 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "group_dro": {"data": "wine", "strength": 1.0, "cap": 3.0},
     "kl_dro": {"data": "wine", "strength": 1.0, "radius": 0.5, "cap": 3.0},
     "mspbe": {"data": "cartpole", "discount": 0.9, "scale": "none", "normalise": "none", "ridge": 0.1},
-    "wgan": {"data": "digits", "limit": 200, "generator": [8]},
+    "wgan": {"data": "digits", "generator": [8]},
 }
 # What may be said of a pair that does not fit.
 UNFIT = r"^algorithm\.kind: "
@@ -52,7 +52,7 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
         "topology": {"kind": "star" if entry.trusts_coordinator else "ring", "agents": 4},
         "algorithm": {"kind": algorithm, "rounds": 3, **chosen},
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": 1.0} | ({} if algorithm in ONE_CLIP else {"y": 1.0})},
-        "run": {"evaluate_every": 1},
+        "run": {"evaluate_every": 3},
     }
     if not entry.trusts_coordinator:
         out["privacy"]["mechanism"] = "gaussian"

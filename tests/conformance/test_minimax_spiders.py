@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from decentral_dp import InputError
 from decentral_dp.central.problems import composite
 from decentral_dp.models import build as models
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
@@ -78,12 +77,6 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(program: Progr
     agree(job, loop, Listening(job), atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["double_spider", "recursive_spider"])
-def test_a_clip_of_the_scenario_takes_the_place_of_a_larger_ball(name: str) -> None:
-    job = PROGRAMS[name].job(privacy={"clip": {"x": 0.2, "y": 0.1}})
-    agree(job, SpiderLoop(job, with_noise))
-
-
 @EACH
 def test_no_release_costs_more_than_planned(program: Program) -> None:
     job = program.job()
@@ -132,9 +125,3 @@ def test_what_is_noised_is_the_difference_and_not_the_estimate(program: Program)
     # Two differences in each of the two whole periods of three rounds.
     assert len(changes) == 4 * len(program.changes)
     assert all((w.public == 0.0).all() for w in changes)
-
-
-@EACH
-def test_without_a_clip_it_is_refused(program: Program) -> None:
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        program.job(privacy={"clip": {}})

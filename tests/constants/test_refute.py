@@ -13,19 +13,18 @@ from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.central.sensitivities import minimiser_sensitivity
-from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, family_of
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from papers.counterexamples import TARGETS, NeighbourPair, SearchSpace, minimiser, search
 from papers.published.bilevel import published_lipschitz
 from tests.support.constant_search import search_all, search_constants
@@ -171,25 +170,6 @@ def test_what_is_said_to_be_nothing_is_found_out() -> None:
 
 
 # The adversary itself -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_data_sets_are_neighbours_within_the_domain(name: str) -> None:
-    where = space(name, n_train=5, n_validation=4)
-    rng = np.random.default_rng(8)
-    for role, split in enumerate(SPLITS):
-        pair = where.pair(where.draw(rng) * 3.0, split)
-        assert (where.low <= pair.x).all()
-        assert (pair.x <= where.high).all()
-        c = where.family.constants(pair.x, pair.x)
-        assert np.linalg.norm(pair.y - where.family.centre(pair.x)) <= c.radius * ROOM
-        for which, (one, other) in enumerate(zip(*pair.sides, strict=True)):
-            changed = [
-                int((np.abs(a - b).reshape(len(a), -1) > 0).any(axis=1).sum()) for a, b in zip(one, other, strict=True)
-            ]
-            assert max(changed) <= (which == role)
-            assert len(one[0]) == (5, 4)[which]
-            assert np.linalg.norm(one[0], axis=1).max() <= ROOM
 
 
 def test_minimisers_are_minimisers() -> None:

@@ -17,7 +17,6 @@ from decentral_dp import InputError
 from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.data.columns import ColumnRules, cells_of
 from decentral_dp.data.shards import features_for_model
-from decentral_dp.simulation.folder.shards import write_shards
 
 RULES: dict[str, Any] = {
     "drop": ["patient_id"],
@@ -181,7 +180,7 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
     ("columns", "said"),
     [
         ({"categories": {"ward": ["icu", "icu"]}}, 'categories.ward lists "icu" twice'),
-        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which stands for a gap'),
+        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which counts as missing'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),
         ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", wanted one of"),
@@ -209,23 +208,6 @@ def test_rules_that_do_not_fit_together_are_refused_in_a_sentence(columns: dict[
 def test_ranges_beside_rules_are_those_of_the_columns(tmp_path: Path, scale: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make_shards(read(written(tmp_path, hospital())), 2, seed=0, scale_spec=scale)
-
-
-def test_refusals_quote_no_record(tmp_path: Path) -> None:
-    frame = hospital()
-    frame.loc[4, ["admitted", "bmi", "age", "hospital"]] = ["31.12.2020", "heavy", "old", "secret hospital"]
-    for more in ({}, {"agent": None}):
-        with pytest.raises(InputError) as error:
-            read(written(tmp_path, frame if not more else frame.drop(columns="hospital")), **more)
-        assert "row 5" in str(error.value)
-        assert not any(word in str(error.value) for word in ("31.12", "heavy", "secret", "'old'"))
-
-
-def test_an_agent_that_nobody_named_is_refused(tmp_path: Path) -> None:
-    frame = hospital()
-    frame.loc[6, "hospital"] = "west"
-    with pytest.raises(InputError, match=r"row 7 has an agent that problem\.partition\.agents does not list"):
-        read(written(tmp_path, frame))
 
 
 def scenario(**problem: Any) -> dict[str, Any]:
@@ -274,15 +256,3 @@ def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) ->
     np.testing.assert_allclose(found, expected(frame).to_numpy()[order], rtol=0, atol=1e-12)
     assert elsewhere.public().feature_names == NAMES
     assert decentral_dp.run(loaded).result.status == "ok"
-
-
-def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_path: Path) -> None:
-    frame = hospital()
-    content = scenario(data=str(written(tmp_path, frame)), test=0.0)
-    write_shards(content, tmp_path / "out")
-    elsewhere: Any = decentral_dp.build(tmp_path / "out" / "scenario.toml").simulation().records.shards
-    whole = decentral_dp.build(content).simulation().shards
-    for agent in range(2):
-        np.testing.assert_allclose(
-            elsewhere.read_agent(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
-        )

@@ -16,7 +16,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.cli.new import write_template
-from decentral_dp.config.loading import load_scenario, toml_value
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.data import Dataset, load_dataset
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
@@ -94,7 +94,7 @@ def test_a_model_reads_new_records_in_the_format_of_the_scenario(tmp_path: Path)
     [
         ({"separator": ";;"}, r"problem\.separator: got .* expected one character"),
         ({"decimal": "5"}, r"problem\.decimal: got"),
-        ({"encoding": "latin-99"}, r"problem\.encoding: Python has no text encoding"),
+        ({"encoding": "latin-99"}, r"problem\.encoding: got .* expected a text encoding"),
     ],
 )
 def test_formats_that_no_file_has_are_refused(keys: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -150,40 +150,6 @@ def test_a_record_is_no_header_though_a_cell_is_called_like_the_label(kind: str,
     assert not (tmp_path / "new.toml").exists()
 
 
-# Rules that name some cells of the first record, as if they were names, and others that are no cells.
-RULES: dict[str, dict[str, Any]] = {
-    "categories": {"categories": {"ward": ["a", "b"]}},
-    "dates": {"date": {"born": "1920-01-01:2010-12-31"}},
-    "a category of a cell": {"categories": {"ward": ["a", "b"], "is well": ["c", "d"]}},
-    "drop": {"drop": ["ward"]},
-    "fill": {"fill": {"bmi": 27}},
-    "log": {"log": ["income"]},
-}
-FIRST_RECORD = "ward,is well,secret_at,secret_d,no\nc,d,e,f,yes\n"
-
-
-@pytest.mark.parametrize("kind", RULES)
-@pytest.mark.parametrize("label", ["no", "out"])
-def test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name(
-    kind: str, label: str, tmp_path: Path
-) -> None:
-    path = written(tmp_path, FIRST_RECORD)
-    problem = SCENARIO["problem"] | {"data": "mine.csv", "label": label, "columns": RULES[kind], "scale": "none"}
-    given = {"data": str(path), "label": label, "classes": "no,yes"}
-    changes = [f"problem.columns={toml_value(RULES[kind])}"]
-    texts = [
-        refusal(lambda: decentral_dp.build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path))),
-        refusal(lambda: write_template(tmp_path / "new.toml", **given, changes=changes)),
-    ]
-    named = repr(RULES[kind])
-    assert [
-        cell
-        for cell in FIRST_RECORD.split("\n")[0].split(",")[:4]
-        if cell in "".join(texts).replace(str(path), "") and cell not in named
-    ] == []
-    assert not (tmp_path / "new.toml").exists()
-
-
 @pytest.mark.parametrize("scale", [{"ward": [0, 1]}, {"*": [1, 0]}, {"age": [0, 1]}, {"*": [0, 1], "crimsom": [0, 1]}])
 def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
     scale: dict[str, list[int]], tmp_path: Path
@@ -193,12 +159,6 @@ def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
     said = refusal(lambda: build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path)))
     assert "problem.scale" in said
     assert "crimson" not in said
-
-
-def test_new_leaves_a_first_record_that_is_no_row_to_the_run(tmp_path: Path) -> None:
-    path = written(tmp_path, 'age,out\n"1"2,no\n')
-    write_template(tmp_path / "new.toml", data=str(path), label="out", classes="no,yes")
-    assert "row 1 opens a quotation mark" in refusal(lambda: read(path))
 
 
 def test_new_records_without_a_header_have_none_in_the_message(tmp_path: Path) -> None:
@@ -248,16 +208,6 @@ def test_a_gap_in_a_label_is_refused_by_one_sentence(kind: str, form: str, tmp_p
     assert ", row 6, column 'out' does not hold a value" in said
 
 
-def test_labels_of_several_types_are_coded_as_those_of_one() -> None:
-    labels = [1, "a"] * 20
-    content = SCENARIO | {"problem": {"kind": "classification", "classes": [1, "a"], "scale": {"*": [0, 40]}}}
-    frame = pd.DataFrame({"age": np.arange(40.0), "out": pd.Series(labels, dtype=object)})
-    by_frame = build({**content, "problem": {**content["problem"], "label": "out"}}, data=frame)
-    by_arrays = build(content, data=(frame[["age"]], np.array(labels, dtype=object)))
-    for job in (by_frame, by_arrays):
-        assert job.shards.labels.tolist() == [0, 1] * 20
-
-
 @pytest.mark.parametrize("masked", ["features", "labels", "agent"])
 def test_masked_arrays_are_refused(masked: str) -> None:
     arrays: dict[str, Any] = {"features": np.ones((6, 2)), "labels": np.arange(6) % 2, "agent": np.arange(6) % 3}
@@ -293,13 +243,6 @@ def test_a_row_number_is_no_feature(form: str, tmp_path: Path) -> None:
 
 
 # Other files
-
-
-def test_decimals_of_a_parquet_file_are_numbers(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"age": [decimal.Decimal("20.5"), None, decimal.Decimal("-3")], "out": ["no", "yes", "no"]})
-    frame.to_parquet(tmp_path / "a.parquet", index=False)
-    found = read(tmp_path / "a.parquet", rules=ColumnRules(fill={"age": 7}))
-    assert found.features[:, 0].tolist() == [20.5, 7, -3]
 
 
 # Damage
@@ -356,7 +299,7 @@ def test_odd_frames_are_read_or_refused() -> None:
     draw, outcomes = np.random.default_rng(13), set()
     cells = [None, np.nan, pd.NA, pd.NaT, "", " ", "x", 1, -2.5, True, 1 + 2j, b"x", [1], {}, 10**400, np.inf]
     cells += [dt.date(2020, 1, 1), pd.Timestamp("2020-01-01"), decimal.Decimal("1.5"), np.float32(2), object()]
-    for _ in range(200):
+    for _ in range(60):
         columns: list[list[Any]] = [np.linspace(18, 90, 12).tolist(), ["no", "yes"] * 6]
         for _ in range(int(draw.integers(0, 4))):
             columns[int(draw.integers(2))][int(draw.integers(12))] = cells[int(draw.integers(len(cells)))]

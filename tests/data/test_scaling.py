@@ -80,12 +80,6 @@ def test_ranges_map_into_the_box_and_keep_the_order(features: np.ndarray, data: 
         assert np.all(mapped[features[:, k] >= high[k], k] == 1)
 
 
-def test_the_middle_is_arithmetic_or_geometric() -> None:
-    ranges = Ranges(np.array([10.0, 10.0]), np.array([1000.0, 1000.0]), np.array([False, True]))
-    mapped = apply_ranges(np.array([[505.0, 100.0], [0.0, 0.0], [-5.0, 1e300]]), ranges)
-    assert np.allclose(mapped, [[0, 0], [-1, -1], [-1, 1]], atol=1e-15)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 30), st.integers(0, 29), finite, st.sampled_from(["l1", "l2", "box"]), st.booleans())
 def test_a_replaced_record_changes_no_other_record(n: int, at: int, value: float, kind: Any, log: bool) -> None:
@@ -122,12 +116,12 @@ def test_a_table_has_linear_and_logarithmic_ranges() -> None:
     ("spec", "message"),
     [
         ("public_range", r"problem\.scale: got 'public_range'"),
-        ("standard", r"problem\.scale: got 'standard', .*none is fitted on the records"),
-        ("public_ranges", r"public ranges are known for breast_cancer, digits, wine only, got 'test'"),
+        ("standard", r"problem\.scale: got 'standard' .*none is fitted on the records"),
+        ("public_ranges", r"for breast_cancer, digits, wine and images"),
         ({"x0": [0, 1]}, r"no range for feature 2 of 2, in the order of the data\. Fix: add it, or \"\*\""),
         ({"*": [1, 1]}, r"the range of '\*': expected low < high"),
         ({"*": [-1e308, 1e308]}, r"finite difference"),
-        ({"*": {"low": 0, "high": 1, "log": True}}, r"expected low > 0 for a log scale"),
+        ({"*": {"low": 0, "high": 1, "log": True}}, r"low > 0 for a log scale"),
         ({"*": {"low": 1, "high": 2, "log": "perhaps"}}, r"log: "),
     ],
 )

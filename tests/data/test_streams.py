@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Stream, draw_batch
-from decentral_dp.errors import InputError
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,30 +59,6 @@ def test_every_subset_in_every_order_is_equally_likely() -> None:
     expected = rounds / 20
     # χ² with 19 degrees of freedom passes 50.8 once in 10 000 seeds.
     assert sum((c - expected) ** 2 / expected for c in counts.values()) < 50.8
-
-
-def test_the_order_is_drawn_beside_the_records() -> None:
-    """Those drawn are those that a sampler of sets draws from the same generator, of small pools and of large ones."""
-    for n, batch in ((7, 3), (400, 60), (20_000, 700)):
-        ours = draw_batch(n, batch, np.random.default_rng(n)).index
-        sets = np.random.default_rng(n).choice(n, batch, replace=False, shuffle=False)
-        assert np.array_equal(np.sort(ours), np.sort(sets))
-        assert (np.diff(ours) < 0).any()
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("{ warm_start = 5 }", r'problem\.stream: a "accumulate" stream needs batch'),
-        ('{ kind = "poisson" }', r'problem\.stream: a "poisson" stream needs rate'),
-        ('{ kind = "poisson", rate = 1.0 }', r"problem\.stream\.rate: got 1\.0, wanted a number below 1"),
-        ('{ kind = "minibatch", batch = 2, rate = 0.5 }', r'a "minibatch" stream takes no rate'),
-        ('{ kind = "minibatch", batch = 5, warm_start = 2 }', r'a "minibatch" stream takes no warm_start'),
-    ],
-)
-def test_refused_streams(spec: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load("ring_breast_cancer", [f"problem.stream={spec}"])
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5, 8])

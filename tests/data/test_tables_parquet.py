@@ -43,26 +43,6 @@ def test_it_is_read_as_the_csv_file_of_the_same_table(tmp_path: Path, category: 
     assert (one.feature_names, one.classes) == (("a", "b"), ("no", "yes"))
 
 
-@pytest.mark.parametrize(
-    ("changed", "more", "said"),
-    [
-        (
-            {"a": ["x", "y", "z"]},
-            {},
-            "column 1 does not hold a finite number. Fix: .*categories.NAME",
-        ),
-        ({"a": [[1.0], [2.0], [3.0]]}, {}, "column 1 does not hold a finite number"),
-        ({"b": [1.0, None, 3.0]}, {}, "row 2, column 'b' does not hold a value. Fix: .*fill.b"),
-        ({"label": ["no", None, None]}, {}, "row 2, column 'label' does not hold a value. Fix: fill"),
-    ],
-)
-def test_what_is_no_table_of_numbers_is_refused(
-    tmp_path: Path, changed: dict[str, Any], more: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(InputError, match=said):
-        read(written(tmp_path, GOOD | changed), **more)
-
-
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     whole = written(tmp_path, GOOD).read_bytes()
     for k, content in enumerate([b"", b"PAR1", whole[:-20], whole[:40] + bytes(40) + whole[80:]]):

@@ -1,4 +1,4 @@
-"""Machines that round differently: what still holds, and how they are told apart."""
+"""Machines that round differently: their digests, and the releases of blocks on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decentral_dp.engines import ray as ray_engine
 from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from tests.support.processor import narrow_environment, wide_features
 
 Make = Callable[..., dict[str, Any]]
@@ -25,8 +25,8 @@ PRINT = "from decentral_dp.engines.arithmetic import machine_digest; print(machi
 
 
 def digest_in(environment: dict[str, str]) -> str:
-    done = subprocess.run([sys.executable, "-c", PRINT], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    process = subprocess.run([sys.executable, "-c", PRINT], env=environment, capture_output=True, text=True, check=True)
+    return process.stdout.strip()
 
 
 def test_a_machine_has_one_digest_and_another_processor_has_another() -> None:
@@ -40,50 +40,51 @@ def test_a_machine_has_one_digest_and_another_processor_has_another() -> None:
 def test_blocks_that_round_differently_release_the_same_draws_on_the_same_grid(
     scenario: Make, monkeypatch: pytest.MonkeyPatch, mechanism: str
 ) -> None:
-    """Last bits of one block's queries move its values by few cells, and neither noise nor price."""
-    given = scenario(run={"blocks": 2}, algorithm={"rounds": 4}, privacy={"mechanism": mechanism})
-    plain = decentral_dp.run(given)
+    """Last bits of one block's queries move its values by few cells, and change neither noise nor ε."""
+    base = scenario(run={"blocks": 2}, algorithm={"rounds": 4}, privacy={"mechanism": mechanism})
+    plain = decentral_dp.run(base)
     add_noise = ScheduledReleaser._add_noise
     cells, blocks = list[float](), list[ScheduledReleaser]()
 
     def rounded_otherwise(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
-        released, whole = add_noise(self, index, bounded, widths, noise)
+        released, cells_whole = add_noise(self, index, bounded, widths, noise)
         if self not in blocks:
             blocks.append(self)
         if self is blocks[0]:
-            return released, whole
+            return released, cells_whole
         up = {
             c: replace(v, private=v.private * (1.0 + 2.0**-52), public=v.public * (1.0 + 2.0**-52))
             for c, v in bounded.items()
         }
-        other, whole = add_noise(self, index, up, widths, noise)
+        shifted, cells_whole = add_noise(self, index, up, widths, noise)
         cells.append(
             float(
                 (
-                    np.abs(np.concatenate([*other.values()], 1) - np.concatenate([*released.values()], 1)) / noise.grid
+                    np.abs(np.concatenate([*shifted.values()], 1) - np.concatenate([*released.values()], 1))
+                    / noise.grid
                 ).max()
             )
         )
-        return other, whole
+        return shifted, cells_whole
 
     monkeypatch.setattr(ScheduledReleaser, "_add_noise", rounded_otherwise)
-    other = decentral_dp.run(given)
+    shifted = decentral_dp.run(base)
     assert cells
     assert max(cells) <= 2.0
     assert all(cell == round(cell) for cell in cells)
-    assert other.records.same_releases(plain.records)
-    np.testing.assert_array_equal(other.simulation().budget.epsilon, plain.simulation().budget.epsilon)
+    assert shifted.records.same_releases(plain.records)
+    np.testing.assert_array_equal(shifted.simulation().budget.epsilon, plain.simulation().budget.epsilon)
     for channel, value in plain.released.items():
-        np.testing.assert_allclose(other.released[channel], value, rtol=0, atol=1e-9 * np.abs(value).max())
+        np.testing.assert_allclose(shifted.released[channel], value, rtol=0, atol=1e-9 * np.abs(value).max())
 
 
 def test_actors_that_start_again_on_another_machine_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "_call_all", lambda actors, method: list(actors))
-    seen = list[Any]()
-    control = RunControl(check_machines=seen.append)
+    calls = list[Any]()
+    control = RunControl(check_machines=calls.append)
     assert ray_engine._checked_machines(["a", "b"], [], control) == ["a", "b"]
     assert ray_engine._checked_machines(["a", "b"], ["a", "b"], control) == ["a", "b"]
-    assert seen == [["a", "b"]] * 2
+    assert calls == [["a", "b"]] * 2
     with pytest.raises(InputError, match="1 of 2 blocks"):
         ray_engine._checked_machines(["a", "c"], ["a", "b"], control)
-    assert len(seen) == 2
+    assert len(calls) == 2

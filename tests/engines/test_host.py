@@ -44,8 +44,8 @@ NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def same(ones: Sequence[Snapshot], others: Sequence[Snapshot]) -> None:
-    for one, other in zip(ones, others, strict=True):
+def same(snapshots: Sequence[Snapshot], expected: Sequence[Snapshot]) -> None:
+    for one, other in zip(snapshots, expected, strict=True):
         for part in ("released", "published", "state"):
             for channel, value in getattr(other, part).items():
                 np.testing.assert_array_equal(getattr(one, part)[channel], value)
@@ -59,14 +59,14 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
     alone: list[Snapshot] = []
     job.start(LocalEngine(), RunControl(range(ROUNDS + 1), alone.append))
     for seed, sizes in ((0, [4, 4, 4]), (1, [1, 8, 3]), (2, [6, 6]), (3, [1] * 12)):
-        dealt = np.random.default_rng(seed).permutation(12)
+        order = np.random.default_rng(seed).permutation(12)
         # Messages of large networks are not laid side by side.
         monkeypatch.setattr(host, "_MOST_STACKED", 0 if seed < 2 else 2**18)
-        same(released_by_actors(job, [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]), alone)
+        same(released_by_actors(job, [np.sort(of) for of in np.split(order, np.cumsum(sizes)[:-1])]), alone)
 
 
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
-def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict[str, Any]) -> None:
+def test_a_run_resumes_with_its_blocks(scenario: Make, changes: dict[str, Any]) -> None:
     content = scenario(topology=RANDOM | changes, algorithm={"rounds": ROUNDS})
     saved: list[SavedState] = []
 
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict
         assert again.ledger.same_releases(alone.ledger)
 
 
-def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make) -> None:
+def test_placed_agents_have_consecutive_blocks(scenario: Make) -> None:
     run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
     job: Any = build(scenario(topology=RANDOM) | {"run": run})
     assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()
@@ -100,20 +100,20 @@ def _values() -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 30, 100])
-@pytest.mark.parametrize("every", [1, 4, 11])
-def test_it_is_the_mean_of_what_is_kept_without_the_start(length: int, every: int) -> None:
+@pytest.mark.parametrize("step", [1, 4, 11])
+def test_the_mean_excludes_the_start(length: int, step: int) -> None:
     values, recent = _values(), RecentValues(length)
     for newest, value in enumerate(values):
         recent.append(value)
-        if newest % every:
+        if newest % step:
             continue
-        kept = values[max(1, newest + 1 - length) : newest + 1] or values[:1]
+        counted = values[max(1, newest + 1 - length) : newest + 1] or values[:1]
         for channel, mean in recent.mean(newest).items():
-            np.testing.assert_allclose(mean, np.mean([v[channel] for v in kept], axis=0), rtol=0, atol=1e-15)
+            np.testing.assert_allclose(mean, np.mean([v[channel] for v in counted], axis=0), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("cut", [5, 29, 41])
-def test_who_goes_on_from_what_is_kept_has_the_same_bits(cut: int) -> None:
+def test_a_resumed_mean_has_equal_bits(cut: int) -> None:
     values, whole, after = _values(), RecentValues(30), RecentValues(30)
     for newest, value in enumerate(values):
         whole.append(value)

@@ -1,4 +1,4 @@
-"""What blocks send each other: every row that is read, no other, and the same sums to the bit."""
+"""Messages between blocks: exactly the rows that are read, and equal sums to the bit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def nodes(cut: list[Block]) -> list[AgentNode]:
 
 
 def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What every block reads, of whole messages, and of what is sent besides its own."""
+    """Return the sums of every block, from whole messages, and from the rows that are sent."""
     whole = [n.mixing @ np.concatenate([messages[j] for j in n.neighbours]) for n in placed]
     found, parts = boundaries(placed), []
     for k, (n, b) in enumerate(zip(placed, found, strict=True)):
-        given = [messages[j][found[j].sent_rows] for j in n.neighbours if j != k]
+        received = [messages[j][found[j].sent_rows] for j in n.neighbours if j != k]
         if b.own_place is not None:
-            given.insert(b.own_place, messages[k])
-        parts.append(b.mixing @ np.concatenate(given))
+            received.insert(b.own_place, messages[k])
+        parts.append(b.mixing @ np.concatenate(received))
     return whole, parts
 
 
@@ -37,8 +37,8 @@ def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_sums_keep_their_bits(kind: str, sizes: list[int], mixed: bool) -> None:
     draw = np.random.default_rng(1)
-    dealt = draw.permutation(12) if mixed else np.arange(12)
-    members = [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]
+    order = draw.permutation(12) if mixed else np.arange(12)
+    members = [np.sort(of) for of in np.split(order, np.cumsum(sizes)[:-1])]
     mixing = build_topology(kind, 12, GRAPHS[kind]).mixing
     placed = nodes(agent_blocks(mixing, sizes, members if mixed else None))
     values = draw.normal(size=(12, 7))
@@ -67,8 +67,8 @@ CHANGES: dict[str, tuple[OverTime, float, int]] = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None:
-    over_time, most, whole = CHANGES[kind]
+def test_a_changing_network_sends_only_the_rows_of_the_round(kind: str) -> None:
+    over_time, largest, whole = CHANGES[kind]
     placed = nodes(agent_blocks(over_time.links, [16] * 4))
     cut, draw, travelled = boundaries(placed), np.random.default_rng(4), 0
     assert sum(16 * len(b.other_blocks) for b in cut) == whole
@@ -79,15 +79,15 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
             others = [j for j in n.neighbours if j != k]
             sent = [
                 cut[j].outgoing(messages[j], heard)
-                for j, read in zip(others, b.blocks_heard(heard), strict=True)
+                for j, read in zip(others, b.blocks_read(heard), strict=True)
                 if read
             ]
             travelled += sum(map(len, sent))
-            given = b.fill(sent, heard, 3)
+            received = b.fill(sent, heard, 3)
             if b.own_place is not None:
-                given.insert(b.own_place, messages[k])
+                received.insert(b.own_place, messages[k])
             of = np.concatenate([np.arange(16 * j, 16 * j + 16) for j in n.neighbours])[b.kept_columns]
             np.testing.assert_array_equal(
-                heard[n.agents][:, of] @ np.concatenate(given), heard[n.agents] @ np.concatenate(messages)
+                heard[n.agents][:, of] @ np.concatenate(received), heard[n.agents] @ np.concatenate(messages)
             )
-    assert 0.5 * most < travelled / 60 <= most
+    assert 0.5 * largest < travelled / 60 <= largest

@@ -61,16 +61,16 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
     import ray
 
     base = load(name, ["algorithm.rounds=4"])
-    begun: list[int] = []
+    counts: list[int] = []
 
-    def counted(kind: type[Any], places: Any, *more: Any) -> list[Any]:
-        begun.append(len(places))
-        return start_actors(kind, places, *more)
+    def counted(kind: type[Any], places: Any, *overrides: Any) -> list[Any]:
+        counts.append(len(places))
+        return start_actors(kind, places, *overrides)
 
     monkeypatch.setattr("decentral_dp.engines.ray.start_actors", counted)
-    there = {"engine": "ray", "agents_per_actor": "auto"}
-    remote = decentral_dp.run(changed(base, there), out=tmp_path / "run")
-    assert begun == [ray.cluster_resources()["CPU"]] == [2]
+    on_ray = {"engine": "ray", "agents_per_actor": "auto"}
+    remote = decentral_dp.run(changed(base, on_ray), out=tmp_path / "run")
+    assert counts == [ray.cluster_resources()["CPU"]] == [2]
     m = remote.simulation().n_agents
     kept = tomllib.loads((tmp_path / "run" / "scenario.toml").read_text(encoding="utf-8"))
     assert kept["run"]["agents_per_actor"] == math.ceil(m / 2)
@@ -80,7 +80,7 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
         np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
 
 
-def test_auto_is_one_agent_an_actor_where_they_have_places_and_nothing_elsewhere(scenario: Make) -> None:
+def test_auto_is_one_agent_per_actor_with_places(scenario: Make) -> None:
     placed = build(scenario(run={"engine": "ray", "agents_per_actor": "auto", "place": "site-{agent}"}))
     assert with_blocks(placed).sizes() == [1] * placed.n_agents
     here = build(scenario(run={"agents_per_actor": "auto", "blocks": 2}))
@@ -88,8 +88,8 @@ def test_auto_is_one_agent_an_actor_where_they_have_places_and_nothing_elsewhere
     assert here.sizes() == [3, 2]
 
 
-def changed(given: Scenario, run: dict[str, Any]) -> Scenario:
-    return given.model_copy(update={"run": given.run.model_copy(update=run)})
+def changed(loaded: Scenario, run: dict[str, Any]) -> Scenario:
+    return loaded.model_copy(update={"run": loaded.run.model_copy(update=run)})
 
 
 @pytest.mark.parametrize("name", ["gossip", "changing", "dp_bilevel"])
@@ -99,14 +99,14 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     engine = RayEngine(recovery=Recovery(save_every=0.05))
     rounds = 6 if name == "dp_bilevel" else 60
     graph = {"kind": "complete", "over_time": "one_peer_exponential", "drop": 0.1} if name == "changing" else {}
-    given: Any = name
+    loaded: Any = name
     if name != "dp_bilevel":
-        given = scenario(algorithm={"rounds": rounds}, topology={"agents": 4, **graph})
-    job = build(load(given, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
-    seen: list[int] = []
+        loaded = scenario(algorithm={"rounds": rounds}, topology={"agents": 4, **graph})
+    job = build(load(loaded, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
+    observed: list[int] = []
 
     def kill_one(s: Any) -> bool:
-        seen.append(s.round)
+        observed.append(s.round)
         if s.round in (1, rounds // 2):
             os.kill(ray_actors()[0], signal.SIGKILL)
         return False
@@ -114,7 +114,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     evaluated = [1, rounds // 2, rounds]
     survived = job.start(engine, RunControl(evaluated, kill_one))
     assert ray.is_initialized(), "the cluster was not ours to end"
-    assert seen == evaluated, "no round is observed twice"
+    assert observed == evaluated, "no round is observed twice"
     undisturbed = job.start(RayEngine(), RunControl(evaluated))
     for channel, value in undisturbed.last_snapshot.released.items():
         np.testing.assert_array_equal(survived.last_snapshot.released[channel], value)
@@ -122,14 +122,14 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     _until(lambda: not ray_actors(), 20)
 
 
-def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
+def test_an_actor_that_always_fails_ends_the_run(
     scenario: Make, ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from decentral_dp.engines import ray as module
 
     monkeypatch.setattr("decentral_dp.engines.protocol.RECOVERY", Recovery(restarts=1, pause=0.0, heartbeat=0.2))
     run = {"engine": "ray", "agents_per_actor": 3}
-    given = decentral_dp.load(scenario(algorithm={"rounds": 400}, run=run))
+    loaded = decentral_dp.load(scenario(algorithm={"rounds": 400}, run=run))
     advance = module.Actor.advance
 
     def die(self: Any, *messages: Any) -> Any:
@@ -139,7 +139,7 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 
     monkeypatch.setattr(module.Actor, "advance", die)
     with pytest.raises(RuntimeError, match="ended 2 times after round 0"):
-        decentral_dp.run(given)
+        decentral_dp.run(loaded)
     _until(lambda: not ray_actors(), 20)
 
 
@@ -154,16 +154,16 @@ def test_interrupting_a_run_leaves_no_process(number: signal.Signals, scenario: 
 
     def ours() -> dict[int, str]:
         # Others test on this machine, too.
-        mine = descendants([started.pid])
-        return {pid: line for pid, line in ray_processes().items() if pid in mine}
+        children = descendants([started.pid])
+        return {pid: line for pid, line in ray_processes().items() if pid in children}
 
     journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
     _until(lambda: journal.is_file() and b"leased" in journal.read_bytes(), 300)
-    begun = ours().keys()
+    counts = ours().keys()
     assert any("Actor" in line for line in ours().values())
     started.send_signal(number)
     assert started.wait(timeout=60) == 130
-    _until(lambda: not begun & ray_processes().keys(), 30)
+    _until(lambda: not counts & ray_processes().keys(), 30)
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert (tmp_path / "said").read_text().count("\n") == 1
 
@@ -172,7 +172,7 @@ def test_compose_file_is_valid() -> None:
     file = yaml.safe_load(COMPOSE.read_text())
     assert set(file["services"]) == {"head", "worker", "runner"}
     for service in file["services"].values():
-        # No token that everybody knows, and no port that everybody reaches.
+        # No public token, and no open port.
         assert service["environment"]["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
         assert not service.keys() & {"ports", "network_mode"}
         # Older clients, such as Debian's, know no Dockerfile inside the file.
@@ -184,7 +184,7 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
     build = yaml.safe_load(COMPOSE.read_text())["services"]["head"]["build"]
     assert build["context"] == "."
     text = (ROOT / build["dockerfile"]).read_text()
-    # What one stage takes from another does not lie in the repository.
+    # Copies between stages are not in the repository.
     lines = [line for line in re.findall(r"^COPY (.*) \S+$", text, re.M) if not line.startswith("--from=")]
     copied = {source for line in lines for source in line.split()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -215,7 +215,7 @@ ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 """
 
 
-def test_a_ray_of_our_own_lets_nobody_in_who_has_no_token(tmp_path: Path) -> None:
+def test_a_started_ray_requires_a_token(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with subprocess.Popen(
         [sys.executable, "-c", STARTING],
@@ -239,7 +239,7 @@ def test_a_ray_of_our_own_lets_nobody_in_who_has_no_token(tmp_path: Path) -> Non
     assert let_in.returncode == 0, let_in.stderr
 
 
-def test_a_ray_that_knows_no_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_without_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -263,7 +263,7 @@ with engine.cluster("127.0.0.1:1"):
 @pytest.mark.parametrize(
     ("token", "mode", "joined_by"), [(True, None, "token"), (False, None, "None"), (True, "disabled", "disabled")]
 )
-def test_a_head_that_wants_a_token_is_joined_with_the_one_that_is_there(
+def test_a_head_with_tokens_is_joined_with_the_users_token(
     token: bool, mode: str | None, joined_by: str, tmp_path: Path
 ) -> None:
     """`ray start --head` wants a token where ~/.ray/auth_token is; Ray itself offers none to an explicit address."""
@@ -272,18 +272,20 @@ def test_a_head_that_wants_a_token_is_joined_with_the_one_that_is_there(
         (tmp_path / ".ray" / "auth_token").write_text(secrets.token_hex(32))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment = kept | {"HOME": str(tmp_path)} | ({} if mode is None else {"RAY_AUTH_MODE": mode})
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", JOINING], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
-    assert done.stdout.strip() == f"mode {joined_by}", done.stderr
-    assert "WARNING" not in done.stderr
+    assert process.stdout.strip() == f"mode {joined_by}", process.stderr
+    assert "WARNING" not in process.stderr
 
 
 def test_observer_can_end_a_run_early(scenario: Make) -> None:
     job = build(decentral_dp.load(scenario()))
-    seen: list[int] = []
-    outcome = LocalEngine().run(job.nodes(), 6, RunControl(range(7), lambda s: seen.append(s.round) or s.round == 2))
-    assert seen == [0, 1, 2]
+    observed: list[int] = []
+    outcome = LocalEngine().run(
+        job.nodes(), 6, RunControl(range(7), lambda s: observed.append(s.round) or s.round == 2)
+    )
+    assert observed == [0, 1, 2]
     assert outcome.ledger.rounds == 2
 
 

@@ -90,8 +90,8 @@ def _often(monkeypatch: pytest.MonkeyPatch, journal_saves: bool) -> None:
     monkeypatch.setattr(releases, "_HELD", 1 if journal_saves else 2**24)
 
 
-def _differ(folder: Path, whole: Path) -> list[str]:
-    return [name for name in FILES if (folder / name).read_bytes() != (whole / name).read_bytes()]
+def _differ(folder: Path, expected: Path) -> list[str]:
+    return [name for name in FILES if (folder / name).read_bytes() != (expected / name).read_bytes()]
 
 
 def _job(path: Path | str = "quadratic") -> Job:
@@ -106,7 +106,7 @@ def _saves(monkeypatch: pytest.MonkeyPatch, driver: bool) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_values_released_before_the_state_of_the_driver_are_drained_later(every: int, in_process: InProcessRay) -> None:
+def test_releases_before_the_drivers_state_are_drained_later(every: int, in_process: InProcessRay) -> None:
     """Drained after every, or every third, round; an actor is lost at each call in turn."""
     job = _job()
     ray_engine = engine.RayEngine(recovery=Recovery(save_every=0.0, restarts=2, pause=0.0))
@@ -114,8 +114,8 @@ def test_values_released_before_the_state_of_the_driver_are_drained_later(every:
     def drained() -> list[ReleasedValues]:
         values: dict[int, ReleasedValues] = {}
 
-        def observe(seen: Snapshot) -> None:
-            for value in seen.drain(seen.round == ROUNDS):
+        def observe(snapshot_seen: Snapshot) -> None:
+            for value in snapshot_seen.drain(snapshot_seen.round == ROUNDS):
                 # After a loss, what was drained already may come again, with the same draws.
                 assert value.release_index <= len(values)
                 values.setdefault(value.release_index, value)
@@ -123,16 +123,16 @@ def test_values_released_before_the_state_of_the_driver_are_drained_later(every:
         job.start(ray_engine, RunControl(range(every, ROUNDS + 1, every), observe, keeps_releases=True))
         return list(values.values())
 
-    whole = drained()
-    assert [v.release_index for v in whole] == list(range(ROUNDS + 1))
+    expected = drained()
+    assert [v.release_index for v in expected] == list(range(ROUNDS + 1))
     calls = in_process.calls
     for lost_at in range(1, calls + 1):
         in_process.calls, in_process.lost_at = 0, lost_at
         values = drained()
-        assert len(values) == len(whole), f"lost at call {lost_at} of {calls}"
-        for mine, theirs in zip(values, whole, strict=True):
-            assert mine.release_index == theirs.release_index
-            np.testing.assert_equal(dict(mine.values), dict(theirs.values))
+        assert len(values) == len(expected), f"lost at call {lost_at} of {calls}"
+        for mine, expected_value in zip(values, expected, strict=True):
+            assert mine.release_index == expected_value.release_index
+            np.testing.assert_equal(dict(mine.values), dict(expected_value.values))
 
 
 @pytest.mark.parametrize(("driver_saves", "journal_saves"), [(True, False), (True, True), (False, True)])
@@ -144,7 +144,7 @@ def test_no_released_value_is_missing_wherever_an_actor_is_lost(
     _compare_losses(_job(), in_process, tmp_path)
 
 
-def test_no_released_value_is_missing_where_states_lie_with_agents(
+def test_no_released_value_is_missing_if_agents_keep_states(
     in_process: InProcessRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _often(monkeypatch, True)
@@ -154,7 +154,7 @@ def test_no_released_value_is_missing_where_states_lie_with_agents(
 
 
 def _compare_losses(job: Job, in_process: InProcessRay, tmp_path: Path, step: int = 1) -> None:
-    """Lose an actor at each call in turn, or one in so many, and compare with a run that lost none."""
+    """Lose an actor at each call in turn, or at every `step`-th, and compare with a run without a loss."""
     run_job(job, tmp_path / "whole")
     assert len(pd.read_parquet(tmp_path / "whole" / "releases.parquet")["release"].unique()) == ROUNDS + 1
     calls = in_process.calls

@@ -50,8 +50,8 @@ def test_actors_read_their_own_records_and_the_driver_none(
     monkeypatch.setattr(agent_shards, "regular", manifest_alone)
     # A state is asked for whenever something is evaluated, and stays where it is.
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    given = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
-    remote = decentral_dp.run(given, out=tmp_path / "run")
+    loaded = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
+    remote = decentral_dp.run(loaded, out=tmp_path / "run")
     for channel, value in local.released.items():
         np.testing.assert_array_equal(remote.released[channel], value, strict=True)
     assert remote.records.same_releases(local.records)
@@ -60,18 +60,18 @@ def test_actors_read_their_own_records_and_the_driver_none(
     pd.testing.assert_series_equal(*scores, rtol=1e-12, check_like=True)
     (tmp_path / "shards" / "agent-2.npz").unlink()
     with pytest.raises(decentral_dp.InputError, match=r"agent-2\.npz.* cannot be read"):
-        decentral_dp.run(given, out=tmp_path / "without")
+        decentral_dp.run(loaded, out=tmp_path / "without")
     assert not (tmp_path / "without").exists()
     shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
     with pytest.raises(decentral_dp.InputError, match=r"agent 2: .*the manifest says"):
-        decentral_dp.run(given)
+        decentral_dp.run(loaded)
 
 
 def test_agents_of_a_coordinator_read_their_own_records(
     ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ["topology.agents=4", "algorithm.rounds=4", "run.evaluate_every=2"]
-    write_shards(load("dp_bilevel_breast_cancer", given), tmp_path / "shards")
+    loaded = ["topology.agents=4", "algorithm.rounds=4", "run.evaluate_every=2"]
+    write_shards(load("dp_bilevel_breast_cancer", loaded), tmp_path / "shards")
     local = decentral_dp.run(load(tmp_path / "shards" / "scenario.toml"))
 
     def opened(*_: Any, **__: Any) -> Any:
@@ -80,7 +80,7 @@ def test_agents_of_a_coordinator_read_their_own_records(
     for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
     monkeypatch.setattr(agent_shards, "regular", manifest_alone)
-    there = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
+    on_ray = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
     killed: list[int] = []
 
     def kill(at: Progress) -> None:
@@ -89,13 +89,13 @@ def test_agents_of_a_coordinator_read_their_own_records(
             os.kill(killed[0], signal.SIGKILL)
 
     # An actor that is started again reads again.
-    remote = decentral_dp.run(there, callbacks=[kill])
+    remote = decentral_dp.run(on_ray, callbacks=[kill])
     assert killed
     for channel, value in local.released.items():
         np.testing.assert_array_equal(remote.released[channel], value, strict=True)
     shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
     with pytest.raises(decentral_dp.InputError, match=r"^problem\.data: agent 2: .*the manifest says"):
-        decentral_dp.run(there, out=tmp_path / "run")
+        decentral_dp.run(on_ray, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -126,56 +126,56 @@ def site(machines: Any, *agents: int) -> Any:
 
 
 def sites_of_actors() -> list[list[str]]:
-    """Of every actor, the resources of its machine that name sites."""
-    found = []
+    """Return, for every actor, the site resources of its machine."""
+    sites = []
     for pid in ray_actors():
-        words = (
+        fields = (
             (Path("/proc") / str(parent(pid)) / "cmdline").read_bytes().decode().replace("\0", " ").replace(",", " ")
         )
-        found.append(sorted({w.rpartition("=")[2] for w in words.split() if w.rpartition("=")[2].startswith("site-")}))
-    return sorted(found)
+        sites.append(sorted({w.rpartition("=")[2] for w in fields.split() if w.rpartition("=")[2].startswith("site-")}))
+    return sorted(sites)
 
 
-def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
+def test_a_run_resumes_after_a_lost_site_from_its_states(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     monkeypatch.setattr(journal, "_SHARE", 1e9)
-    begun: list[int] = []
+    rounds_begun: list[int] = []
 
-    def from_round(held: Any) -> int:
-        begun.append(protocol.last_common(held))
-        return begun[-1]
+    def from_round(saved: Any) -> int:
+        rounds_begun.append(protocol.last_common(saved))
+        return rounds_begun[-1]
 
     monkeypatch.setattr(ray_engine, "last_common", from_round)
     shards = tmp_path / "shards"
     write_shards(load("ring_breast_cancer", ["topology.agents=4"]), shards)
     shared = [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.agent_scores=true"]
-    whole = decentral_dp.run(load(shards / "scenario.toml", shared))
-    there = ["run.engine='ray'", "run.place='site-{agent}'", "run.agents_per_actor=2"]
-    given = load(shards / "scenario.toml", [*shared, *there])
-    left = [site(machines, 0, 1), site(machines, 2, 3)]
+    expected = decentral_dp.run(load(shards / "scenario.toml", shared))
+    on_ray = ["run.engine='ray'", "run.place='site-{agent}'", "run.agents_per_actor=2"]
+    loaded = load(shards / "scenario.toml", [*shared, *on_ray])
+    nodes_left = [site(machines, 0, 1), site(machines, 2, 3)]
     seen: list[list[list[str]]] = []
 
     def lose(at: Progress) -> None:
         seen.append(sites_of_actors())
-        if at.done >= 20 and len(left) == 2:
-            machines.remove_node(left.pop(), allow_graceful=False)
+        if at.done >= 20 and len(nodes_left) == 2:
+            machines.remove_node(nodes_left.pop(), allow_graceful=False)
 
     with pytest.raises(decentral_dp.InputError, match=r'no machine of the cluster has "site-2", "site-3"'):
-        decentral_dp.run(given, out=tmp_path / "run", callbacks=[lose])
+        decentral_dp.run(loaded, out=tmp_path / "run", callbacks=[lose])
     assert seen[0] == [["site-0", "site-1"], ["site-2", "site-3"]]
     assert not is_complete(tmp_path / "run")
     agents = {path.name.split("-")[1] for path in (shards / STATES).iterdir()}
     assert agents == {"0", "2"}
     site(machines, 2, 3)
     again = decentral_dp.resume(tmp_path / "run")
-    assert begun[0] == 0
+    assert rounds_begun[0] == 0
     # The loss shows some rounds later, and both sites have kept states meanwhile.
-    assert 15 <= begun[-1] < ROUNDS
-    for channel, value in whole.released.items():
+    assert 15 <= rounds_begun[-1] < ROUNDS
+    for channel, value in expected.released.items():
         np.testing.assert_array_equal(again.released[channel], value, strict=True)
-    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
-    scores = [run.metrics.set_index(["round", "agent", "name"])["value"] for run in (whole, again)]
+    pd.testing.assert_frame_equal(again.ledger, expected.ledger)
+    scores = [run.metrics.set_index(["round", "agent", "name"])["value"] for run in (expected, again)]
     pd.testing.assert_series_equal(*scores, rtol=1e-12, check_like=True)
     assert not (shards / STATES).exists()

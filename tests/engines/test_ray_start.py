@@ -27,11 +27,11 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.tasks.outcomes import read_outcome, write
+from decentral_dp.tasks import read_outcome, write
 from tests.support.ray_processes import descendants, ray_processes
 
 
-def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_does_not_start_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(**_: Any) -> None:
         raise Exception(
             "The current node timed out during startup. This could happen because some of the raylet\nfailed."
@@ -45,7 +45,7 @@ def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.Mon
         decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
 
 
-def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
+def test_a_refused_token_and_an_absent_cluster_have_different_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(**_: Any) -> None:
@@ -131,7 +131,7 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])
-def test_no_file_makes_this_process_show_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
+def test_no_file_makes_this_process_send_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
     """A scenario that names a host is refused; a study under way that names one is computed here."""
     address = f"127.0.0.2:{listener.port}"
     if command == "run":
@@ -139,9 +139,9 @@ def test_no_file_makes_this_process_show_its_token(command: str, listener: Liste
         (tmp_path / "s.toml").write_text(f'{text}engine = "ray"\naddress = "{address}"\n', encoding="utf-8")
     else:
         _begin_study(tmp_path / "study")
-        asked = read_outcome(tmp_path / "study", "begun")
-        write(tmp_path / "study", "begun", asked | {"address": address})
-    done = subprocess.run(
+        outcome = read_outcome(tmp_path / "study", "begun")
+        write(tmp_path / "study", "begun", outcome | {"address": address})
+    process = subprocess.run(
         [sys.executable, "-m", "decentral_dp.cli.main", command, {"run": "s.toml", "resume": "study"}[command]],
         cwd=tmp_path,
         env=_with_token(tmp_path, "c0ffee" * 10),
@@ -151,8 +151,8 @@ def test_no_file_makes_this_process_show_its_token(command: str, listener: Liste
         timeout=120,
     )
     assert not listener.received
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, "run.address" in done.stderr) == ((2, True) if command == "run" else (0, False))
+    assert "Traceback" not in process.stderr
+    assert (process.returncode, "run.address" in process.stderr) == ((2, True) if command == "run" else (0, False))
 
 
 def _begin_study(folder: Path) -> None:
@@ -177,7 +177,7 @@ def _with_token(home: Path, token: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(home)}
 
 
-def test_the_listener_is_shown_the_token_where_the_user_names_it(listener: Listener, tmp_path: Path) -> None:
+def test_the_listener_receives_the_token_if_the_user_names_it(listener: Listener, tmp_path: Path) -> None:
     """The power of the test above."""
     token = secrets.token_hex(32)
     environment = _with_token(tmp_path, token) | {"RAY_ADDRESS": f"127.0.0.2:{listener.port}"}
@@ -224,12 +224,12 @@ def test_no_key_of_secret_noise_is_in_the_memory_of_the_head(name: str, ray_clus
 
     marker = os.urandom(32)
     # The power of the test: what an actor is made with stays there.
-    made = ray.remote(num_cpus=0)(_Holder).remote(marker)
-    assert ray.get(made.length.remote()) == 32
-    ray.kill(made)
-    given = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
-    done = decentral_dp.run(given)
-    job = done.simulation()
+    holder = ray.remote(num_cpus=0)(_Holder).remote(marker)
+    assert ray.get(holder.length.remote()) == 32
+    ray.kill(holder)
+    loaded = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
+    process = decentral_dp.run(loaded)
+    job = process.simulation()
     keys = [
         key
         for purpose in ("noise", "coins", "batch", "pair")

@@ -1,4 +1,4 @@
-"""Put faults in and print what came of them: `python -m tests.faults [KIND …] [--times N] [--seed S]`."""
+"""Inject faults and count the outcomes: `python -m tests.faults [KIND …] [--times N] [--seed S]`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, default=damage.LIMIT, help="seconds within which a scenario is refused")
-    asked = parser.parse_args()
-    damage.LIMIT = asked.limit
+    options = parser.parse_args()
+    damage.LIMIT = options.limit
     failed = False
-    print("| fault | times | went on | refused | wrong | seconds |\n|---|---|---|---|---|---|")
-    for kind in asked.kinds or KINDS:
+    print("| fault | times | resumed | refused | wrong | seconds |\n|---|---|---|---|---|---|")
+    for kind in options.kinds or KINDS:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
-            tally = KINDS[kind](asked.times, asked.seed, Path(place))
+            tally = KINDS[kind](options.times, options.seed, Path(place))
         seconds = time.monotonic() - started
         numbers = f"{tally.faults} | {tally.resumed} | {tally.refused} | {len(tally.wrong)} | {seconds:.0f}"
         print(f"| {kind} | {numbers} |", flush=True)

@@ -19,7 +19,7 @@ from decentral_dp.errors import InputError
 
 from .kills import Tally
 
-# Whatever is refused is refused within so many seconds.
+# A refusal takes at most this number of seconds.
 LIMIT = 20
 _NUMBERS: tuple[Any, ...] = (
     0, -1, 1, 2, 3, 200, 2**31, 2**63, 2**127, -(2**70), 9 * 10**18, 0.0, -0.0, 0.5, 1e-320, 1e-60, 1e30, 1e300, 1e308,
@@ -32,7 +32,7 @@ ODD: tuple[Any, ...] = (
 
 
 def mutate(times: int, seed: int, place: Path) -> Tally:
-    """Change random keys of shipped scenarios, and price them: a sentence or a budget, within `LIMIT` seconds.
+    """Change random keys of shipped scenarios, and plan them: a refusal or an ε, within `LIMIT` seconds.
 
     Args:
         times: scenarios.
@@ -47,23 +47,23 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
         name = draw.choice(names)
         content = decentral_dp.load(str(SCENARIOS[name])).model_dump(exclude_none=True, exclude_defaults=True)
         content["algorithm"]["rounds"] = min(content["algorithm"]["rounds"], 5)
-        where, key = draw.choice(list(places(content)))
+        table, key = draw.choice(list(places(content)))
         action = draw.random()
         if action < 0.15:
-            del where[key]
+            del table[key]
         elif action < 0.25:
-            where[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(ODD)
-        elif type(where[key]) in (int, float) and draw.random() < 0.8:
-            where[key] = draw.choice([*_NUMBERS, *(type(where[key])(where[key] * 10.0**e) for e in range(-6, 7))])
+            table[draw.choice(["kind", "scale", "unknown", "epsilon"])] = draw.choice(ODD)
+        elif type(table[key]) in (int, float) and draw.random() < 0.8:
+            table[key] = draw.choice([*_NUMBERS, *(type(table[key])(table[key] * 10.0**e) for e in range(-6, 7))])
         else:
-            where[key] = draw.choice(ODD)
-        said = _within(content)
-        if said == "refused":
+            table[key] = draw.choice(ODD)
+        outcome = _within(content)
+        if outcome == "refused":
             refused += 1
-        elif said == "planned":
+        elif outcome == "planned":
             planned += 1
         else:
-            wrong.append(f"{k}: {name}: {key} = {str(where.get(key))[:60]}: {said}")
+            wrong.append(f"{k}: {name}: {key} = {str(table.get(key))[:60]}: {outcome}")
     return Tally(times, planned, refused, wrong)
 
 
@@ -91,11 +91,11 @@ def _within(content: dict[str, Any]) -> str:
         tomli_w.dumps(content)
         plan = decentral_dp.plan(content)
     except (InputError, MemoryError):
-        # Of too little memory the command line makes a sentence.
+        # The command line reports a lack of memory in one line.
         return "refused"
     except TooLongError:
         return f"still at work after {time.monotonic() - started:.0f} s"
-    except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+    except Exception as error:  # noqa: BLE001 # any other error is wrong
         return f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)

@@ -1,4 +1,4 @@
-"""Data and graph files that are damaged: each is read, or refused in a sentence."""
+"""Damaged data and graph files: each is read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .kills import Tally
 
 AGENTS = 6
 _MEMORY = 8 * 2**30
-# Words that stand where a number or a name was.
+# Texts that replace a number or a name.
 _ODD = (
     b"nan",
     b"1e308",
@@ -43,7 +43,7 @@ _ODD = (
 
 
 def damage_files(times: int, seed: int, place: Path) -> Tally:
-    """Damage files of every format that is read, and price a scenario that names them.
+    """Damage files of every input format, and plan a scenario that names them.
 
     Args:
         times: damaged files.
@@ -56,11 +56,11 @@ def damage_files(times: int, seed: int, place: Path) -> Tally:
         path = draw.choice(originals)
         damaged = place / f"damaged{path.suffix}"
         damaged.write_bytes(_damaged(path.read_bytes(), draw))
-        said = tried(partial(_plan, is_graph=path.stem == "graph"), damaged)
-        read, refused = read + (said == "done"), refused + (said == "refused")
-        if said not in ("done", "refused"):
+        outcome = tried(partial(_plan, is_graph=path.stem == "graph"), damaged)
+        read, refused = read + (outcome == "done"), refused + (outcome == "refused")
+        if outcome not in ("done", "refused"):
             damaged.rename(place / f"wrong-{k}{path.suffix}")
-            wrong.append(f"{k}: {path.name}: {said}")
+            wrong.append(f"{k}: {path.name}: {outcome}")
     return Tally(times, read, refused, wrong)
 
 
@@ -111,28 +111,28 @@ def _graphs(place: Path) -> list[Path]:
 def _damaged(content: bytes, draw: random.Random) -> bytes:
     """The content after one to three changes."""
     for _ in range(draw.randint(1, 3)):
-        at, length = draw.randrange(len(content) + 1), draw.randint(1, 40)
+        offset, length = draw.randrange(len(content) + 1), draw.randint(1, 40)
         kind = draw.choice(["bits", "cut", "gone", "twice", "noise", "word", "word"])
         if kind == "bits" and content:
-            at = min(at, len(content) - 1)
-            content = content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :]
+            offset = min(offset, len(content) - 1)
+            content = content[:offset] + bytes([content[offset] ^ (1 << draw.randrange(8))]) + content[offset + 1 :]
         elif kind == "cut":
-            content = content[:at]
+            content = content[:offset]
         elif kind == "gone":
-            content = content[:at] + content[at + length :]
+            content = content[:offset] + content[offset + length :]
         elif kind == "twice":
-            content = content[:at] + content[at : at + length] + content[at:]
+            content = content[:offset] + content[offset : offset + length] + content[offset:]
         elif kind == "noise":
-            content = content[:at] + draw.randbytes(length) + content[at + length :]
+            content = content[:offset] + draw.randbytes(length) + content[offset + length :]
         elif kind == "word":
-            content = content[:at] + draw.choice(_ODD) + content[at + draw.randint(0, 6) :]
+            content = content[:offset] + draw.choice(_ODD) + content[offset + draw.randint(0, 6) :]
     return content
 
 
 def tried(command: Callable[[Path], object], path: Path) -> str:
     """ "done", "refused", or what went wrong."""
     before, room = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
-    # What reads a device to its end is told at once, and not by the machine.
+    # A read of an endless device fails at once.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, room[1]))
     signal.alarm(damage.LIMIT)
     try:
@@ -143,7 +143,7 @@ def tried(command: Callable[[Path], object], path: Path) -> str:
         return "refused" if "\n" not in str(error) else f"several lines: {error}"
     except TooLongError:
         return f"still at work after {damage.LIMIT} s"
-    except Exception as error:  # noqa: BLE001 # whatever it is, it is counted as wrong
+    except Exception as error:  # noqa: BLE001 # any other error is wrong
         return f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)

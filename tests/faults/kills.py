@@ -20,7 +20,7 @@ import pandas as pd
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.result import is_complete
@@ -42,7 +42,7 @@ SCENARIO: dict[str, Any] = {
 
 
 class Tally(NamedTuple):
-    """How many times a fault was put in, and what came of it; a complete tally has no entry in `wrong`."""
+    """The number of injected faults and their outcomes; a passed tally has no entry in `wrong`."""
 
     faults: int
     resumed: int
@@ -53,7 +53,7 @@ class Tally(NamedTuple):
 def kill_local(times: int, seed: int, place: Path) -> Tally:
     """Kill the process of a local run at random moments.
 
-    Every release of every process is written to a log beside the run: two draws of one release would be seen there.
+    Every release of every process is logged next to the run, where two draws of one release would be found.
 
     Args:
         times: kills in all.
@@ -74,19 +74,19 @@ def kill_local(times: int, seed: int, place: Path) -> Tally:
                 continue
             break
         resumed += 1
-        wrong += [f"run {number - 1}: {what}" for what in _differences(folder, log, place / "whole")]
+        wrong += [f"run {number - 1}: {difference}" for difference in _differences(folder, log, place / "whole")]
     return Tally(kills, resumed, 0, wrong)
 
 
 def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
-    """Begin or go on with a run in a process of its own. Returns whether it came to its end."""
+    """Begin or resume a run in a child process, and return whether it was completed."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             _watched(folder, log)
             code = 0
-        except Exception:  # noqa: BLE001 # whatever it is, it is shown, and the process ends
+        except Exception:  # noqa: BLE001 # any error is printed, and the process ends
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -102,7 +102,7 @@ def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
 
 def _watched(folder: Path, log: Path) -> None:
     run_in_progress._INTERVAL, run_in_progress._SHARE, run_in_progress._LEASE = 0.02, 1e9, 0.02
-    # What is drawn is none of this; a page takes longer than the run.
+    # Pages are not tested here, and take longer than the run.
     page.draw_run = lambda *_: None
     release = ScheduledReleaser.release
     out = log.open("ab", buffering=0)
@@ -119,8 +119,8 @@ def _watched(folder: Path, log: Path) -> None:
     if not folder.exists() or not any(folder.iterdir()):
         decentral_dp.run(SCENARIO, out=folder)
     elif (folder / "in_progress").is_dir():
-        begun = (folder / "scenario.toml").is_file()
-        if begun:
+        has_scenario = (folder / "scenario.toml").is_file()
+        if has_scenario:
             with contextlib.suppress(InputError) if is_complete(folder) else contextlib.nullcontext():
                 # Killed after its result was written: what is left is tidied up.
                 decentral_dp.resume(folder)
@@ -132,32 +132,32 @@ def _watched(folder: Path, log: Path) -> None:
 
 def unequal(folder: Path, whole: Path) -> list[str]:
     """The files and arrays of a run folder that are not those of a whole run, and what is left behind."""
-    found = []
+    differences = []
     for name in ("metrics.parquet", "ledger.parquet"):
         if not pd.read_parquet(folder / name).equals(pd.read_parquet(whole / name)):
-            found.append(f"{name} differs")
+            differences.append(f"{name} differs")
     if (whole / "releases.parquet").is_file():
         mine, theirs = ((place / "releases.parquet").read_bytes() for place in (folder, whole))
-        found += ["releases.parquet differs"] * (mine != theirs)
+        differences += ["releases.parquet differs"] * (mine != theirs)
     with np.load(folder / "state.npz") as mine, np.load(whole / "state.npz") as theirs:
-        found += [f"{key} differs" for key in theirs.files if not np.array_equal(mine[key], theirs[key])]
-    if left := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:
-        found.append(f"{left} are left behind")
-    return found
+        differences += [f"{key} differs" for key in theirs.files if not np.array_equal(mine[key], theirs[key])]
+    if remains := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:
+        differences.append(f"{remains} are left behind")
+    return differences
 
 
 def _differences(folder: Path, log: Path, whole: Path) -> list[str]:
-    found = unequal(folder, whole)
+    differences = unequal(folder, whole)
     draws = defaultdict(set)
     for line in log.read_text().splitlines():
         index, digest, recorded = line.split()
         draws[int(index)].add(digest)
         if not int(recorded):
-            found.append(f"release {index} was not on record")
-    found += [f"release {index} has {len(d)} draws" for index, d in draws.items() if len(d) > 1]
+            differences.append(f"release {index} was not on record")
+    differences += [f"release {index} has {len(d)} draws" for index, d in draws.items() if len(d) > 1]
     if sorted(draws) != list(range(SCENARIO["algorithm"]["rounds"] + 1)):
-        found.append("releases are missing")
-    return found
+        differences.append("releases are missing")
+    return differences
 
 
 if sys.platform == "win32":

@@ -25,7 +25,7 @@ from tests.support.ray_processes import descendants, ray_processes
 from .kills import SCENARIO, Tally, unequal
 
 _JOB = Path(__file__).parents[2] / "deploy" / "rayjob.yaml"
-# Of which node ("" for any), and what of it: a part of a program's name, or "" for all of its processes.
+# Node ("" for any), and a part of a program's name on it ("" for all processes).
 _KINDS = [("", "driver"), ("", "ray::Actor"), *(("head", part) for part in ("/gcs_server", "/raylet", ""))]
 _KINDS += [("worker", "/raylet"), ("worker", "")]
 _ROUNDS, _PATIENCE = 2000, 300.0
@@ -34,25 +34,25 @@ _ROUNDS, _PATIENCE = 2000, 300.0
 def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """Kill processes of a job on two nodes at random moments, and give its command again, until it is complete.
 
-    As on Kubernetes every try has a cluster of its own; where all of the head is lost, so is the driver. A worker that
-    is lost is followed by another in the same try. What was killed, and how far the run was, is said on stderr.
+    As on Kubernetes every try has a new cluster. If the whole head is lost, so is the driver. A lost worker is replaced
+    in the same try. Kills and the reached rounds are printed to stderr.
 
     Args:
         times: kills in all.
         seed: of the moments and of the processes.
         place: an empty folder.
     """
-    given = json.loads(json.dumps(SCENARIO))
-    given["algorithm"]["rounds"] = _ROUNDS
-    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
-    (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
-    decentral_dp.run(given, out=place / "here")
+    content = json.loads(json.dumps(SCENARIO))
+    content["algorithm"]["rounds"] = _ROUNDS
+    content["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
+    (place / "scenario.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    decentral_dp.run(content, out=place / "here")
     draw, kills, runs = random.Random(seed), 0, 0
     with _cluster(place) as cluster:
         if cluster.driver(place / "whole").wait():
-            raise RuntimeError(f"the job failed by itself: {cluster.said()}")
+            raise RuntimeError(f"the job failed by itself: {cluster.output()}")
     length = json.loads((place / "whole" / "result.json").read_bytes())["seconds"]
-    wrong = [f"without a kill: {what}" for what in unequal(place / "whole", place / "here")]
+    wrong = [f"without a kill: {difference}" for difference in unequal(place / "whole", place / "here")]
     while kills < times:
         folder, complete = place / f"run-{runs}", False
         while not complete:
@@ -66,15 +66,15 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
                     (node, part), reached = draw.choice(_KINDS), _reached(folder)
                     if cluster.kill(node, part, driver, draw):
                         kills += 1
-                        what = " ".join(filter(None, (node, part.strip("/"))))
-                        print(f"{kills}: {what}; run {runs}, {reached}", file=sys.stderr, flush=True)
+                        difference = " ".join(filter(None, (node, part.strip("/"))))
+                        print(f"{kills}: {difference}; run {runs}, {reached}", file=sys.stderr, flush=True)
                 if not _ends(driver, _PATIENCE):
                     driver.kill()
-                    wrong.append(f"run {runs} hangs: {cluster.said()}")
+                    wrong.append(f"run {runs} hangs: {cluster.output()}")
                 complete = driver.wait() == 0
                 if not complete and kills == before:
-                    raise RuntimeError(f"run {runs} failed by itself: {cluster.said()}")
-        wrong += [f"run {runs}: {what}" for what in unequal(folder, place / "here")]
+                    raise RuntimeError(f"run {runs} failed by itself: {cluster.output()}")
+        wrong += [f"run {runs}: {difference}" for difference in unequal(folder, place / "here")]
         runs += 1
     return Tally(kills, runs, 0, wrong)
 
@@ -105,11 +105,11 @@ def _reached(folder: Path) -> str:
 class _Node:
     """`ray start --block`, which ends with its raylet, as a container does."""
 
-    def __init__(self, place: Path, environment: dict[str, str], *words: str) -> None:
+    def __init__(self, place: Path, environment: dict[str, str], *arguments: str) -> None:
         shared = ["--block", "--num-cpus=1", "--disable-usage-stats", "--object-store-memory=100000000"]
         log = place / f"node-{time.monotonic_ns()}"
         with log.open("wb") as out:
-            command = [str(Path(sys.executable).with_name("ray")), "start", *shared, *words]
+            command = [str(Path(sys.executable).with_name("ray")), "start", *shared, *arguments]
             self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         deadline = time.monotonic() + _PATIENCE
         while b"Ray runtime started" not in log.read_bytes():
@@ -150,14 +150,21 @@ class _Cluster:
     def driver(self, folder: Path) -> subprocess.Popen[bytes]:
         """Give the command of the job, with another scenario, into this folder."""
         job = next(yaml.safe_load_all(_JOB.read_text(encoding="utf-8")))
-        _, command, _, *words = shlex.split(job["spec"]["entrypoint"])
-        words[words.index("--out") + 1] = str(folder)
-        program = [sys.executable, "-m", "decentral_dp.cli.main", command, str(self._place / "scenario.toml"), *words]
-        with (self._place / "said").open("wb") as said:
-            return subprocess.Popen(program, env=self._environment, stdout=said, stderr=said)
+        _, command, _, *arguments = shlex.split(job["spec"]["entrypoint"])
+        arguments[arguments.index("--out") + 1] = str(folder)
+        program = [
+            sys.executable,
+            "-m",
+            "decentral_dp.cli.main",
+            command,
+            str(self._place / "scenario.toml"),
+            *arguments,
+        ]
+        with (self._place / "output").open("wb") as output:
+            return subprocess.Popen(program, env=self._environment, stdout=output, stderr=output)
 
-    def said(self) -> str:
-        return (self._place / "said").read_text(encoding="utf-8").strip()
+    def output(self) -> str:
+        return (self._place / "output").read_text(encoding="utf-8").strip()
 
     def kill(self, node: str, part: str, driver: subprocess.Popen[bytes], draw: random.Random) -> bool:
         """Kill a process, by a part of its name, of one node or any; or a whole node. Returns whether it was there."""

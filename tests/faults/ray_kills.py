@@ -37,17 +37,17 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
     # A page takes longer than the run.
     page.draw_run = lambda *_: None
-    given = json.loads(json.dumps(SCENARIO))
-    given["algorithm"]["rounds"] = 1500
-    given["topology"]["agents"] = 6
+    content = json.loads(json.dumps(SCENARIO))
+    content["algorithm"]["rounds"] = 1500
+    content["topology"]["agents"] = 6
     # As many losses as it takes, one soon after the other.
     protocol.RECOVERY = protocol.Recovery(save_every=0.2, restarts=1000, pause=0.01, longest_pause=0.1)
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
-    given["run"]["keep_releases"] = True
+    content["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
+    content["run"]["keep_releases"] = True
     draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        decentral_dp.run(given, out=place / "whole")
+        decentral_dp.run(content, out=place / "whole")
         while kills[0] < times:
             over = threading.Event()
 
@@ -61,11 +61,11 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
             thread = threading.Thread(target=disturb)
             thread.start()
             try:
-                decentral_dp.run(given, out=place / f"run-{runs}")
+                decentral_dp.run(content, out=place / f"run-{runs}")
             finally:
                 over.set()
                 thread.join()
-            wrong += [f"run {runs}: {what}" for what in unequal(place / f"run-{runs}", place / "whole")]
+            wrong += [f"run {runs}: {difference}" for difference in unequal(place / f"run-{runs}", place / "whole")]
             runs += 1
         deadline = time.monotonic() + 20
         while ray_actors() and time.monotonic() < deadline:
@@ -94,19 +94,19 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
     from decentral_dp.engines.ray import RayEngine
 
     recovery = Recovery(save_every=0.5, restarts=1000, pause=0.1, longest_pause=1.0)
-    given = json.loads(json.dumps(SCENARIO))
-    rounds = given["algorithm"]["rounds"] = 60
+    content = json.loads(json.dumps(SCENARIO))
+    rounds = content["algorithm"]["rounds"] = 60
     sizes = {"dimension": 4000, "records": 6, "test_records": 4}
-    given["problem"] = {
+    content["problem"] = {
         "kind": "logistic_hyperparameter",
         "data": "synthetic_classification",
         "synthetic": sizes,
         "normalise": "l1",
     }
-    given["run"] |= {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds}
-    given["topology"]["agents"] = 4
-    job = build(given)
-    whole = job.start(LocalEngine(), RunControl([0, rounds]))
+    content["run"] |= {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds}
+    content["topology"]["agents"] = 4
+    job = build(content)
+    expected = job.start(LocalEngine(), RunControl([0, rounds]))
     draw, lost, runs, wrong = random.Random(seed), 0, 0, list[str]()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
@@ -127,10 +127,10 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
                 again = job.start(RayEngine(recovery=recovery), RunControl([0, rounds]))
                 over.set()
                 lost, runs = lost + int(ended.result()), runs + 1
-            for channel, value in whole.last_snapshot.released.items():
+            for channel, value in expected.last_snapshot.released.items():
                 if not np.array_equal(value, again.last_snapshot.released[channel]):
                     wrong.append(f"run {runs}: {channel} differs")
-            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
+            if not again.ledger.to_frame().equals(expected.ledger.to_frame()):
                 wrong.append(f"run {runs}: the ledger differs")
     finally:
         ray.shutdown()

@@ -1,4 +1,4 @@
-"""A few faults of each kind; `python -m tests.faults` puts in as many as one likes."""
+"""A few faults of each kind; `python -m tests.faults` injects any number."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ FAULTS = {
 def test_nothing_goes_wrong(kind: str, times: int) -> None:
     # The time limit is for people; a busy machine is no fault.
     command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--limit", "600"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"| {kind} | {times} |" in done.stdout
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert f"| {kind} | {times} |" in process.stdout

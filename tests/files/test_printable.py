@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import tomli_w
 
-from decentral_dp import InputError
 from decentral_dp.cli.main import main
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import printable
@@ -80,7 +79,7 @@ def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: 
         ("topology", "file"), ("algorithm", "kind"), ("privacy", "mechanism"), ("algorithm", ESCAPE), ("run", ESCAPE),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("ending", ["", ".py:Mine", ".csv", ".graphml"])
+@pytest.mark.parametrize("ending", ["", ".csv"])
 def test_names_are_quoted_and_not_obeyed(
     command: Callable[..., str], scenario: Make, tmp_path: Path, table: str, key: str, ending: str
 ) -> None:
@@ -95,16 +94,9 @@ def test_names_are_quoted_and_not_obeyed(
         assert len(said) < 1500
 
 
-@pytest.mark.parametrize("name", [f"a{ESCAPE}.toml", f"{C1}", "w" * 200_000, f"{ESCAPE}.py:Mine", "w/" * 5000])
+@pytest.mark.parametrize("name", [f"a{ESCAPE}.toml", f"{C1}", "w/" * 100_000])
 @pytest.mark.parametrize("what", ["plan", "run", "report", "list", "resume", "study", "audit", "check"])
 def test_a_name_on_the_command_line_is_quoted_and_not_obeyed(command: Callable[..., str], name: str, what: str) -> None:
     said = command(what, name)
     assert _is_plain(said)
     assert 0 < len(said) < 3000
-
-
-def test_a_refusal_is_of_a_length_that_one_reads() -> None:
-    assert len(str(InputError("got " + "word " * 10**5))) <= 2000
-    assert str(InputError("got " + "w" * 10**5 + ", wanted less.")) == f"got {'w' * 76} … wanted less."
-    place = "/a/folder" * 30 + "/file.toml"
-    assert str(InputError(f"{place}: no such file.")) == f"{place}: no such file."

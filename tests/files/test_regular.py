@@ -18,10 +18,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data.tables import DeclaredColumns, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
-from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology.graph_files import read_graph
-
-Make = Callable[..., dict[str, Any]]
 
 
 def _read_scenario(path: Path) -> Any:
@@ -54,17 +51,6 @@ def test_only_regular_files_of_a_public_size_are_read(
     with pytest.raises(InputError, match=said) as error:
         READERS[reader](path)
     assert path.name in str(error.value)
-
-
-@pytest.mark.parametrize("what", ["problem.data", "topology.file"])
-def test_so_it_is_for_what_a_scenario_names(what: str, scenario: Make, tmp_path: Path) -> None:
-    value = {"problem.data": "p.npz", "topology.file": "p.graphml"}[what]
-    os.mkfifo(tmp_path / value)
-    given = scenario()
-    table, _, key = what.partition(".")
-    given[table] = {"file": value} if key == "file" else given[table] | {key: value}
-    with pytest.raises(InputError, match="is a pipe; give a regular file"):
-        build(load(given, folder=tmp_path))
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "2G", "²", "1e9"])
@@ -134,26 +120,3 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     # What is not asked for does not count.
     monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
     assert read_npz(path, DeclaredColumns(classes=())).features.shape == (10**5, 4)
-
-
-@pytest.mark.parametrize("cell", ["x" * 200_000, '"' + "x" * 200_000 + '"'])
-def test_a_cell_of_any_length_is_refused_in_a_sentence(cell: str, tmp_path: Path) -> None:
-    path = tmp_path / "given.csv"
-    path.write_text(f"source,target\n{cell},b,c,d\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 2") as error:
-        read_graph(path)
-    assert len(str(error.value)) < 400
-
-
-def test_agents_too_far_out_are_placed_by_the_drawing(tmp_path: Path) -> None:
-    path = tmp_path / "far.graphml"
-    node = '<node id="{}"><data key="lon">{}</data><data key="lat">1e308</data></node>'
-    keys = "".join(f'<key id="{k}" for="node" attr.name="{k}" attr.type="double"/>' for k in ("lon", "lat"))
-    path.write_text(
-        f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{keys}<graph edgedefault="undirected">'
-        f'{node.format("a", "1e308")}{node.format("b", "-1e308")}<edge source="a" target="b"/></graph></graphml>',
-        encoding="utf-8",
-    )
-    assert read_graph(path).positions is None
-    path.write_text(path.read_text().replace("1e308", "10.5"), encoding="utf-8")
-    assert read_graph(path).positions is not None

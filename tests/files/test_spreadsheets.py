@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.cli.run import write_predictions
-from decentral_dp.files.spreadsheets import escape_formulas
+from decentral_dp.files.exports import escape_formulas
 
 FORMULAS = ["=cmd|'/c calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
 

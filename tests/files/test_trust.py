@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files import trust
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.user_code import run_file
@@ -192,23 +191,6 @@ def test_consent_to_code_outside_a_run_folder_is_given_once(complete: Path, tmp_
         decentral_dp.plan(scenario)
 
 
-def test_code_that_lies_beside_ones_own_scenario_runs_and_is_known(tmp_path: Path, state: Path) -> None:
-    decentral_dp.plan(_scenario(tmp_path / "mine"))
-    assert len(state.read_text().split()) == 1
-    decentral_dp.plan(tmp_path / "mine" / "heavy_ball.toml")
-    assert len(state.read_text().split()) == 1
-
-
-def test_a_home_that_cannot_be_written_costs_a_consent_and_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    decentral_dp.run(_scenario(tmp_path / "mine"), out=tmp_path / "run", set={"algorithm.rounds": 2})
-    with pytest.raises(InputError, match="code of a run folder"):
-        trust.require_trust(tmp_path / "run" / "code" / "heavy_ball.py", b"")
-
-
 @pytest.mark.parametrize("way", ["link", "deep"])
 def test_where_code_lies_is_asked_of_its_name_and_of_its_target(complete: Path, tmp_path: Path, way: str) -> None:
     elsewhere, mark = tmp_path / "elsewhere.py", tmp_path / "mark"
@@ -222,11 +204,3 @@ def test_where_code_lies_is_asked_of_its_name_and_of_its_target(complete: Path, 
     with pytest.raises(InputError, match="is code of a run folder"):
         run_file(place)
     assert not mark.exists()
-
-
-def test_trusted_code_is_not_known_afterwards(complete: Path, tmp_path: Path) -> None:
-    _changed(complete, tmp_path / "mark")
-    with trust.trusting():
-        decentral_dp.plan(complete / "scenario.toml")
-    with pytest.raises(InputError, match="is code of a run folder"):
-        decentral_dp.plan(complete / "scenario.toml")

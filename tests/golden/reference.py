@@ -13,7 +13,7 @@ from decentral_dp.cli.describe import Description, KeyText, describe, keys_of
 from decentral_dp.config.schema import AlgorithmTable, PrivacyTable, ProblemTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
 from decentral_dp.problems import BILEVEL, MINIMAX
-from decentral_dp.reporting.measures import ENDINGS
+from decentral_dp.simulation.metrics import ENDINGS
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names

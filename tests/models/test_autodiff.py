@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import decentral_dp
 from decentral_dp.models import autodiff
 from decentral_dp.models.autodiff import PATIENCE, Captured, capture, columns, directions, over_grid, quiet_torch
 from decentral_dp.models.devices import tensor
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.losses import LossProblem, from_losses
+from decentral_dp.problems.bilevel.losses import from_losses
 
 P, Q, D, N = 3, 12, 4, 7
 softplus = torch.nn.functional.softplus
@@ -149,19 +146,6 @@ def test_a_singular_record_raises_from_the_graph_too() -> None:
         graph(tensor(np.eye(N, D)))
 
 
-def test_a_graph_is_of_one_device() -> None:
-    """Its constants are on the device that it was captured on. "meta" is a device without numbers."""
-
-    def shifted(x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"out": x + torch.ones(3, dtype=torch.float64, device=x.device)}
-
-    one, here = Captured(shifted), tensor(np.ones(3))
-    for _ in range(PATIENCE + 1):
-        one(here)
-    assert [isinstance(kept, int) for kept in one._kept.values()] == [False]
-    assert one(here.to("meta"))["out"].device.type == "meta"
-
-
 def test_a_graph_keeps_no_tape_of_a_module_that_its_function_holds() -> None:
     """A graph is called outside of `no_grad`; the module itself stays as it was."""
     layer = torch.nn.Linear(D, 1, dtype=torch.float64)
@@ -175,61 +159,6 @@ def test_a_graph_keeps_no_tape_of_a_module_that_its_function_holds() -> None:
     assert not found.requires_grad
     np.testing.assert_array_equal(found.numpy(), layer(*given).detach().numpy())
     assert layer.weight.requires_grad
-
-
-def test_graphs_of_a_device_are_called_as_they_are() -> None:
-    """TorchScript fuses operations there, which rounds otherwise."""
-    for device, compiled in (("cpu", True), ("meta", False)):
-        some = (tensor(np.ones(3), device),)
-        graph = make_fx(lambda x: {"out": 2.0 * x + 1.0})(*some)
-        assert isinstance(autodiff._compile(graph, some), torch.jit.ScriptFunction) == compiled
-
-
-def problem(loss: Any = network) -> LossProblem:
-    return from_losses(loss, loss, p=P, q=Q, n_features=D, classes=3, regulariser=lambda x, y: x.exp().sum() * (y @ y))
-
-
-def answers(made: LossProblem, seed: int) -> list[np.ndarray]:
-    draw = np.random.default_rng(seed)
-    x, y, z = (draw.normal(size=d) for d in (P, Q, Q))
-    records = made.prepare(draw.normal(size=(N, D)), draw.integers(0, 3, N).astype(float), "l2")
-    clip = Clip("l2", 1.0, 1.0, 1.0)
-    weights = np.full(N, 1 / N)
-    wanted = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
-    return [
-        *(t for t in made.terms(x, y, z, records, records, clip) if t is not None),
-        *made.matrices(x, y, np.outer(z, x), records, clip, wanted).values(),
-        *made.regulariser(x[None], y[None], z[None]),
-        made.regulariser_value(x[None], y[None]),
-        *made.losses(x[None], y[None], records, weights),
-    ]
-
-
-@pytest.mark.parametrize("loss", [network, inverse], ids=lambda f: f.__name__)
-def test_a_problem_answers_the_same_bits_before_and_after_its_graphs(loss: Any) -> None:
-    made, fresh = problem(loss), problem(loss)
-    for turn in range(PATIENCE + 2):
-        answers(made, turn)
-    graphs = [kept for one in made._captures.values() for kept in one._kept.values() if not isinstance(kept, int)]
-    assert len(graphs) >= 4
-    for seed in range(100, 103):
-        for here, there in zip(answers(made, seed), answers(fresh, seed), strict=True):
-            np.testing.assert_array_equal(here, there)
-
-
-def test_graphs_stay_in_their_process() -> None:
-    made = problem(_module_level)
-    for turn in range(PATIENCE + 2):
-        answers(made, turn)
-    made.__dict__["penalty"] = None
-    copy = pickle.loads(pickle.dumps(made))  # noqa: S301 # of this process's own
-    assert made._captures
-    assert not copy._captures
-    assert np.isfinite(answers(copy, 0)[0]).all()
-
-
-def _module_level(x: Any, y: Any, features: Any, label: Any) -> Any:
-    return softplus(-(2.0 * label - 1.0) * (features @ y[:D])) * x.exp().sum()
 
 
 def test_a_run_releases_the_same_bits_with_graphs_and_without(monkeypatch: pytest.MonkeyPatch) -> None:

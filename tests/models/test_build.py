@@ -1,31 +1,15 @@
 """Which model is made of what, what it starts from, and what it holds in memory."""
 
-import contextlib
-import math
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from decentral_dp.models import module as rows_of
-from decentral_dp.models.mlp import mlp
-from decentral_dp.models.module import TorchModel, as_model, trainable_weights
+from decentral_dp.models.module import TorchModel, as_model
 from decentral_dp.models.networks import network_model, residual_network
 from tests.support.emulated_device import emulated_cuda
 from tests.support.model_cases import CASES, case, data, slope
-
-
-def test_start_is_drawn_from_the_public_seed():
-    model = mlp(400, (300,), 2, 5)
-    first, biases = model.start[: 300 * 400], model.start[300 * 400 : 300 * 401]
-    assert abs(first.std() - math.sqrt(2.0 / 400)) < 1e-3
-    np.testing.assert_array_equal(biases, 0.0)
-    np.testing.assert_array_equal(model.start, mlp(400, (300,), 2, 5).start)
-    assert not np.array_equal(model.start, mlp(400, (300,), 2, 6).start)
-    pictures = [trainable_weights(residual_network((8, 8, 3), 4, 1, 2, seed)) for seed in (5, 5, 6)]
-    np.testing.assert_array_equal(*pictures[:2])
-    assert not np.array_equal(pictures[0], pictures[2])
 
 
 def tied():
@@ -80,49 +64,6 @@ def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     here = slope(model, model.start, records, cotangents)
     np.testing.assert_allclose(total, model.clipped_sum(here, beside, 0.5)[0], atol=1e-12)
     assert factors.shape == (8,)
-
-
-@contextlib.contextmanager
-def most_held():
-    """The largest tensor, in numbers, that torch makes meanwhile."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        most = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for held in out if isinstance(out, tuple | list) else [out]:
-                if isinstance(held, torch.Tensor):
-                    self.most = max(self.most, held.numel())
-            return out
-
-    with Watch() as watch:
-        yield watch
-
-
-def test_a_stack_forms_no_row():
-    """Every tensor is of the size of the records, of the layers' outputs, or of the weights."""
-    model = mlp(100, (80, 60), 1, 0)
-    rng = np.random.default_rng(0)
-    records, cotangents = rng.normal(size=(50, 100)), rng.normal(size=(50, 1))
-    with most_held() as watch:
-        at, there = (slope(model, w, records, cotangents) for w in (model.start, model.start + 0.1))
-        model.clipped_sum(at, np.zeros((50, 0)), 0.5)
-        model.clipped_sum(at, np.zeros((50, 0)), 0.5, there)
-    assert watch.most == model.p < 50 * model.p / 10
-    assert model.cells < 1000 < model.p
-
-
-def test_models_compute_in_float64_and_leave_torch_as_it_was():
-    threads = torch.get_num_threads()
-    model = mlp(3, (4,), 1, 0)
-    records = np.random.default_rng(0).normal(size=(5, 3))
-    records.setflags(write=False)
-    out, tape = model.forward(model.start, records)
-    assert out.dtype == np.float64
-    assert all(a.dtype == torch.float64 for a in tape.activations)
-    assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, True)
 
 
 def sums_of(model, d):

@@ -15,12 +15,11 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Array
 from decentral_dp.models import module as torch_models
-from decentral_dp.models.learner import OneByOne
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.networks import convolutional_network, network_model
+from decentral_dp.models.protocol import OneByOne
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy
-from decentral_dp.problems.training.problem import Examples, Training
+from decentral_dp.problems.training import CrossEntropy, Examples, Training
 
 AGENTS, N, CLASSES, BOUND = 4, 9, 3, 0.3
 Shape = tuple[tuple[int, int, int], tuple[int, ...]]
@@ -90,20 +89,6 @@ def test_sums_are_those_of_torch_record_by_record(shape: Shape, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("shape", CASES)
-def test_sums_do_not_depend_on_who_is_hosted_together(shape: Shape) -> None:
-    problem, y, records = _case(shape)
-    clip = Clip("l2", y=BOUND)
-    together = _mean(problem, y, clip, records)
-    for i in range(AGENTS):
-        own = Examples(records.features[i], records.label[i])
-        alone = problem.terms(np.zeros(0), y[i], y[i], own, own, clip).lower_grad_y
-        np.testing.assert_array_equal(together[i], alone)
-    some = [3, 1]
-    pair = _mean(problem, y[some], clip, Examples(records.features[some], records.label[some]))
-    np.testing.assert_array_equal(together[some], pair)
-
-
-@pytest.mark.parametrize("shape", CASES)
 def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(shape: Shape) -> None:
     """Searched from records of many sizes, those that overflow included; near the bound where slopes are opposite."""
     problem, y, records = _case(shape, seed=1)
@@ -139,21 +124,12 @@ def test_no_record_contributes_more_than_its_clip() -> None:
         assert np.linalg.norm(got) <= BOUND * (1 + 1e-12)
 
 
-def test_the_start_is_public_and_says_nothing_of_classes() -> None:
-    model = _model(((8, 8, 1), (50, 60)), 10, 4)
-    named = model.named_weights(model.start)
-    assert abs(named["4.weight"].std() - np.sqrt(2.0 / 450)) < 1e-3
-    assert not named["8.weight"].any()
-    assert not np.array_equal(model.start, _model(((8, 8, 1), (50, 60)), 10, 5).start)
-
-
 def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
     content: dict[str, Any] = {
         "seed": 1,
         "problem": {
             "kind": "classification",
             "data": "digits",
-            "limit": 400,
             "scale": "public_ranges",
             "test": 0.2,
             "model": model,
@@ -169,12 +145,6 @@ def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
 
 
 CNN = {"kind": "cnn", "channels": [2, 3]}
-
-
-def test_bits_do_not_depend_on_where_agents_are_hosted() -> None:
-    """Two of the actors have one agent each, and one has two."""
-    here, there = (decentral_dp.run(_scenario(CNN, run=run)) for run in ({}, {"engine": "ray", "blocks": 3}))
-    np.testing.assert_array_equal(here.released["y"], there.released["y"])
 
 
 def test_predictions_are_those_of_the_torch_network() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.central.exponential_samplers import Box, score_unit, units
+from decentral_dp.central.selection import Box, score_unit, units
 from papers import cells
 from papers.cells import GibbsTarget, refine
 from papers.draws import pure_rate
@@ -65,17 +65,17 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
             score, box, pure_rate(1.0, 1.0 / rate, inexact), score_unit(1.0 / rate), lipschitz, inexact
         )
         envelope = refine(target)
-        whole = units(score(positions(box, depth)), target.unit).reshape([2**depth] * dimension)
-        covered = np.zeros(whole.shape, dtype=np.int64)
-        floors = np.zeros(whole.shape, dtype=np.int64)
+        scores = units(score(positions(box, depth)), target.unit).reshape([2**depth] * dimension)
+        covered = np.zeros(scores.shape, dtype=np.int64)
+        floors = np.zeros(scores.shape, dtype=np.int64)
         for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
             block = tuple(slice(int(c) << (depth - at), int(c + 1) << (depth - at)) for c in cell)
             covered[block] += 1
             floors[block] = gap + envelope.floor
         assert (covered == 1).all()
-        assert (floors <= whole).all()
+        assert (floors <= scores).all()
         c = float(target.rate) * target.unit
-        accepted = np.exp(-c * (whole - floors.min())).sum() / np.exp(-c * (floors - floors.min())).sum()
+        accepted = np.exp(-c * (scores - floors.min())).sum() / np.exp(-c * (floors - floors.min())).sum()
         assert accepted * np.exp(-1 / 16) >= acceptance(target) * 0.999
 
 
@@ -92,13 +92,15 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
 
 
 @pytest.mark.parametrize(("dimension", "depth"), [(1, 4), (2, 2), (3, 1)])
-def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_follow_the_distribution_on_the_grid(
+    dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cells, "DEPTH", depth)
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
     target = GibbsTarget(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
     envelope, grid = refine(target), positions(box, depth)
-    drawn = np.array([cells.sample(rng, target, envelope) for _ in range(8_000)])
-    nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
+    samples = np.array([cells.sample(rng, target, envelope) for _ in range(8_000)])
+    nearest = np.abs(samples[:, None, :] - grid).sum(axis=2).argmin(axis=1)
     counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
     assert not rejected(counts, law)
     assert rejected(counts, law * np.where(law > np.median(law), 1.25, 1.0))

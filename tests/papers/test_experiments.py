@@ -70,7 +70,7 @@ def test_intervals_are_students() -> None:
     found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
     assert found.value == 3.0
     assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
-    # Of one repetition nothing is known but itself, and no claim is reproduced by it.
+    # One repetition has no interval, and reproduces no claim.
     alone = over_seeds([4.0])
     assert alone.value == 4.0
     assert math.isnan(alone.low)
@@ -87,12 +87,12 @@ def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
         (False, "undecided"),
         (False, "not reproduced"),
     ]
-    for checks, words in (
+    for checks, verdict in (
         ((check,), "reproduced"),
         ((check, narrow), "undecided"),
         ((check, narrow, beside), "not reproduced"),
     ):
-        assert Finding("e", "t", "s", rows_of(0.0), checks, (), 0.0).words.partition(":")[0] == words
+        assert Finding("e", "t", "s", rows_of(0.0), checks, (), 0.0).words.partition(":")[0] == verdict
     assert not Finding("e", "t", "s", rows_of(0.0), (), (), 0.0).reproduced
     assert Check("x", exactly(2.0), (2.0, 2.0)).holds
 
@@ -101,7 +101,7 @@ def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_it_is_reproduced(name: str) -> None:
+def test_the_claims_are_reproduced(name: str) -> None:
     found = quick(name)
     assert found.reproduced, [(c.statement, c.numbers) for c in found.checks if not c.holds]
     assert not found.rows.empty
@@ -187,7 +187,7 @@ def test_the_instance_is_that_of_explicit_records() -> None:
         for row, values in zip(counts, labels, strict=True)
     ]
     lift = np.linalg.qr(rng.normal(size=(q, p)))[0]
-    made = instance.Instance(moments[0], moments[1], lift, mu)
+    built = instance.Instance(moments[0], moments[1], lift, mu)
     x = rng.normal(size=p)
 
     def gradient(role: int, y: np.ndarray) -> np.ndarray:
@@ -197,17 +197,17 @@ def test_the_instance_is_that_of_explicit_records() -> None:
                 out[j] += (y[j] - b) / counts[role].sum()
         return out
 
-    y, penalised = made.minimiser(x), made.penalised(x, lam)
+    y, penalised = built.minimiser(x), built.penalised(x, lam)
     assert np.allclose(gradient(0, y) + mu * (y - lift @ x), 0.0, atol=1e-12)
     assert np.allclose(
         gradient(0, penalised) + mu * (penalised - lift @ x) + gradient(1, penalised) / lam, 0.0, atol=1e-12
     )
-    truth = made.hypergradient(x)
-    assert np.allclose(made.implicit(y[None])[0], truth, atol=1e-12)
-    far = made.penalty(x, y, made.penalised(x, 1e7), 1e7)
+    truth = built.hypergradient(x)
+    assert np.allclose(built.implicit(y[None])[0], truth, atol=1e-12)
+    far = built.penalty(x, y, built.penalised(x, 1e7), 1e7)
     assert np.allclose(far, truth, atol=1e-5)
-    assert not np.allclose(made.penalty(x, y, penalised, lam), truth, atol=1e-3)
-    assert np.linalg.norm(y - lift @ x) <= made.constants(x).radius
+    assert not np.allclose(built.penalty(x, y, penalised, lam), truth, atol=1e-3)
+    assert np.linalg.norm(y - lift @ x) <= built.constants(x).radius
 
 
 def test_the_expected_excess_is_an_integral() -> None:
@@ -218,14 +218,14 @@ def test_the_expected_excess_is_an_integral() -> None:
 
 
 def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
-    """Where nearly every release draws the record, the pair is Gaussian: μ = 2√T/z."""
+    """If nearly every release draws the record, the pair is Gaussian: μ = 2√T/z."""
     z = 2.0 * math.sqrt(e7.ROUNDS) / 2.0
     exact = norm.cdf(1.0 - 0.5) - math.e * norm.cdf(-1.0 - 0.5)
     found = np.mean([e7.attack(generator("t", k), 1.0 - 1e-12, z, 20_000) for k in range(4)])
     assert found == pytest.approx(exact, rel=0.03)
 
 
-def test_the_lower_bound_is_one() -> None:
+def test_the_lower_bound_is_valid() -> None:
     """Gaussian scores at a known distance: below the exact ε, and most of it; nothing of equal data sets."""
     rng, mu = np.random.default_rng(1), 1.5
     first, second = rng.normal(mu, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)
@@ -272,8 +272,8 @@ def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     for finding in findings:
         assert finding.title in text
         assert all(" ".join(check.numbers.split()) in " ".join(text.split()) for check in finding.checks)
-        back = pd.read_parquet(tmp_path / "out" / f"{finding.name}.parquet")
-        pd.testing.assert_frame_equal(back, finding.rows)
+        stored = pd.read_parquet(tmp_path / "out" / f"{finding.name}.parquet")
+        pd.testing.assert_frame_equal(stored, finding.rows)
         assert (tmp_path / "out" / f"{finding.name}.png").read_bytes().startswith(b"\x89PNG")
     assert "not reproduced" not in text
     with pytest.raises(InputError, match=r"kornowski_lemma_8_dimension\.parquet"):

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import SelectionBounds
+from decentral_dp.central.selection import Box, SelectionBounds
 from decentral_dp.errors import InputError
 from papers import grid_walk_chains
 from papers.grid_walk_chains import (
@@ -30,7 +29,7 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 
 @settings(max_examples=30)
 @given(st.sampled_from([(7,), (3, 4), (2, 3, 2)]), st.integers(0, 10**6))
-def test_the_chain_keeps_its_law_and_is_reversible(shape: tuple[int, ...], seed: int) -> None:
+def test_the_chain_is_stationary_and_reversible(shape: tuple[int, ...], seed: int) -> None:
     exponent = np.random.default_rng(seed).normal(size=shape) * 3
     chain = walk(exponent)
     assert np.allclose(chain.matrix.sum(axis=1), 1.0)
@@ -47,8 +46,8 @@ def test_the_chain_keeps_its_law_and_is_reversible(shape: tuple[int, ...], seed:
 def test_mixing_is_the_first_time_within_reach() -> None:
     chain = walk(np.abs(np.arange(12) - 4.0))
     for xi in (0.5, 0.05):
-        found = steps(chain, xi)
-        laws = [np.linalg.matrix_power(chain.matrix, t) for t in (found - 1, found)]
+        count = steps(chain, xi)
+        laws = [np.linalg.matrix_power(chain.matrix, t) for t in (count - 1, count)]
         goal = np.broadcast_to(chain.law, chain.matrix.shape)
         assert distance(laws[1], goal) <= xi < distance(laws[0], goal)
     relative = np.array([0.5, 0.5]) * [0.9, 1.1]
@@ -88,8 +87,8 @@ def test_points_that_leave_are_within_two_zeta_and_two_xi(seed: int, zeta: float
     off = zeta * rng.choice([-1.0, 1.0], exact.shape)
     computed = exact + off
     chain = walk(computed[:, 2])
-    taken = steps(chain, xi)
-    start = np.linalg.matrix_power(chain.matrix, taken)[int(rng.integers(8))]
+    count = steps(chain, xi)
+    start = np.linalg.matrix_power(chain.matrix, count)[int(rng.integers(8))]
     goal = np.exp(-exact) / np.exp(-exact).sum()
     left = output(start, computed[:, 2], computed)
     assert distance(left, goal) <= 2 * zeta + 2 * xi + 1e-9
@@ -98,7 +97,7 @@ def test_points_that_leave_are_within_two_zeta_and_two_xi(seed: int, zeta: float
     assert zeta == 0.0 or distance(at_rest, goal) > 0.0
 
 
-def test_certified_steps_are_beyond_use() -> None:
+def test_certified_steps_are_infeasible() -> None:
     """One dimension, α·τ = 40: a billion steps where a few thousand do. Why the exact samplers take its place."""
     side, alpha = 1.0, 40.0
     gamma = 1.0 / (2 * alpha)
@@ -110,7 +109,7 @@ def test_certified_steps_are_beyond_use() -> None:
     assert certified_steps(side, alpha, gamma, 1, 0.125, 0.5) > np.exp(2.0) * needed
 
 
-def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
+def test_a_walk_has_the_distribution_of_its_chain_and_no_certificate() -> None:
     """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
 
     def score(points: Array) -> Array:
@@ -127,11 +126,11 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
-    # Two halves of every cell: the last step tells them apart.
+    # Two halves of every cell, which the last step distinguishes.
     expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
-    drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
-    counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
+    samples = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
+    counts = np.histogram(samples, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
     assert not rejected(counts, expected)
     assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
     assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from papers.inner_solvers import next_radius, noise_quantile, stages_of, steps_of_stage
 
 
@@ -32,11 +32,11 @@ def descents(runs: int, steps: int, radius: float, scale: float) -> np.ndarray:
 @pytest.mark.parametrize("scale", [0.01, 0.5])
 def test_the_next_ball_holds_the_minimiser_and_is_smaller(scale: float) -> None:
     c, steps, radius = ProblemConstants(*([1.0] * 20)), 400, 2.0
-    found, bound = descents(300, steps, radius, scale), next_radius(c, 4, radius, scale, steps, 0.01)
-    assert found.max() <= bound < radius
+    stages, bound = descents(300, steps, radius, scale), next_radius(c, 4, radius, scale, steps, 0.01)
+    assert stages.max() <= bound < radius
     assert next_radius(c, 4, radius, 2.0 * scale, steps, 0.01) > bound
     # A distance from a gap of values that is itself a bound: loose, but not by orders of magnitude.
-    assert found.max() > 0.01 * bound
+    assert stages.max() > 0.01 * bound
 
 
 def test_numbers_of_stages_and_steps() -> None:

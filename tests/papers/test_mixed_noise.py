@@ -1,4 +1,4 @@
-"""Noise that a graph mixes: eigenvalues beside the dense matrices of all rounds."""
+"""Noise that a graph mixes: eigenvalues compared with the dense matrices of all rounds."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ def mixing(request: pytest.FixtureRequest) -> tuple[Array, Array]:
 
 
 def test_the_gram_matrix_is_that_of_all_powers(mixing: tuple[Array, Array]) -> None:
-    every = dense(mixing[0], ROUNDS)
-    assert gram(spectrum(*mixing), ROUNDS) == pytest.approx(np.einsum("rms,rmt->st", every, every), rel=1e-10)
+    powers = dense(mixing[0], ROUNDS)
+    assert gram(spectrum(*mixing), ROUNDS) == pytest.approx(np.einsum("rms,rmt->st", powers, powers), rel=1e-10)
 
 
 @pytest.mark.parametrize("column", [square_root(ROUNDS, 4, 1)[0], anti_pgd(ROUNDS, 1)[0]], ids=["root", "anti_pgd"])
 def test_errors_are_those_of_the_covariance_of_all_models(mixing: tuple[Array, Array], column: Array) -> None:
     factor = toeplitz(column, np.zeros(ROUNDS))
-    found = errors(spectrum(*mixing), column)
+    computed = errors(spectrum(*mixing), column)
     for rounds in (1, 5, ROUNDS):
         models = dense(mixing[0], rounds) @ factor[:rounds, :rounds]
-        assert found[rounds - 1] == pytest.approx(np.square(models).sum(), rel=1e-10)
+        assert computed[rounds - 1] == pytest.approx(np.square(models).sum(), rel=1e-10)
 
 
 def test_the_optimum_of_one_read_is_that_of_its_fixed_point(mixing: tuple[Array, Array]) -> None:
-    """Of records that are read once the best X has v = diag((v^{1/2} G v^{1/2})^{1/2}) (Denisov et al. 2022)."""
-    whole = gram(spectrum(*mixing), ROUNDS)
+    """For records that are read once, the best X has v = diag((v^{1/2} G v^{1/2})^{1/2}) (Denisov et al. 2022)."""
+    gram_matrix = gram(spectrum(*mixing), ROUNDS)
     v = np.ones(ROUNDS)
     for _ in range(3000):
-        values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * whole * np.sqrt(v))
+        values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * gram_matrix * np.sqrt(v))
         v = ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T).diagonal()
-    # Where the gradient vanishes the error is the sum of the multipliers.
-    assert error_of(whole, optimum(whole, ROUNDS)) == pytest.approx(v.sum(), rel=1e-3)
+    # At a zero of the gradient, the error is the sum of the multipliers.
+    assert error_of(gram_matrix, optimum(gram_matrix, ROUNDS)) == pytest.approx(v.sum(), rel=1e-3)
 
 
-def test_the_optimum_has_sensitivity_one_and_beats_what_is_named(mixing: tuple[Array, Array]) -> None:
-    whole, apart = gram(spectrum(*mixing), ROUNDS), 4
-    x = optimum(whole, apart)
+def test_the_optimum_has_sensitivity_one_and_is_best(mixing: tuple[Array, Array]) -> None:
+    gram_matrix, apart = gram(spectrum(*mixing), ROUNDS), 4
+    x = optimum(gram_matrix, apart)
     for phase in range(apart):
         read = x[phase::apart, phase::apart]
         assert np.abs(read).sum() == pytest.approx(1.0)
@@ -64,4 +64,4 @@ def test_the_optimum_has_sensitivity_one_and_beats_what_is_named(mixing: tuple[A
         factor = np.linalg.inv(toeplitz(column, np.zeros(ROUNDS)))
         shown = max(np.square(factor[:, phase::apart].sum(axis=1)).sum() for phase in range(apart))
         assert price == pytest.approx(shown, rel=1e-12)
-        assert error_of(whole, x) < errors(spectrum(*mixing), column)[-1] * price
+        assert error_of(gram_matrix, x) < errors(spectrum(*mixing), column)[-1] * price

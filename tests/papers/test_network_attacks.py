@@ -1,4 +1,4 @@
-"""Attacks on prices of curious neighbours: numbers of two other readers, and what is printed of them."""
+"""Attacks on the privacy cost of honest-but-curious neighbours, compared with independent computations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KNOWN = {
     "offline, late, star 5": ("exact", 0.5**0.5, 0.275863, 0.5**0.5, 1.0),
     "offline, matching of 6": ("exact", 0.267261, 0.120386, 0.277350, 2.0**0.5),
     "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
-    "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
+    "selected senders": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
 }
 
 
-def test_a_relay_shows_hundreds_of_times_what_is_claimed() -> None:
-    """With 99.9 %, of 200 000 runs; 8 is what everybody sees."""
+def test_a_relay_exceeds_the_claim_hundreds_of_times() -> None:
+    """With 99.9 % confidence, from 200 000 runs; 8 is the cost of all messages."""
     shown = counted_mu(*relay(200_000, 0), 1e-3)
     assert 2.5 < shown < 8.0
 
@@ -47,7 +47,7 @@ def found() -> NetworkAudit:
     return audit_network(runs=20_000, confidence=0.999)
 
 
-def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
+def test_every_attack_exceeds_the_claim_and_none_the_certificate(found: NetworkAudit) -> None:
     cases = {attack.case: attack for attack in found.attacks}
     assert len(cases) == 16
     for case, (method, *numbers) in KNOWN.items():
@@ -89,7 +89,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("case", GAMES)
-def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
+def test_pairwise_noise_has_its_accounted_privacy(case: str) -> None:
     game, conductance = GAMES[case]
     assert game.ledger_mu == pytest.approx(4.0 * math.sqrt(conductance), rel=1e-5)
     first, second = game.scores(20_000, 3)
@@ -102,7 +102,7 @@ def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", OFFLINE)
-def test_offline_agents_show_no_more_than_is_certified(case: str) -> None:
+def test_attacks_on_offline_agents_do_not_exceed_the_certificate(case: str) -> None:
     largest = 0.0
     for seed in range(12):
         for victim in (0, 2, 3):
@@ -112,15 +112,15 @@ def test_offline_agents_show_no_more_than_is_certified(case: str) -> None:
     assert largest > 0.9
 
 
-def test_a_sign_says_again_what_came_weakened() -> None:
-    """δ(0) and δ(1) of either form, beside those of the linear price and of everything."""
+def test_sign_feedback_exceeds_the_linear_formula() -> None:
+    """δ(0) and δ(1) of either form, compared with those of the linear formula and of all messages."""
     linear, everything = 2.0 / math.sqrt(10.0), 2.0
 
     def profile(mu: float, e: float) -> float:
         return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
 
-    for variance, wanted in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
-        for e, delta in zip((0.0, 1.0), wanted, strict=True):
+    for variance, expected in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
+        for e, delta in zip((0.0, 1.0), expected, strict=True):
             assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
             assert profile(linear, e) < delta < profile(everything, e)
     assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)
@@ -128,7 +128,7 @@ def test_a_sign_says_again_what_came_weakened() -> None:
 
 
 def test_integrals_agree_with_runs() -> None:
-    """The same two games played: the best test that an observer has cannot be told apart from its integral."""
+    """Simulations of both games: the power of the best test agrees with its integral."""
     rng, n = np.random.default_rng(5), 200_000
     u = 1.0 + rng.standard_normal(n)
     k = rng.standard_normal(n) / 3.0

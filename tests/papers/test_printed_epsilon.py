@@ -1,4 +1,4 @@
-"""What ε that decentralised papers print is worth, against other accountants, brute force and simulation."""
+"""Published ε of decentralised papers, compared with other accountants, brute force and simulation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def zeroed_out(multiplier: float) -> float:
     [(1.0, 0.708, 7.52, 41.0, 117.0), (0.1, 0.877, 4.35, 30.4, 83.5), (0.01, 1.185, 2.39, 20.2, 53.1),
      (0.001, 2.54, 0.831, 7.75, 18.5)],
 )  # fmt: skip
-def test_one_step_is_priced_where_a_thousand_are_run(
+def test_one_step_is_accounted_instead_of_a_thousand(
     claim: float, multiplier: float, zeroed: float, passes: float, passes_replaced: float
 ) -> None:
     """DECOR's formula at example level, and what 1001 steps with its noise cost by every reading of the batches."""
@@ -59,7 +59,7 @@ def test_one_step_is_priced_where_a_thousand_are_run(
     assert zeroed_out(multiplier) == pytest.approx(zeroed, rel=0.007)
     # The package's pair for records taken away is the same in both directions, which costs up to a fifth.
     assert zeroed < sampled(1.0 / multiplier, RATE, ROUNDS, poisson=False) < 1.25 * zeroed
-    # Of replaced records, whose formula it is, even Poisson samples cost more.
+    # For replaced records, as in the formula, even Poisson samples cost more.
     assert sampled(2.0 / multiplier, RATE, ROUNDS, poisson=True) > zeroed
     assert gaussian(math.sqrt(PASSES) / multiplier) == pytest.approx(passes, rel=0.01)
     assert gaussian(2.0 * math.sqrt(PASSES) / multiplier) == pytest.approx(passes_replaced, rel=0.01)
@@ -91,20 +91,22 @@ MNIST = {
 
 
 @pytest.mark.parametrize("case", MNIST)
-def test_the_noise_that_the_scripts_of_decor_choose(case: tuple[float, str]) -> None:
+def test_the_noise_of_decors_scripts(case: tuple[float, str]) -> None:
     claim, name = case
     graph = laplacian(GRAPHS[name])
     own, pair = decor_mnist(claim, graph)
-    found = [own, exposure(own, pair, graph) ** -0.5, exposure(own, pair / AROUND[name], graph) ** -0.5]
-    assert found == pytest.approx(list(MNIST[case]), rel=5e-3)
-    assert claim <= one_step_renyi(found[1], RATE) < claim + 0.05
+    computed = [own, exposure(own, pair, graph) ** -0.5, exposure(own, pair / AROUND[name], graph) ** -0.5]
+    assert computed == pytest.approx(list(MNIST[case]), rel=5e-3)
+    assert claim <= one_step_renyi(computed[1], RATE) < claim + 0.05
 
 
 @pytest.mark.parametrize(
     ("claim", "fresh", "alone", "scaled"),
     [(3.0, 2.5, 11.4, 3.8), (10.0, 8.9, 49.6, 14.2), (20.0, 18.4, 120.0, 30.6), (40.0, 36.8, 289.0, 57.0)],
 )
-def test_user_level_composes_and_falls_to_own_noise(claim: float, fresh: float, alone: float, scaled: float) -> None:
+def test_user_level_composes_and_falls_to_independent_noise(
+    claim: float, fresh: float, alone: float, scaled: float
+) -> None:
     steps = printed.LIBSVM_STEPS
     for name in GRAPHS:
         graph = laplacian(GRAPHS[name])
@@ -134,9 +136,9 @@ def test_corn_composes_at_record_level(claim: float, exact: float) -> None:
     ("claim", "grid", "ring"), [(1.0, 3.3, 6.1), (3.0, 10.7, 20.6), (10.0, 44.0, 90.0), (40.0, 214.0, 529.0)]
 )
 def test_a_deviation_for_a_variance(claim: float, grid: float, ring: float) -> None:
-    for name, clip, wanted in (("grid", 5.0, grid), ("ring", 1.5, ring)):
+    for name, clip, expected in (("grid", 5.0, grid), ("ring", 1.5, ring)):
         graph = laplacian(GRAPHS[name])
-        assert gaussian(certified_mu(*pn_f_dp(claim, graph, clip), graph, ROUNDS)) == pytest.approx(wanted, rel=0.02)
+        assert gaussian(certified_mu(*pn_f_dp(claim, graph, clip), graph, ROUNDS)) == pytest.approx(expected, rel=0.02)
     if claim == 3.0:
         own, _ = pn_f_dp(claim, graph, clip)
         assert clip * own == pytest.approx(6.7, rel=0.01)
@@ -155,22 +157,22 @@ def test_noise_drawn_once_by_its_whole_covariance(turning: bool) -> None:
     assert constant_noise_mu(own, pair, graph, 4, rounds, turning) == pytest.approx(exact, rel=1e-12)
 
 
-def test_the_largest_release_without_what_is_constant() -> None:
-    """The event that `largest_shows` uses has the probability that it claims, whatever is drawn once."""
+def test_the_largest_release_without_constants() -> None:
+    """The event of `largest_shows` has its claimed probability for any constant draw."""
     rng, reads, rounds, mu, runs = np.random.default_rng(5), 3, 40, 4.0, 20_000
     for sign, cut in ((1.0, 2.0), (-1.0, 2.0), (1.0, 1.5)):
         noise = rng.standard_normal((runs, rounds)) + 50.0 * rng.standard_normal((runs, 1))
-        at = rng.random((runs, rounds)).argsort(axis=1) < reads
-        seen = noise + sign * 0.5 * mu * at
-        seen = seen - seen.mean(axis=1, keepdims=True) + rng.standard_normal((runs, 1)) / math.sqrt(rounds)
-        often = float((seen.max(axis=1) <= cut).mean())
+        reads_at = rng.random((runs, rounds)).argsort(axis=1) < reads
+        observed = noise + sign * 0.5 * mu * reads_at
+        observed = observed - observed.mean(axis=1, keepdims=True) + rng.standard_normal((runs, 1)) / math.sqrt(rounds)
+        often = float((observed.max(axis=1) <= cut).mean())
         lost = 0.5 * mu * reads / rounds
         law = norm.cdf(cut - sign * (0.5 * mu - lost)) ** reads * norm.cdf(cut + sign * lost) ** (rounds - reads)
         assert often == pytest.approx(law, abs=4.0 * math.sqrt(law * (1.0 - law) / runs) + 1e-4)
     assert printed.largest_shows(mu, reads, rounds) > 0.0
 
 
-def test_a_sum_shows_all_of_a_record_that_is_always_read() -> None:
+def test_a_sum_reveals_a_record_that_is_read_in_every_round() -> None:
     assert printed.sum_shows(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
     assert printed.sum_shows(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
 
@@ -197,9 +199,15 @@ def test_shards_that_overlap() -> None:
             part += 1
             sizes[agent] += part.size
             begin = n
-    every = np.concatenate(held)
-    found = [int((every > 0).sum()), int((every >= 8).sum()), int(every.max()), int(sizes.min()), int(sizes.max())]
-    assert found == [10_331, 4031, printed.COPIES, 2980, 4242]
+    copies_of_all = np.concatenate(held)
+    computed = [
+        int((copies_of_all > 0).sum()),
+        int((copies_of_all >= 8).sum()),
+        int(copies_of_all.max()),
+        int(sizes.min()),
+        int(sizes.max()),
+    ]
+    assert computed == [10_331, 4031, printed.COPIES, 2980, 4242]
     assert int((sizes == 3713).sum()) == 2
 
 
@@ -216,7 +224,7 @@ def test_a_step_that_keeps_noise_apart() -> None:
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """By counting: o hears whether v's state, at 0 or 2, has passed 4.5, at full clip beside a third of it."""
+    """By counting: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
     before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
     shown = printed.densities_show(after, before, step)
     assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)
@@ -235,13 +243,13 @@ def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victi
     rng = np.random.default_rng(7)
     noised = rng.standard_normal(agents)
     near = np.flatnonzero(mixing[0])
-    state, power, seen, rows = noised, np.eye(agents), [], []
+    state, power, observed, rows = noised, np.eye(agents), [], []
     for _ in range(rounds):
-        seen.append(state[near])
+        observed.append(state[near])
         rows.append(power[near])
         state, power = mixing @ state, mixing @ power
-    found = np.linalg.lstsq(np.vstack(rows), np.concatenate(seen), rcond=None)[0]
-    assert found[victim] == pytest.approx(noised[victim], abs=1e-8)
+    computed = np.linalg.lstsq(np.vstack(rows), np.concatenate(observed), rcond=None)[0]
+    assert computed[victim] == pytest.approx(noised[victim], abs=1e-8)
     assert printed.gossip_shown(mixing, victim, 0, rounds) == pytest.approx(1.0, abs=1e-9)
     assert printed.gossip_claim(mixing, victim, 0, rounds) < 0.7
     if graph == "ring":
@@ -253,7 +261,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(list(printed.lines()), columns=list(printed.Line._fields))
 
 
-def test_nothing_shown_exceeds_what_is_certified(frame: pd.DataFrame) -> None:
+def test_no_empirical_bound_exceeds_the_certificate(frame: pd.DataFrame) -> None:
     assert (frame["shown"] <= frame["certified"] * (1.0 + 1e-9)).all()
     high_enough = frame.loc[frame["shown"] <= frame["claimed"], ["paper", "setting"]]
     assert set(high_enough.itertuples(index=False, name=None)) == {

@@ -132,7 +132,7 @@ def logistic_run(
     weight: float,
     box: float,
 ) -> np.ndarray:
-    """l = log(1 + e^{−aω}), h alike, regulariser e^λ ω²/2, with ω, z boxed and λ capped at 0 inside the gradients."""
+    """l = log(1 + e^{−aω}), h likewise, regulariser e^λ ω²/2, with ω, z boxed and λ at most 0 in the gradients."""
     x = y = z = 0.0
     out = [(x, y, z)]
     for t, received in enumerate(messages):
@@ -214,7 +214,7 @@ def test_infinitely_many_rounds_may_have_no_bound() -> None:
     assert endless_remainder(GLM, large, 0.6, state[-1], 10, 1, noise(1), "pair") == math.inf
 
 
-def test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound() -> None:
+def test_a_growth_within_rounding_of_one_has_no_bound() -> None:
     """The growth of a state by (1 − w)((t + 2)/(t + 1)) within rounding of 1: its inverse is noise, or none."""
     plain = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": np.ones(3)}, two_point=True)
     constant = {c: StepSize(1.0, 0.0) for c in STEPS}

@@ -1,4 +1,4 @@
-"""What the printed noise of two SPIDER methods costs, against accountants that are not the package's."""
+"""Privacy cost of the published noise of two SPIDER methods, by accountants outside of the package."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COSTS = {
 
 
 @pytest.mark.parametrize("claimed", COSTS)
-def test_what_is_charged_is_what_others_found(claimed: float) -> None:
+def test_costs_agree_with_independent_computations(claimed: float) -> None:
     """With the period that the paper takes, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
-    period, *wanted = COSTS[claimed]
+    period, *expected = COSTS[claimed]
     assert e16.CLAIMED[claimed] == period == round((N * claimed / (math.sqrt(270_000) * ROOT)) ** (2 / 3))
-    found = e16.double_spider(claimed, period)
-    for series, value in zip((e16.SIX, e16.ONE, e16.CHANGES, e16.ENOUGH), wanted, strict=True):
-        assert e16.cost(found[series]) == pytest.approx(value, rel=0.025), series
+    computed = e16.double_spider(claimed, period)
+    for series, value in zip((e16.SIX, e16.ONE, e16.CHANGES, e16.ENOUGH), expected, strict=True):
+        assert e16.cost(computed[series]) == pytest.approx(value, rel=0.025), series
 
 
 def per_record(lines: list[tuple[float, float, int]], h: float) -> float:
@@ -58,10 +58,10 @@ def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
     assert e16.cost(e16.double_spider(claimed, q)[e16.SIX]) == pytest.approx(per_record(lines, h), rel=0.01)
 
 
-@pytest.mark.parametrize(("period", "wanted"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])
-def test_anchors_without_the_root(period: int, wanted: float) -> None:
+@pytest.mark.parametrize(("period", "expected"), [(1, 3.5), (5, 9.2), (20, 22.3), (100, 70.0)])
+def test_anchors_without_the_root(period: int, expected: float) -> None:
     """μ² = 8q/log(1/δ), and the Gaussian trade-off at its ε."""
-    assert e16.recursive_anchors(period, 1.0) == pytest.approx(wanted, rel=0.02)
+    assert e16.recursive_anchors(period, 1.0) == pytest.approx(expected, rel=0.02)
     assert e16.recursive_anchors(period, 0.5) == pytest.approx(3.54, rel=0.01)
     mu, epsilon = math.sqrt(8.0 * period) / ROOT, e16.recursive_anchors(period, 1.0)
     delta = norm.cdf(0.5 * mu - epsilon / mu) - math.exp(epsilon) * norm.cdf(-0.5 * mu - epsilon / mu)
@@ -70,10 +70,10 @@ def test_anchors_without_the_root(period: int, wanted: float) -> None:
 
 def test_one_record_in_s() -> None:
     """β·356 deviations; a drawn record is known where that is much, and δ is then the chance of being drawn."""
-    whole = 60_000 / math.sqrt(2344 * 1.1 * math.log(60_000))
-    assert whole == pytest.approx(356.0, abs=0.5)
-    drawn = 1.0 - (1.0 - 1.0 / 60_000) ** 2344
-    assert drawn == pytest.approx(0.038, abs=5e-4)
-    found = [e16.shown(generator("t", k), whole, 1000) for k in range(8)]
-    assert np.mean(found) == pytest.approx(drawn, abs=4.0 * math.sqrt(drawn / 8000))
+    deviations = 60_000 / math.sqrt(2344 * 1.1 * math.log(60_000))
+    assert deviations == pytest.approx(356.0, abs=0.5)
+    probability = 1.0 - (1.0 - 1.0 / 60_000) ** 2344
+    assert probability == pytest.approx(0.038, abs=5e-4)
+    computed = [e16.shown(generator("t", k), deviations, 1000) for k in range(8)]
+    assert np.mean(computed) == pytest.approx(probability, abs=4.0 * math.sqrt(probability / 8000))
     assert max(e16.shown(generator("u", k), 0.02, 500) for k in range(2)) == 0.0

@@ -44,7 +44,7 @@ def test_names_are_unique() -> None:
 
 def test_what_survives_and_what_breaks_is_told_apart(copied: Copy) -> None:
     test = ("tests/privacy/accounting/test_accountants.py::test_prices_at_the_edges",)
-    file = "privacy/mechanisms/grid_arithmetic.py"
+    file = "privacy/mechanisms.py"
     harmless = Mutation("harmless", file, "    # 1/g is exact,", "    # One over g is exact,", test)
     assert copied.verdict(harmless).word == "survived"
     assert copied.verdict(harmless._replace(old="no such text")).word == "broken"

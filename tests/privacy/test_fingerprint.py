@@ -89,20 +89,6 @@ def test_a_global_that_a_function_reads_counts(monkeypatch: pytest.MonkeyPatch) 
     assert digest_of(by_global) != before
 
 
-def test_functions_that_name_each_other_end() -> None:
-    def even(n: int) -> bool:
-        return n == 0 or odd(n - 1)
-
-    def odd(n: int) -> bool:
-        return n > 0 and even(n - 1)
-
-    assert digest_of(even) == digest_of(even) != digest_of(odd)
-
-
-def test_types_of_numbers_are_told_apart() -> None:
-    assert len({digest_of(v) for v in (1, 1.0, True, "1", np.float32(1.0), None, [1], (1,))}) == 8
-
-
 def test_files_count_with_what_they_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "helpers_of_mine"

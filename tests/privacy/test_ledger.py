@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -51,33 +50,6 @@ def ledgers(draw: st.DrawFn) -> Ledger:
     return Ledger(agents, tuple(channels))
 
 
-def spread_out(ledger: Ledger) -> Ledger:
-    """The same releases with a column of its own for every agent."""
-    channels = []
-    for c in ledger.channels:
-        own = np.arange(ledger.n_agents)
-        sensitivity = {k: s[:, c.group] for k, s in c.sensitivity.items()}
-        rate = {k: r[:, c.group] for k, r in c.rate.items()}
-        channels.append(
-            ChannelLedger(c.channel, c.mechanism, c.dimension, own, c.rounds, c.scale[:, c.group], sensitivity, rate)
-        )
-    return Ledger(ledger.n_agents, tuple(channels))
-
-
-@given(ledgers())
-def test_grouping_changes_neither_the_releases_nor_the_price(ledger: Ledger) -> None:
-    alone = spread_out(ledger)
-    assert ledger.same_releases(alone)
-    np.testing.assert_allclose(price(alone, 0.0).epsilon, price(ledger, 0.0).epsilon, rtol=1e-12)
-
-
-@given(ledgers(), st.integers(0, 7))
-def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, rounds: int) -> None:
-    cut = ledger.truncate(rounds)
-    assert cut.rounds == min(rounds, ledger.rounds)
-    assert (price(cut, 0.0).epsilon <= price(ledger, 0.0).epsilon).all()
-
-
 @given(ledgers(), st.floats(1e-6, 1.0))
 def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
     """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""
@@ -96,18 +68,6 @@ def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> No
     sampled = replace(plan, channels=(replace(c, rate={"train": 0.5 * c.rate["train"]}), *plan.channels[1:]))
     assert not plan.costs_within(sampled)
     assert sampled.costs_within(plan)
-
-
-@given(ledgers())
-def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
-    frame = ledger.to_frame()
-    assert len(frame) == sum(ledger.n_agents * c.rounds.size for c in ledger.channels)
-    assert not frame.duplicated(["agent", "channel", "round", "records"]).any()
-    for c in ledger.channels:
-        rows = frame[frame["channel"] == c.channel].sort_values(["agent", "round"])
-        np.testing.assert_array_equal(rows["scale"].to_numpy().reshape(ledger.n_agents, -1), c.scale[:, c.group].T)
-        sensitivity = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
-        np.testing.assert_array_equal(sensitivity, c.sensitivity["train"][:, c.group].T)
 
 
 @pytest.mark.parametrize("agents", [1, 3, 5000])
@@ -193,21 +153,6 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
     index, channel, value = releases[-1]
     with pytest.raises(ValueError, match=f"^{message}$"):
         recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
-
-
-def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
-    recorder = Recorder(1)
-    for index, channel, value in (
-        (1, "y", fresh(7)),
-        (1, "z", fresh(7)),
-        (2, "y", fresh(8)),
-        (2, "z", fresh(9, split="validation")),
-        (3, "y", fresh(7, split="validation")),
-    ):
-        recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
-    [y, z] = assemble([(np.zeros(1, dtype=np.int64), recorder)], 1).channels
-    assert y.rate["train"].ravel().tolist() == [0.25, 0.25, 1.0]
-    assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]
 
 
 @pytest.mark.parametrize("rows", [7, 400])

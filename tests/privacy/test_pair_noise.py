@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, SecretRoot, Streams
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.topology import build_topology
 from decentral_dp.topology.over_time import OverTime, matching, off_diagonal
 
@@ -131,33 +129,3 @@ def test_what_is_released_has_the_law_that_is_charged(kind: str) -> None:
         assert (np.abs(units @ units.T / WIDTH - wanted) <= 5.0 * away).all()
     # The mean of all has no more than own noise: the rest cancels.
     assert np.isclose(released["y"].mean(axis=0).std(), np.linalg.norm(own) / M, rtol=0.1)
-
-
-def test_the_ledger_of_blocks_is_that_of_all() -> None:
-    from decentral_dp.privacy.recorder import assemble
-
-    def recorded(*blocks: np.ndarray) -> object:
-        made = [(agents, releaser(agents)) for agents in blocks]
-        for agents, one in made:
-            zero, ones = np.zeros((agents.size, 3)), np.ones(agents.size)
-            for index in (1, 2):
-                one.release(index, {"y": Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")})
-        return partial(assemble, [(agents, one.recorder) for agents, one in made], M)()
-
-    whole, parts = recorded(np.arange(M)), recorded(np.arange(2), np.arange(2, M))
-    assert whole.same_releases(parts)
-    line = whole.channels[0]
-    assert line.shared.keys() == {"own_scale", "pair_scale", "variates"}
-    assert (line.scale > line.shared["own_scale"]).all()
-    assert {"own_scale", "pair_scale"} <= set(whole.to_frame().columns)
-
-
-@pytest.mark.parametrize("kind", ["ring", "zero_sum", "scales"])
-def test_the_average_has_less_noise_than_own_noise_of_one_price(kind: str) -> None:
-    """1ᵀΣ1/m² beside what m agents' own noise of the scale min [Σ⁻¹]_vv^(−1/2) leaves in their average."""
-    own = OWN if kind == "scales" else np.ones(M)
-    covariance = np.diag(own**2) + laplacian(kind, 0)
-    priced = 1.0 / np.diagonal(np.linalg.inv(covariance)).max()
-    gain = (priced / M) / (covariance.sum() / M**2)
-    assert shared(kind).gain_of_average() == pytest.approx(gain, rel=1e-9)
-    assert gain > 1.5

@@ -81,18 +81,6 @@ def test_a_draw_is_what_numpy_makes_of_the_keystream(way: str, law: Law, columns
         np.testing.assert_array_equal(out[row], expected)
 
 
-def test_one_law_after_the_other_goes_on_in_each_agents_keystream(way: str) -> None:
-    first, second, third = np.empty((3, 2, 200)), np.empty((3, 9))[:, 2:7], np.empty((3, 5))
-    Draws(Streams(ROOT, "noise", AGENTS), 3, tag("y")).fill(
-        ("exponential", first), ("uniform", second), ("normal", third)
-    )
-    for row, agent in enumerate(AGENTS):
-        own = _Numpys(_numbers("noise", agent, 3, "y", 1000))
-        np.testing.assert_array_equal(first[row].ravel(), own.draw("exponential", 400))
-        np.testing.assert_array_equal(second[row], own.draw("uniform", 5))
-        np.testing.assert_array_equal(third[row], own.draw("normal", 5))
-
-
 def test_a_draw_in_parts_is_that_in_one_piece(way: str) -> None:
     streams, parts = Streams(ROOT, "noise", AGENTS), [1, 2, 5, 16, 3, 400, 3000]
     draws, found = Draws(streams, 3, tag("y"), slice(1, 2)), []
@@ -293,30 +281,6 @@ def test_a_draw_is_that_of_numpys_generator_with_the_same_key(way: str, law: Law
     for row in range(3):
         expected = getattr(_numpys(streams, row, 3, "y"), OF_NUMPY[law])(columns)
         np.testing.assert_array_equal(out[row], expected)
-
-
-def test_one_law_after_the_other_continues_each_agents_stream(way: str) -> None:
-    streams = Streams(SEEDED, "noise", AGENTS)
-    first, second, third = np.empty((3, 2, 7)), np.empty((3, 9))[:, 2:7], np.empty((3, 5))
-    Draws(streams, 3, tag("y")).fill(("exponential", first), ("uniform", second), ("normal", third))
-    for row in range(3):
-        own = _numpys(streams, row, 3, "y")
-        np.testing.assert_array_equal(first[row], own.standard_exponential((2, 7)))
-        np.testing.assert_array_equal(second[row], own.random(5))
-        np.testing.assert_array_equal(third[row], own.standard_normal(5))
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_one_agents_draw_may_be_made_in_parts(way: str, law: Law) -> None:
-    streams, parts = Streams(SEEDED, "noise", AGENTS), [1, 2, 5, 16, 3, 400]
-    draws, found = Draws(streams, 3, tag("y"), slice(1, 2)), []
-    for n in parts:
-        found.append(np.empty((1, n)))
-        draws.fill((law, found[-1]))
-        # Another draw of the same streams does not move it.
-        Draws(streams, 8, tag("z"), slice(1, 2)).fill((law, np.empty((1, 5)))) if way == "compiled" else None
-    expected = getattr(_numpys(streams, 1, 3, "y"), OF_NUMPY[law])(sum(parts))
-    np.testing.assert_array_equal(np.concatenate(found, axis=1)[0], expected)
 
 
 def test_no_variate_is_given_twice_where_numpy_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

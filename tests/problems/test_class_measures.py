@@ -14,13 +14,10 @@ import decentral_dp
 from decentral_dp.bounded import Array
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, SoftmaxHyperparameter
 from decentral_dp.problems.bilevel.meta_learning import MetaLearning, Tasks
-from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES, measure_classes
-from decentral_dp.problems.training.losses import CrossEntropy, Logistic
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training import CrossEntropy, Logistic, Training
 
 RNG = np.random.default_rng(3)
 ROWS, D = 3, 4
@@ -129,42 +126,6 @@ def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
     assert measure_classes(problem, x, y, problem.prepare(features[:3], np.full(3, 4.0), "l2"), ["f1"]) == {}
 
 
-class Author:
-    """A linear model of three classes of one's own."""
-
-    def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
-        return 1, n_classes * n_features
-
-    def probabilities(self, y: Array, features: Array) -> Array:
-        return np.asarray(special.softmax(features @ y.reshape(-1, features.shape[1]).T, axis=1))
-
-    def lower_loss(self, x: Array, y: Array, features: Array, labels: Array) -> Array:
-        return 0.5 * (features @ y[:D] - labels) ** 2
-
-    def lower_grad_y(self, x: Array, y: Array, features: Array, labels: Array) -> Array:
-        slope = (features @ y[:D] - labels)[:, None] * features
-        return np.concatenate([slope, np.zeros((len(labels), len(y) - D))], axis=1)
-
-    upper_loss, upper_grad_y = lower_loss, lower_grad_y
-
-
-def test_formulas_of_ones_own_may_say_probabilities() -> None:
-    problem = recordwise(Author(), D, 3, "mine")
-    (features, label), y = case(3), RNG.standard_normal((ROWS, problem.q))
-    records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, np.zeros((ROWS, 1)), y, records, CLASS_MEASURES)
-    assert_agree(found, of_scores(y, features, intercept=False), label)
-
-
-def test_formulas_of_the_wrong_width_are_refused() -> None:
-    class Two(Author):
-        def probabilities(self, y: Array, features: Array) -> Array:
-            return super().probabilities(y, features)[:, :2]
-
-    with pytest.raises(decentral_dp.InputError, match="mine: probabilities gives shape"):
-        recordwise(Two(), D, 3, "mine")
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_losses_of_ones_own_have_those_of_their_scores(classes: int) -> None:
     torch = pytest.importorskip("torch")
@@ -186,16 +147,6 @@ def test_losses_of_ones_own_have_those_of_their_scores(classes: int) -> None:
     assert_agree(measure_classes(problem, *given), of_scores(y, features, intercept=False), label)
     assert measure_classes(problem_of(lambda y, a: torch.sign(a[0]).long()), *given) == {}
     assert measure_classes(problem_of(None), *given) == {}
-
-
-def test_where_nobody_is_said_to_be_of_the_second_class_precision_is_0() -> None:
-    problem = LogisticHyperparameter(D, (0.0, 1.0))
-    (features, label), y = case(2), RNG.standard_normal((ROWS, problem.q))
-    y[1] = 0.0
-    records = problem.prepare(features, label, "l2")
-    found = measure_classes(problem, y, y, records, ["precision", "recall"])
-    assert found["precision"][1] == found["recall"][1] == 0.0
-    assert (found["precision"][[0, 2]] > 0.0).all()
 
 
 def test_records_of_one_class_have_no_auc_and_weights_that_are_no_numbers_say_nothing() -> None:

@@ -7,11 +7,13 @@ from scipy.optimize import root
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import lower_level
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, join_alike, mean_losses, mean_term, solve_lower
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
+    biased_regularisation,
+)
+from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, mean_losses, mean_term, solve_lower
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
@@ -48,30 +50,6 @@ def test_quadratic_closed_forms(ridge):
     np.testing.assert_allclose(
         true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
     )
-
-
-def test_quadratic_solution_minimises_the_lower_level_by_least_squares():
-    """The same y*, from one stacked least-squares problem with weights 1/(m n_i)."""
-    problem = Quadratic(D, 0.3)
-    raw = raw_agents([-1.0, 0.5, 3.0], 3)
-    x = np.random.default_rng(4).normal(size=D)
-    weights = [np.sqrt(1 / (len(raw) * len(b))) for (_, b), _ in raw]
-    rows = [w * a for w, ((a, _), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * np.eye(D)]
-    targets = [w * b for w, ((_, b), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * x]
-    wanted = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets))[0]
-    np.testing.assert_allclose(closed_form(problem).lower_solution(x, prepared(problem, raw)), wanted, rtol=1e-9)
-
-
-def test_quadratic_optimum_is_below_everything_around_it():
-    problem = Quadratic(D, 0.8)
-    agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 7))
-    best = closed_form(problem).optimum(agents)
-    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
-    np.testing.assert_allclose(closed_form(problem).lower_solution(best.x, agents), best.y, rtol=1e-8)
-    assert best.value == pytest.approx(closed_form(problem).upper_value(best.x, agents))
-    rng = np.random.default_rng(8)
-    for step in (1e-3, 0.1, 3.0):
-        assert closed_form(problem).upper_value(best.x + step * rng.normal(size=D), agents) > best.value
 
 
 def naive_logistic_f(raw, x):
@@ -126,7 +104,7 @@ def test_strengths_over_many_decades(spread):
     ],
     ids=lambda problem: type(problem).__name__,
 )
-def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkeypatch):
+def test_a_hessian_as_stacked_and_its_products_give_the_same(problem, monkeypatch):
     labels = [0.0, 1.0, 2.0] if isinstance(problem, SoftmaxHyperparameter) else [-1.0, 1.0]
     agents = prepared(problem, raw_agents(labels, 21))
     x = np.random.default_rng(22).normal(size=problem.p)
@@ -163,16 +141,6 @@ def test_a_diverged_upper_variable_gives_nan_and_no_error(value):
     assert np.isnan(true_hypergradient(problem, x, agents)).any()
 
 
-def test_joining_keeps_every_record_and_the_agents_weights():
-    problem = Quadratic(D)
-    agents = prepared(problem, raw_agents([-1.0, 0.5], 17))
-    shares = join_alike(agents)
-    assert sorted(round(s.weight * len(agents)) for s in shares) == [1, 1, 3]
-    assert sum(s.weight for s in shares) == pytest.approx(1.0)
-    assert sum(len(s.train.label) for s in shares) == sum(n for n, _ in COUNTS)
-    assert sum(len(s.validation.label) for s in shares) == sum(n for _, n in COUNTS)
-
-
 @pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])
 def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(n)
@@ -181,7 +149,7 @@ def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeyp
     x, y, z = rng.normal(size=(3, 4))
     terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
     stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
-    monkeypatch.setattr(lower_level, "in_closed_form", lambda _: None)
+    monkeypatch.setattr(lower_level, "as_stacked", lambda _: None)
     singles = [mean_term(problem, x, y, z, records, term) for term in terms]
     assert np.array_equal(stacks, singles)
     whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)

@@ -7,9 +7,7 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.models.linear_terms import clip_coefficients, clip_columns, feature_norms
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 
 D = 3
@@ -112,12 +110,6 @@ def test_a_scenario_with_such_a_clip_is_refused():
             build(load(name, [f"privacy.clip.{channel}=1e-57"]))
 
 
-def test_norms_of_features_by_hand():
-    l1, l2 = feature_norms(np.array([[3.0, -4.0], [0.0, 0.0], [3e-200, 4e-200], [3e200, 4e200], [1.7e308, 1.7e308]]))
-    np.testing.assert_allclose(l1, [7.0, 0.0, 7e-200, 7e200, np.inf], rtol=1e-15)
-    np.testing.assert_allclose(l2, [5.0, 0.0, 5e-200, 5e200, np.inf], rtol=1e-15)
-
-
 def test_the_norm_of_the_clip_decides_and_not_the_one_given_to_prepare():
     rng = np.random.default_rng(5)
     for name, problem in PROBLEMS.items():
@@ -132,15 +124,3 @@ def test_the_norm_of_the_clip_decides_and_not_the_one_given_to_prepare():
             for a, b in zip(*got, strict=True):
                 if a is not None:
                     np.testing.assert_array_equal(a, b)
-
-
-def test_clip_coefficients_by_hand():
-    values = np.array([3.0, -3.0, 0.1, 0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 0.0, 1e308])
-    norms = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0, np.inf, 0.0, np.inf, 10.0])
-    wanted = [0.5, -0.5, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(clip_coefficients(values.copy(), norms, 1.0), wanted)
-        unclipped = clip_coefficients(values.copy(), norms, np.inf)
-        nothing = clip_coefficients(values.copy(), norms, 0.0)
-    np.testing.assert_array_equal(unclipped, [3.0, -3.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0])
-    assert (nothing * np.where(np.isfinite(norms), norms, 0.0) == 0.0).all()

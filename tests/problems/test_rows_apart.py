@@ -17,16 +17,13 @@ import numpy as np
 import pytest
 
 from decentral_dp import models, problems
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models import linear_terms
 from decentral_dp.models.build import ModelTable
-from decentral_dp.models.row_locality import trials
 from decentral_dp.privacy import clipping
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems import MINIMAX, ProblemFacts
-from decentral_dp.problems.bilevel.recordwise import try_rows
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.user_code import component
 
@@ -165,21 +162,3 @@ def test_a_problem_that_mixes_records_is_found(watched: Any) -> None:
 
 
 # A formula that gives no number for any made-up record is refused: it ran, and learnt nothing
-
-
-def _all(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return np.full(len(labels), np.nan)
-
-
-def _ones(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return np.ones(len(labels))
-
-
-@pytest.mark.parametrize("term", ["loss", "lower_grad_y"])
-def test_rows_that_are_all_nan_are_refused(term: str) -> None:
-    with pytest.raises(InputError, match=f"Mine: {term} gives no finite number"):
-        try_rows(_all, (), f"Mine: {term}", tuple(trials([7], 3, 2)))
-
-
-def test_rows_of_numbers_pass() -> None:
-    try_rows(_ones, (), "Mine: loss", tuple(trials([7], 3, 2)))

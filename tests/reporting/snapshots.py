@@ -17,7 +17,7 @@ from rich.console import Console
 import decentral_dp
 from decentral_dp.cli import run as command
 from decentral_dp.simulation.result import RunResult, read_result
-from decentral_dp.studies.terminal import print_findings
+from decentral_dp.studies.report import print_findings
 from tests.support.run_folders import page_of, privacy_of, write_run
 
 TEXTS = Path(__file__).with_name("texts")
@@ -51,7 +51,7 @@ _BLOCKS = re.compile(r"</(p|h\d|li|dd|tr|small|summary|figcaption|div)>")
 
 
 def _shown(page: Path) -> str:
-    """The text of a page, a line for each paragraph, entry and row; without versions, listings and pictures."""
+    """Return the text of a page, a line per paragraph, entry and row, without versions, listings and figures."""
     markup = " ".join(_HIDDEN.sub("", page.read_text(encoding="utf-8")).split())
     markup = re.sub(r"<dt>Versions</dt> ?<dd>.*?</dd>", "", markup)
     text = re.sub(r"<[^>]*>", "", _BLOCKS.sub("\n", re.sub(r"</(td|th|dt)>", " | ", markup.replace("<br>", " "))))
@@ -60,13 +60,13 @@ def _shown(page: Path) -> str:
 
 
 def _terminal(print_something: Any) -> str:
-    """What is printed on a console of 100 columns."""
+    """Return the output on a console of 100 columns."""
     printed = io.StringIO()
 
     def console(*_: Any) -> Console:
         return Console(file=printed, width=100, markup=False, highlight=False, emoji=False)
 
-    with patch.object(command, "console", console), patch("decentral_dp.studies.terminal.console", console):
+    with patch.object(command, "console", console), patch("decentral_dp.studies.report.console", console):
         print_something()
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
 

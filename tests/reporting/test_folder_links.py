@@ -1,4 +1,4 @@
-"""Links in a run folder: nothing is written through them, and nothing outside is read."""
+"""Links in a run folder are neither followed nor written through."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_folder_of_figures_that_leads_outside_is_refused(folder: Path) -> None
     "name", ["scenario.toml", "result.json", "metrics.parquet", "ledger.parquet", "state.npz", "plots/consensus.png"]
 )
 def test_an_input_that_leads_outside_is_refused(folder: Path, name: str) -> None:
-    """A page is passed on: a private file must not stand on it."""
+    """A page is published, so it must not contain a private file."""
     copy = folder.parent / "copy"
     os.replace(folder / name, copy)
     (folder / name).symlink_to(copy)

@@ -1,4 +1,4 @@
-"""What notebooks show: the numbers of the run, escaped, with pictures."""
+"""Notebook views: escaped numbers of a run with figures, plans as text, and progress bars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.progress import Progress
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.reporting import progress
+from decentral_dp.reporting import terminal as progress
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.run import Run
 
@@ -42,30 +42,10 @@ def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> 
     assert repr(run.records) == "<Ledger: 10 agents; y × 10, z × 10, x × 10>"
 
 
-def test_a_run_that_diverged_says_so() -> None:
-    steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
-    diverged = decentral_dp.run(load("quadratic", steep))
-    assert diverged.result.has_diverged
-    assert "<dt>diverged</dt><dd>the released value of x " in diverged._repr_html_()
-
-
-def test_a_plan_shows_its_guarantee_and_notes() -> None:
+def test_a_plan_shows_its_text() -> None:
     plan = decentral_dp.plan("ring_breast_cancer")
-    markup = plan._repr_html_()
-    assert "An adversary who observes all messages" in markup
-    assert all(note.split("'")[0] in markup for note in plan.privacy.notes)
-    graph = "10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667."
-    assert f"ring (metropolis): {graph}" in " ".join(str(plan).split())
-    assert f"Ring of 10 agents, metropolis weights: {graph}" in html.unescape(markup)
-    assert plan.topology["neighbour_weight"] == pytest.approx([2 / 3] * 10)
-    assert "nothing is private" in decentral_dp.plan("ring_breast_cancer_no_privacy")._repr_html_()
-
-
-def test_pictures_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
-    again = decentral_dp.run(run.scenario, out=tmp_path / "run")
-    drawn = {path.stem: path.read_bytes() for path in (tmp_path / "run" / "plots").iterdir()}
-    for name in ("losses", "noise"):
-        assert again.plot(name)._repr_png_() == drawn[name]
+    assert plan._repr_html_() == f"<pre>{html.escape(str(plan))}</pre>"
+    assert all(" ".join(note.split()) in " ".join(str(plan).split()) for note in plan.privacy.notes)
 
 
 @pytest.mark.parametrize(("name", "first"), [("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")])
@@ -73,11 +53,9 @@ def test_pictures_are_saved_as_their_name_ends(run: Run, tmp_path: Path, name: s
     assert run.plot("epsilon").save(tmp_path / name).read_bytes().startswith(first)
 
 
-def test_what_cannot_be_drawn_or_saved_is_said(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r'^plot: this run has no figure "primal"; it has losses, '):
+def test_a_figure_that_a_run_has_no_numbers_for_is_refused(run: Run) -> None:
+    with pytest.raises(InputError, match=r'^plot: this run has no figure "primal"'):
         run.plot("primal")
-    with pytest.raises(InputError, match=r"a\.xyz: .*Give a name that ends in \.png, \.svg or \.pdf\.$"):
-        run.plot("losses").save(tmp_path / "a.xyz")
 
 
 def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +75,9 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     loss = run.result.metrics["upper_loss"]
     assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
     decentral_dp.study({"scenario": "quadratic", "kind": "plan", "grid": {"algorithm.rounds": [1, 2, -3]}}, workers=1)
-    # A cell that cannot be meant is not begun.
+    # An invalid cell is not started.
     assert shown[1:] == ["2 of 2 "]
-    # The runs of a study are inside its bar.
+    # The runs of a study have no other bar.
     of_runs = {"scenario": "quadratic", "measure": ["rounds"], "set": {"algorithm.rounds": 2}}
     decentral_dp.study(of_runs, workers=1)
     assert shown[2:] == ["1 of 1 "]
@@ -111,6 +89,6 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     assert not progress.in_notebook()
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     monkeypatch.setattr(progress, "Columns", Bar)
-    # Who is told already needs none.
+    # A run with callbacks has no bar.
     decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3

@@ -1,4 +1,4 @@
-"""What a user sees of a trusted coordinator's run: terminal, result, page and figures."""
+"""Runs of a trusted coordinator: statement, result, page and figures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import decentral_dp
-from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from decentral_dp.simulation.setting import statement_of
+from decentral_dp.simulation.summary import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 
@@ -72,7 +70,7 @@ def page_of(folder: Path) -> Page:
 
 
 def gaussian(mu: float, delta: float) -> float:
-    """ε of a Gaussian pair at the distance μ (Balle & Wang 2018, Equation 6)."""
+    """Return ε of two Gaussians at distance μ (Balle & Wang 2018, Equation 6)."""
 
     def missing(epsilon: float) -> float:
         tail = math.exp(epsilon + float(norm.logcdf(-mu / 2.0 - epsilon / mu)))
@@ -85,7 +83,7 @@ def gaussian(mu: float, delta: float) -> float:
 
 
 def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
-    """The ledger's scales and sensitivities, composed by a formula of one's own."""
+    """Oracle: the ledger's scales and sensitivities, composed by another formula."""
     job = job_of(
         "dp_bilevel", **{"privacy.guarantee": "as_published", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
@@ -98,19 +96,11 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
         for kind, sensitivity in line.sensitivity.items():
             spent[kind] += float(np.sum((sensitivity / line.scale) ** 2))
     exact = gaussian(math.sqrt(max(spent.values())), 1e-5)
-    # What float64 may tell is small beside so much noise, but not nothing.
+    # The slack of float64 is small but positive.
     assert exact <= privacy["epsilon_max"] <= 1.02 * exact
     assert privacy["epsilon_max"] < claim["epsilon_max"]
     assert privacy["target"] is None
     assert any("less than it claims" in note for note in privacy["notes"])
-
-
-def test_a_pure_claim_has_no_delta() -> None:
-    privacy = statement_of(job_of(GRID_WALK, **{"privacy.guarantee": "as_published", "algorithm.rounds": 1})).to_dict()
-    assert privacy["claimed"]["delta"] == 0.0
-    assert math.isinf(privacy["epsilon_max"])
-    assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
-    assert any("nothing can be proven" in note for note in privacy["notes"])
 
 
 @pytest.mark.parametrize("kind", ["pp_ift", SECOND])
@@ -149,88 +139,10 @@ def test_the_adversary_sees_the_coordinators_queries() -> None:
 # --- the terminal -----------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFixture[str]) -> None:
-    run = decentral_dp.run(load(content(SECOND)))
-    print_run(run)
-    said = " ".join(capsys.readouterr().out.split())
-    metrics = run.result["metrics"]
-    assert f"Scores of the {HIDDEN}, which nobody sees (the simulator's view):" in said
-    assert f"test_accuracy {metrics['test_accuracy_unreleased']:.4f}" in said
-    assert f"upper_loss {metrics['upper_loss_unreleased']:.4f}" in said
-    assert "agent " not in said.split("Scores")[1]
-    assert "unreleased" not in said
-    assert "Seen by everybody: gx, 3 times, 1 number each. The coordinator is trusted with all records." in said
-    x = float(run.published["x"][0, 0])
-    assert f"Result x = {x:.4g}".replace("-", "−") in said
-    released = decentral_dp.run(load(content("pp_ift", **CLIP)))
-    print_run(released)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Scores of the published x and y, in the simulator's view:" in said
-    assert f"test_loss {released.result['metrics']['test_loss']:.4f}" in said
-
-
-def test_prices_are_rounded_up() -> None:
-    assert price_text([0.12341, 0.12341], "μ") == "μ 0.124"
-    assert price_text([0.5, 1.0], "ε") == "ε 0.500 to 1.00"
-    assert price_text([math.inf, math.inf], "ε") == "∞"
-    assert price_text(None, "μ") == "–"
-
-
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_certified_run(made: Made) -> None:
-    folder = made(SECOND)
-    page, result = page_of(folder), result_of(folder)
-    assert f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}" in page.text
-    assert "observes all that the trusted coordinator publishes" in page.text
-    for words in ("neighbour", "gossip", "Mean over agents", "Lowest agent", "unreleased", "every message", "T → ∞"):
-        assert words not in page.text.split("Scenario")[0]
-    privacy = result["privacy"]
-    assert page.row("all 5")[:2] == [epsilon_text(privacy["epsilon_max"]), "∞"]
-    price = price_text(privacy["prices"][0]["price"]["train"], "μ")
-    assert page.row("gx") == ["3", "1", price, price, "all records"]
-
-
-def test_the_page_as_published_shows_both_numbers(made: Made) -> None:
-    folder = made(SECOND, **{"privacy.guarantee": "as_published"})
-    page, privacy = page_of(folder), result_of(folder)["privacy"]
-    assert "As published, for comparison. The noise is the paper's, by its own formula" in page.text
-    assert (
-        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as published) is not a guarantee."
-        in page.text
-    )
-    assert "Gaussian noise, as the paper calibrates it for ε = 4" in page.text
-    assert page.row("all 5")[:3] == [epsilon_text(privacy["epsilon_max"]), "∞", "4.00"]
-    assert "Certified. " not in page.text
-
-
-def test_the_page_of_one_draw(made: Made) -> None:
-    page = page_of(made("exponential_mechanism", **{"algorithm.rounds": 1}))
-    assert "draws every release at random" in page.text
-    assert page.row("x") == ["1", "1", "ε 4.00", "ε 4.00", "all records"]
-    assert "from a start" not in page.text
-    assert "Step sizes" not in page.text
-    walk = page_of(made(GRID_WALK, **{"algorithm.rounds": 1, "privacy.guarantee": "as_published"}))
-    assert "Nothing can be proven for this protocol on this problem: the certified ε is ∞." in walk.text
-    assert "A random choice of which nothing is proven" in walk.text
-    assert walk.row("x")[2:4] == ["∞", "∞"]
-
-
 # --- the figures ------------------------------------------------------------------------------------------------------
-
-
-def test_scores_of_a_hidden_solution_are_drawn_as_such(made: Made) -> None:
-    folder = made(SECOND)
-    metrics = pd.read_parquet(folder / "metrics.parquet")
-    (ax,) = axes_of("losses", folder)
-    lines = {line.get_label(): line.get_ydata() for line in ax.lines}
-    rows = metrics[(metrics["name"] == "upper_loss_unreleased") & (metrics["agent"] == "mean")]
-    np.testing.assert_array_equal(lines["upper loss (validation)"], rows["value"])
-    assert ax.get_ylabel() == "loss, exact lower solution"
-    assert axes_of("accuracy", folder)[0].get_ylabel() == "score on held-out records, exact lower solution"
-    seen = made("pp_ift", **CLIP)
-    assert axes_of("losses", seen)[0].get_ylabel() == "loss"
 
 
 def test_the_gap_to_the_population_is_beside_the_hypergradient(made: Made) -> None:
@@ -243,7 +155,7 @@ def test_the_gap_to_the_population_is_beside_the_hypergradient(made: Made) -> No
 
 
 def test_the_noise_figure_shows_recorded_scales(made: Made) -> None:
-    """The plan has prices at scale 1; what was drawn has the scale of its sensitivity."""
+    """The plan has costs at scale 1; the recorded scales are those of the sensitivity."""
     folder = made("pp_ift", **CLIP)
     ledger = pd.read_parquet(folder / "ledger.parquet")
     left, _ = axes_of("noise", folder)

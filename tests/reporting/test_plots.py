@@ -1,12 +1,10 @@
-"""Figures, from run folders written here by hand."""
+"""Figures of handwritten run folders."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,19 +12,14 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.folder import Curve, curve, read_drawing
-from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.plots.network import layout
-from decentral_dp.reporting.plots.style import change, new_figure, package_style, picture_of
+from decentral_dp.reporting.report import curve, read_report
+from decentral_dp.reporting.style import new_figure, package_style, picture_of
 from tests.support.run_folders import (
     ALL_FIGURES,
-    DOT,
     axes_of,
     figure_of,
     privacy_of,
-    read_page,
-    rewrite_result,
     write_run,
 )
 
@@ -47,7 +40,7 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     metrics = pd.read_parquet(certified / "metrics.parquet")
     lines = {line.get_label(): line.get_ydata() for line in axes_of("losses", certified)[0].lines}
     expected = metrics[metrics["name"] == "test_loss"]["value"].to_numpy()
-    np.testing.assert_array_equal(lines["test loss (held out)"], expected)
+    np.testing.assert_array_equal(lines["loss on held-out records"], expected)
     found = curve(metrics, "test_accuracy_last")
     assert found is not None
     np.testing.assert_array_equal(found.low, metrics[metrics["name"] == "test_accuracy_min_last"]["value"])
@@ -56,29 +49,6 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     band = curve(by_agent, "loss")
     assert band is not None
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
-
-
-def test_titles_say_what_the_curve_does() -> None:
-    def words(*values: float) -> str:
-        mean = np.array(values)
-        return change("Loss", Curve(np.arange(mean.size) * 5.0, mean, mean, mean, None)).replace("\u00a0", " ")
-
-    assert words(0.7, 0.5, 0.4) == "Loss falls from 0.7 to 0.4"
-    assert words(0.4, 0.41, 0.7) == "Loss rises from 0.4 to 0.7"
-    assert words(0.7, 0.2, 0.4) == "Loss falls from 0.7 to 0.4"
-    assert words(0.7, 2.0, 0.1, 0.7) == "Loss starts and ends at 0.7"
-    assert words(0.7) == "Loss at round 0: 0.7"
-
-
-def test_a_single_evaluation_has_readable_axes(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, rounds=3, changes={"status": "diverged"})
-    frame = pd.read_parquet(folder / "metrics.parquet")
-    frame[frame["round"] == 0].to_parquet(folder / "metrics.parquet")
-    for name in ("losses", "accuracy"):
-        ax = axes_of(name, folder)[0]
-        low, high = ax.get_xlim()
-        assert [tick for tick in ax.get_xticks() if low <= tick <= high] == [0.0]
-        assert np.ptp(ax.get_ylim()) > 5e-3
 
 
 @pytest.mark.parametrize("last", [-126.0, -1.5, 0.4])
@@ -134,24 +104,6 @@ def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_published: Path) -> N
     assert left.figure.get_suptitle() == "Nothing bounds the sensitivity of y, z"
 
 
-def test_every_line_of_the_noise_figure_is_named(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, agents=2)
-    frame = pd.read_parquet(folder / "ledger.parquet")
-    y = frame[(frame["channel"] == "y") & (frame["records"] == "train")]
-    apart = {"y": 1.0, "h": 2.0, "D": 3.0, "zf": 4.0, "v1": 5.0, "v2": 5.0, "v3": 5.0, "x": 6.0, "gy": 7.0}
-    more = [y.assign(channel=c, scale=k * y["scale"], sensitivity=k * y["sensitivity"]) for c, k in apart.items()]
-    # A channel that is heard later, or of the other kind of record, at the same numbers.
-    more += [more[1].assign(channel="late").query("round > 3"), more[2].assign(records="validation")]
-    pd.concat(more).to_parquet(folder / "ledger.parquet")
-    left, right = axes_of("noise", folder)
-    named = {text.get_text() for text in right.figure.legends[0].get_texts()}
-    assert named == {*(f"{channel}, train" for channel in (*apart, "late")), "D, validation"}
-    assert {line.get_color() for line in left.lines} == {line.get_color() for line in right.lines}
-    frame.assign(sensitivity=0.05, scale=0.4).query("records == 'train'").to_parquet(folder / "ledger.parquet")
-    left, _ = axes_of("noise", folder)
-    assert left.figure.get_suptitle() == "Noise is 8 times the sensitivity"
-
-
 @pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "state.npz"])
 def test_a_broken_file_is_said_to_be_broken(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path)
@@ -162,22 +114,6 @@ def test_a_broken_file_is_said_to_be_broken(tmp_path: Path, name: str) -> None:
         with pytest.raises(InputError, match=f"{name}:? cannot be read|does not hold what a run writes"):
             write_plots(folder)
         assert not (folder / "plots").exists()
-
-
-def test_equal_budgets_are_named_in_the_title_of_the_drawing(tmp_path: Path) -> None:
-    entry = {"epsilon_pure": "inf", "epsilon": 3.999999998, "channels": {}, "records": {}}
-    privacy = privacy_of(tmp_path, agents=[{"agent": i, **entry} for i in range(10)])
-    folder = write_run(tmp_path, changes={"privacy": privacy})
-    assert axes_of("topology", folder)[0].get_title(loc="left") == (
-        "Ring of 10 agents: ρ = 0.873; ε = 4.00 each at δ = 1e-5, certified"
-    )
-
-
-def test_a_long_ledger_is_thinned_but_keeps_its_ends(tmp_path: Path) -> None:
-    drawn = axes_of("noise", write_run(tmp_path, agents=2, rounds=5000))[0].lines[0].get_xdata()
-    assert drawn[0] == 1
-    assert drawn[-1] == 5000
-    assert 50 < len(drawn) <= 120
 
 
 def test_overflowing_metrics_are_drawn_up_to_their_end(tmp_path: Path) -> None:
@@ -196,28 +132,11 @@ def test_overflowing_metrics_are_drawn_up_to_their_end(tmp_path: Path) -> None:
     assert {p.stem for p in write_plots(folder)} == ALL_FIGURES - {"hypergradient"}
 
 
-def test_missing_numbers_skip_their_figures_and_remove_old_ones(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, agents=1, rounds=1, guarantee="none", metrics=False)
-    (folder / "plots").mkdir()
-    (folder / "plots" / "losses.png").write_bytes(DOT)
-    assert [p.stem for p in write_plots(folder)] == ["topology"]
-    assert [p.name for p in (folder / "plots").iterdir()] == ["topology.png"]
-    assert "One agent tuned" in read_page(write_report(folder)).text
-
-
-def test_a_dollar_sign_or_a_strange_letter_in_a_name_is_no_formula(tmp_path: Path) -> None:
-    result = json.loads((write_run(tmp_path) / "result.json").read_text(encoding="utf-8"))
-    result["topology"]["kind"] = "文 $x^{$"
-    result["evaluated_on"] = "$\\frac{$ values"
-    rewrite_result(tmp_path, result)
-    assert {p.stem for p in write_plots(tmp_path)} == ALL_FIGURES
-
-
 @pytest.mark.parametrize("name", sorted(ALL_FIGURES))
 def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, name: str) -> None:
     with package_style():
         figure = new_figure(5.6, 3.5)
-        assert FIGURES[name](figure, read_drawing(certified))
+        assert FIGURES[name](figure, read_report(certified))
         picture_of(figure)
         drawn = figure.get_tightbbox().padded(-0.01)
     assert drawn.x0 >= 0.0
@@ -227,20 +146,6 @@ def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, 
     # Titles begin at the axes and end anywhere; what is above and below reaches the rim.
     assert drawn.height >= 0.8 * figure.get_figheight()
     assert drawn.width >= 0.8 * figure.get_figwidth()
-
-
-def test_drawing_changes_no_setting_and_is_reproducible(certified: Path) -> None:
-    import matplotlib
-
-    matplotlib.rcParams["lines.linewidth"] = 7.5
-    try:
-        before = dict(matplotlib.rcParams)
-        first = {p.name: p.read_bytes() for p in (certified / "plots").iterdir()}
-        again = {p.name: p.read_bytes() for p in write_plots(certified)}
-        assert dict(matplotlib.rcParams) == before
-    finally:
-        matplotlib.rcParams["lines.linewidth"] = matplotlib.rcParamsDefault["lines.linewidth"]
-    assert again == first
 
 
 def test_a_run_in_memory_is_drawn_as_its_folder_is(tmp_path: Path) -> None:
@@ -262,44 +167,3 @@ def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(tmp_path: Path) ->
     )
     folder = write_run(tmp_path, agents=2, rounds=1, metrics=False)
     subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder)], check=True)
-
-
-def ring(m: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.stack([np.arange(m), (np.arange(m) + 1) % m], axis=1)
-
-
-def test_layouts_follow_hop_counts() -> None:
-    at = layout(12, ring(12))
-    radius = np.linalg.norm(at - at.mean(axis=0), axis=1)
-    np.testing.assert_allclose(radius, radius.mean(), rtol=0.02)
-    np.testing.assert_array_equal(at, layout(12, ring(12)))
-    # Two rings, and agents without any link, stand on a circle.
-    for m, edges in ((1, ring(1)[:0]), (3, ring(3)[:0]), (8, np.concatenate([ring(4), ring(4) + 4]))):
-        assert np.isfinite(layout(m, edges)).all()
-
-
-def with_graph(folder: Path, **graph: Any) -> Path:
-    result = json.loads((write_run(folder) / "result.json").read_text(encoding="utf-8"))
-    result["topology"] |= graph
-    rewrite_result(folder, result)
-    return folder
-
-
-def test_agents_stand_where_the_graph_says_and_are_called_by_their_names(tmp_path: Path) -> None:
-    m = json.loads((write_run(tmp_path / "plain") / "result.json").read_text(encoding="utf-8"))["topology"]["agents"]
-    angle = np.linspace(0.0, 3.0, m)
-    places = np.stack([40.0 * angle, 5.0 * np.cos(angle)], axis=1)
-    names = [f"town {k}" for k in range(m)]
-    names[0] = "a name that is far too long for a picture"
-    folder = with_graph(tmp_path / "named", positions=places.tolist(), labels=names)
-    ax = axes_of("topology", folder)[0]
-    drawn = np.asarray(ax.collections[1].get_offsets())
-    np.testing.assert_array_equal(drawn, places)
-    texts = [text.get_text() for text in ax.texts]
-    assert [text for text in texts if text.startswith("town")] == names[1:]
-    assert "a name that is fa…" in texts
-    # Numbers for names say nothing more than the numbers in the circles; coordinates that are none place nobody.
-    folder = with_graph(tmp_path / "numbers", positions=[[0.0, 0.0]] * m, labels=[str(k) for k in range(m)])
-    assert sorted(text.get_text() for text in axes_of("topology", folder)[0].texts) == sorted(str(k) for k in range(m))
-    plain = np.asarray(axes_of("topology", tmp_path / "plain")[0].collections[1].get_offsets())
-    np.testing.assert_array_equal(np.asarray(axes_of("topology", folder)[0].collections[1].get_offsets()), plain)

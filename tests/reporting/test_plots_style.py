@@ -1,4 +1,4 @@
-"""How figures become pictures, and where axes stand."""
+"""Files of figures and their axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from decentral_dp.reporting.plots.style import (
+from decentral_dp.reporting.style import (
     Format,
     log_axis,
     new_figure,
@@ -29,7 +29,7 @@ def pixels(figure: Any) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_control_characters_are_written_out(tmp_path: Path, ending: Format) -> None:
-    """A font has none of them, and matplotlib's warning would bring them to the terminal."""
+    """A font has no control characters, and matplotlib's warning would print them."""
     with package_style():
         figure = new_figure(*INCHES)
         figure.subplots().set_xlabel("a ring\x1b[2J\nof two lines")
@@ -39,7 +39,7 @@ def test_control_characters_are_written_out(tmp_path: Path, ending: Format) -> N
 
 @pytest.mark.parametrize("rounds", [15, 60, 100, 20_000, 1_000_000])
 def test_rounds_below_a_narrow_panel_do_not_run_into_each_other(rounds: int) -> None:
-    """100 and 20,000 rounds had "50100" and "100010000" below panels of a third of a figure's width."""
+    """Labels of 100 and 20,000 rounds must not overlap in a narrow panel."""
     with package_style():
         figure = new_figure(4.7, 3.3)
         ax, _ = figure.subplots(1, 2)

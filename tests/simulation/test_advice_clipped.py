@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.advice import clipped_shares
 from decentral_dp.simulation.jobs.build import build_job
 
@@ -68,15 +67,3 @@ def test_a_record_is_cut_where_its_intercept_is_or_its_features_are(mechanism: s
     either = np.logical_or(*cut.values())
     assert found == pytest.approx(either.mean())
     assert 0.0 < np.mean(cut["features"]) < either.mean() < 1.0
-
-
-def test_what_was_never_scaled_is_clipped() -> None:
-    raw = ['problem.scale="none"', 'problem.normalise="none"', "algorithm.rounds=20"]
-    run = decentral_dp.run(load("ring_breast_cancer", raw))
-    assert run.result.clipped["y"] > 0.25
-    good = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=20"]))
-    assert good.result.clipped == {"y": 0.0, "z": 0.0}
-
-
-def test_without_clips_nothing_is_tried() -> None:
-    assert decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.clipped == {}

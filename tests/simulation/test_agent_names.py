@@ -1,21 +1,18 @@
-"""Agents go by the names of their graph's nodes wherever a table or a file of a run has them, beside their numbers."""
+"""Tables and files of a run have the names of the graph's nodes in addition to the numbers of agents."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.result import plain
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
-# Equal noise on a star: the hub's budget is another than that of the rest.
+# With equal noise on a star, the budget of the hub differs.
 STAR = nx.relabel_nodes(nx.star_graph(4), dict(enumerate(NAMES)))
 
 
@@ -58,45 +55,3 @@ def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
     assert any(line.startswith("hub ") for line in lines)
     assert any(line.startswith("ann, ben, cai, dee ") for line in lines)
     assert "agent_name" in plan.ledger
-    assert '<th scope="row">hub</th>' in plan._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        (np.float64(1.5), 1.5),
-        (np.float64("nan"), None),
-        (np.float64("inf"), "inf"),
-        (float("-inf"), "-inf"),
-        (np.int64(3), 3),
-        (np.bool_(True), True),
-        (np.str_("a"), "a"),
-        ((1, None, True), [1, None, True]),
-        ({1: np.array([1.0, np.nan])}, {"1": [1.0, None]}),
-    ],
-)
-def test_plain_values_of_json(value: Any, wanted: Any) -> None:
-    found = plain(value)
-    assert found == wanted
-    assert type(found) is type(wanted)
-
-
-def test_agents_that_the_records_name_are_called_so_unless_their_graph_names_them(tmp_path: Path) -> None:
-    rows = "\n".join(f"{'nsw'[k % 3]},{k % 7},{k % 2}" for k in range(60))
-    (tmp_path / "t.csv").write_text(f"ward,a,sick\n{rows}\n")
-    content: dict[str, Any] = {
-        "problem": {
-            "kind": "classification",
-            "data": str(tmp_path / "t.csv"),
-            "label": "sick",
-            "classes": [0, 1],
-            "scale": {"a": [0, 6]},
-            "partition": {"kind": "column", "name": "ward", "agents": ["n", "s", "w"]},
-        },
-        "topology": {"kind": "path", "agents": 3},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
-    }
-    assert list(decentral_dp.plan(content).topology["labels"]) == ["n", "s", "w"]
-    graph = nx.relabel_nodes(nx.path_graph(3), dict(enumerate(NAMES)))
-    named = decentral_dp.plan({name: of for name, of in content.items() if name != "topology"}, topology=graph)
-    assert list(named.topology["labels"]) == NAMES[:3]

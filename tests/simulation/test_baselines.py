@@ -1,4 +1,4 @@
-"""What a score is beside: that of who knows nothing of a record but its kind."""
+"""Majority-class baseline of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed is one set of draws, in every scenario; without a seed no two jobs share any, and none is used twice."""
+"""One seed gives one set of draws in every scenario; without a seed no two jobs share a draw."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, 
 
 
 def noise_over_scale(content: dict[str, Any], index: int) -> np.ndarray:
-    """What the releaser of all agents draws for channel y at this index, in standard deviations, (m, 4)."""
+    """Return the noise (m, 4) of channel y at this index, in standard deviations."""
     job = build_job(content)
     (node,) = job.nodes([job.n_agents])
     releaser = node.make_releaser()
@@ -69,7 +69,7 @@ def noise_over_scale(content: dict[str, Any], index: int) -> np.ndarray:
 
 
 def test_central_does_not_depend_on_a_graph() -> None:
-    """It has none: one seed gives one number, whatever graph stands in the scenario."""
+    """One seed gives the same values for every graph of the scenario."""
     runs = [decentral_dp.run(training("central", graph)) for graph in GRAPHS]
     for other in runs[1:]:
         for channel, value in runs[0].released.items():

@@ -1,4 +1,4 @@
-"""Compressed messages: quantisers by their definitions, runs by a loop over replicas, in blocks, on Ray, cut off."""
+"""Compressed messages: quantisers by definition, runs by an oracle with replicas, blocks, Ray and resumption."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
-from decentral_dp.exchange import Gossip
 from decentral_dp.simulation.folder import journal
 from decentral_dp.topology.compression import Compression
 from tests.support.published import scenario_file
@@ -153,14 +151,6 @@ def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, gra
     np.testing.assert_allclose(run.released["y"], np.stack(y), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", ["dp_dsgd", "exact_diffusion", "ldp_single_level"])
-def test_what_compresses_nothing_changes_nothing(algorithm: str) -> None:
-    # Noise is keyed by the scenario, so that it would be another.
-    quiet = {"privacy": {"guarantee": "none"}}
-    plain, whole = (decentral_dp.run(scenario(c, algorithm) | quiet) for c in (None, {"kind": "top_k", "share": 1.0}))
-    np.testing.assert_allclose(plain.released["y"], whole.released["y"], rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("algorithm", ["dp_dsgd", "gradient_tracking", "ring_breast_cancer", "ma_dsbo", "spdb"])
 def test_the_price_and_what_is_recorded_are_those_of_whole_messages(algorithm: str) -> None:
     def built(changes: dict[str, Any]) -> Any:
@@ -173,37 +163,6 @@ def test_the_price_and_what_is_recorded_are_those_of_whole_messages(algorithm: s
     assert compressed.plan().epsilon == plain.plan().epsilon
     run = compressed.run()
     assert run.records.same_releases(plain.ledger)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_mixing_keeps_the_mean(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left out is not lost: the mean of all mixtures is that of all releases, noise and all."""
-    means: list[tuple[np.ndarray, np.ndarray]] = []
-    reply = Host._reply
-
-    def watched(self: Host, messages: Any) -> Any:
-        running, own = self._running, self._own
-
-        class Watched:
-            def send(self, answer: Any) -> Any:
-                weight = host._dataset.neighbour_weight
-                mixed = (1.0 - weight) * answer.released.y + answer.neighbour_sum.y
-                means.append((own["y"].mean(axis=0), mixed.mean(axis=0)))
-                return running.send(answer)
-
-        host = self
-        self._running = Watched()
-        try:
-            return reply(self, messages)
-        finally:
-            if isinstance(self._running, Watched):
-                self._running = running
-
-    monkeypatch.setattr(Host, "_reply", watched)
-    decentral_dp.run(scenario(KINDS[kind]))
-    assert len(means) >= ROUNDS
-    for released, mixed in means:
-        np.testing.assert_allclose(mixed, released, atol=1e-12)
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
@@ -229,27 +188,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, mon
     np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
 
 
-def test_each_neighbour_is_heard_by_its_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What every single neighbour sent adds up to the sum of all."""
-    from decentral_dp.algorithms.gossip.single_level import DpDsgd
-
-    heard = []
-
-    def step(self: DpDsgd, t: int, dataset: Any, s: Any) -> Any:
-        own, near, each = yield Gossip(each=True, y=s.y)
-        total = np.zeros_like(near.y)
-        np.add.at(total, each.rows, each.weights[:, None] * each.values.y)
-        heard.append(np.abs(total - near.y).max())
-        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
-
-    monkeypatch.setattr(DpDsgd, "step", step)
-    decentral_dp.run(scenario(KINDS["top_k"]))
-    assert heard
-    assert max(heard) < 1e-12
-
-
-# What is said and refused -------------------------------------------------------------------------------------------
+# Outputs and refusals -----------------------------------------------------------------------------------------------
 
 
 def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path) -> None:
@@ -277,27 +216,13 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
         ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
         ("dp_bilevel_breast_cancer", {}, "answer a server"),
-        ("push_sum", {}, "no shares of a mass"),
+        ("push_sum", {}, "do not conserve mass"),
         ("figure_1_as_published", {}, r"topology\.compression: guarantee = \"as_published\" runs"),
     ],
 )
 def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         decentral_dp.plan(scenario_file(base), set={"topology.compression": KINDS["top_k"], **changes})
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"kind": "top_k"}, 'a "top_k" compression needs share'),
-        ({"kind": "qsgd", "share": 0.1, "levels": 2}, 'a "qsgd" compression takes no share'),
-        ({"kind": "sign", "levels": 2}, 'a "sign" compression takes no levels'),
-        ({"kind": "random_k", "share": 0.0}, "share"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused(table: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        decentral_dp.load(scenario(table))
 
 
 def test_pairs_of_agents_are_priced_for_whole_messages() -> None:

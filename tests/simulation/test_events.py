@@ -1,4 +1,4 @@
-"""Every long function says how far it is in one form."""
+"""Every long function reports progress in one form."""
 
 from __future__ import annotations
 
@@ -46,18 +46,6 @@ def test_one_form_for_all(unit: str) -> None:
     assert [at.done for at in seen] == sorted(at.done for at in seen)
     assert seen[-1].done == total
     assert all(math.isnan(at.loss) == (unit != "rounds") for at in seen)
-
-
-def test_callbacks_are_called_together() -> None:
-    seen: list[Progress] = []
-    join_callbacks([seen.append, seen.append])(Progress(1, 2, "runs"))
-    assert seen == [Progress(1, 2, "runs")] * 2
-
-
-def test_words_beside_the_numbers() -> None:
-    assert Progress(1, 2, "rounds", 0.25, 1.0).description == "loss 0.2500, ε spent 1.00"
-    assert Progress(1, 2, "cells", failed=2).description == "2 failed"
-    assert Progress(1, 2, "runs").description == ""
 
 
 def test_a_callback_that_is_no_function_is_refused() -> None:

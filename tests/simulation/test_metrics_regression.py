@@ -1,4 +1,4 @@
-"""Scores of problems whose labels are numbers: in the unit of the labels, beside what the mean label would score."""
+"""Scores of problems with numeric labels, in the unit of the labels, and the mean-label baseline."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.shards import make_shards
 from decentral_dp.errors import InputError
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import ridge_hyperparameter, ridge_regularisation
+from decentral_dp.problems.bilevel.linear import Quadratic, ridge_hyperparameter, ridge_regularisation
 from decentral_dp.simulation.jobs.build import build_job
 
 RANGE = (-50.0, 150.0)
 
 
 def records(n: int = 120, seed: int = 0) -> dict[str, Any]:
-    """Labels that are linear in the features, in a unit of their own, with a mean that is not that of the range."""
+    """Return records with labels that are linear in the features, and a mean that is not the middle of the range."""
     draw = np.random.default_rng(seed)
     features = draw.uniform(-1.0, 1.0, (n, 3))
     labels = 70.0 + features @ np.array([20.0, -10.0, 5.0]) + draw.normal(0.0, 2.0, n)
@@ -66,52 +64,11 @@ def test_errors_are_in_the_unit_of_the_label_and_stand_beside_those_of_the_mean(
     assert metrics["test_loss"] == pytest.approx(0.5 * (metrics["test_rmse"] / 100.0) ** 2, rel=1e-2)
 
 
-def test_scores_are_those_of_the_scaled_labels_back_in_their_unit() -> None:
-    data = records()
-    wide = decentral_dp.run(
-        scenario(label_range=[-250.0, 350.0]), data={**data, "labels": 3.0 * data["labels"] - 100.0}
-    )
-    usual = decentral_dp.run(scenario(), data=data)
-    assert wide.result.metrics["test_r2"] == pytest.approx(usual.result.metrics["test_r2"], abs=1e-9)
-    assert wide.result.metrics["test_rmse"] == pytest.approx(3.0 * usual.result.metrics["test_rmse"], rel=1e-9)
-
-
-def test_what_lies_outside_the_range_is_cut_and_said() -> None:
-    data = records()
-    data["labels"][:6] = 1e6
-    run = decentral_dp.run(scenario(), data=data)
-    assert run.result.labels_cut == 0.05
-    assert run.result.baselines["test_rmse"] < 200.0
-    shards = run.simulation().shards
-    assert (shards.labels.min() >= -1.0, shards.labels.max()) == (True, 1.0)
-    assert decentral_dp.run(scenario(), data=records()).result.labels_cut == 0.0
-
-
 def test_equal_labels_have_no_explained_variance() -> None:
     data = records()
     run = decentral_dp.run(scenario(), data={**data, "labels": np.full(120, 50.0)})
     assert "test_r2" not in run.result.metrics
     assert run.result.baselines == {"test_rmse": 0.0}
-
-
-def test_classes_have_no_regression_scores() -> None:
-    metrics = decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.metrics
-    assert not {"test_rmse", "test_r2"} & set(metrics)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"kind": "logistic_hyperparameter", "classes": [0, 1]}, "only numbers to predict have a range"),
-        ({"label_range": [5.0, 2.0]}, "low < high"),
-        ({"label_range": [5.0]}, "problem.label_range"),
-    ],
-)
-def test_ranges_that_are_none_are_refused(changes: dict[str, Any], sentence: str) -> None:
-    data = records()
-    labels = (data["labels"] > 70.0).astype(int) if changes.get("classes") else data["labels"]
-    with pytest.raises(InputError, match=sentence):
-        decentral_dp.run(scenario(**changes), data={**data, "labels": labels, "classes": changes.get("classes", [])})
 
 
 def test_a_replaced_label_changes_no_other_scaled_label() -> None:

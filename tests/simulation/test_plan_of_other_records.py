@@ -1,4 +1,4 @@
-"""A plan and all settings are functions of public facts: no record, of features or labels, moves any of them."""
+"""Plans and settings depend on public facts only: no feature and no label changes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from decentral_dp.config import components, scenario_components
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
-from decentral_dp.data.partition import deals_by_label
+from decentral_dp.data.shards import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -27,7 +27,7 @@ PRIVATE = {"records", "test", "root", "features", "labels", "digest", "features_
 
 
 def features_of(dataset: Dataset, world: int) -> Any:
-    """All 0 but for one number in the first world; in the second large, dense and on one side of 0."""
+    """Return features that are 0 except for one in the first data set, and large and of one sign in the second."""
     low, high = dataset.bounds or (-1e3, 1e3)
     out = np.zeros(dataset.features.shape) if world == 0 else np.linspace(0.5 * high, high, dataset.features.size)
     out = np.clip(out.reshape(dataset.features.shape), low, high)
@@ -53,7 +53,7 @@ class World:
         patch.setattr(scenario_components, "make_shards", self.sharded)
 
     def loaded(self, *args: Any, seed: int, **kwargs: Any) -> Dataset:
-        """Records as they are loaded, of synthetic families those of another seed."""
+        """Load records, with another seed for synthetic ones."""
         dataset = self.load(*args, seed=seed + self.number, **kwargs)
         self.was_loaded += 1
         return replace(dataset, features=features_of(dataset, self.number))
@@ -121,7 +121,7 @@ def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["as shipped", "training"])
 def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) -> None:
-    """All that a file says of owners and splits stays, and every other cell is another."""
+    """Every cell except owners and splits is changed."""
     table, file = pd.read_csv(SHIPPED / "own_records.csv"), tmp_path / "records.csv"
 
     def job(number: int) -> PlannedJob:

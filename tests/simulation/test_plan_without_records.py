@@ -1,4 +1,4 @@
-"""A plan draws no made-up records where their numbers alone count, and says what the run's job says."""
+"""A plan draws no synthetic records if only their number matters, and equals the plan of the run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.data import SYNTHETIC, synthetic
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import Plan
-from tests.support.published import scenario_file
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
 
@@ -30,11 +28,11 @@ def no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(synthetic, name, refuse)
 
 
-def made_up() -> list[str]:
+def synthetic_scenarios() -> list[str]:
     return [name for name in shipped_names("scenario") if load(name).problem.data in SYNTHETIC]
 
 
-@pytest.mark.parametrize("name", made_up())
+@pytest.mark.parametrize("name", synthetic_scenarios())
 def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
     drawn, plan = Plan.from_job(build_job(name)), decentral_dp.plan(name)
     assert str(plan) == str(drawn)
@@ -43,7 +41,7 @@ def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("data", SYNTHETIC)
-@pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}, {"normalise": "l2"}])
+@pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}])
 def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> None:
     problem = {"kind": "logistic_hyperparameter", "data": data, "synthetic": {"dimension": 5, "records": 30}, **more}
     scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
@@ -74,15 +72,3 @@ def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: P
                     "seed": 1,
                 }
             )
-
-
-@pytest.mark.parametrize("name", ["ring_breast_cancer", "paper_synthetic"])
-def test_agents_that_are_too_many_are_refused_before_their_graph_is_built(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built: list[int] = []
-    monkeypatch.setattr("decentral_dp.topology.build_topology", lambda *_: built.append(1))
-    changes = {"topology.agents": 5_000_000}
-    with pytest.raises(InputError, match=r"cannot share 455|Use fewer records, features or agents"):
-        decentral_dp.run(scenario_file(name), set=changes)
-    assert not built

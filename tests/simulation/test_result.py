@@ -1,4 +1,4 @@
-"""Results and statements as they are written and read again, in each of the three settings."""
+"""Round trips of results and statements in the three settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
+from decentral_dp.simulation import statement as written
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements import statement as written
-from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
-from tests.support.published import scenario_file
+from decentral_dp.simulation.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
+from decentral_dp.simulation.summary import statement_of
 from tests.support.run_folders import STATEMENT, write_run
 
 SETTINGS = {
@@ -40,7 +39,7 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
 
 @pytest.mark.parametrize("field", STATEMENT)
 def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> None:
-    """What ε is of is never filled in."""
+    """The context of ε has no default."""
     content = {key: value for key, value in STATEMENT.items() if key != field}
     with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
         PrivacyStatement.from_dict(content)
@@ -56,13 +55,6 @@ def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> N
 def test_a_statement_with_another_meaning_is_refused(field: str, value: str | None) -> None:
     with pytest.raises(ValueError, match=rf"^privacy\.{field}: [^\n]*$"):
         PrivacyStatement.from_dict({**STATEMENT, field: value})
-
-
-def test_infinite_prices_are_written_as_they_are() -> None:
-    scenario = decentral_dp.load(scenario_file("grid_walk"))
-    written = statement_of(build_job(scenario)).to_dict()
-    assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
-    assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
 
 
 def test_what_is_unverified_is_a_field_and_no_search_of_sentences() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import portable_path
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.run import Run
@@ -167,14 +166,6 @@ def test_records_stay_where_they_are_and_are_found(
         assert _same(run, decentral_dp.run(folder / "scenario.toml"))
 
 
-def test_code_that_reads_what_is_beside_it_stays_there(home: Path) -> None:
-    project = home / "project"
-    (project / "records.py").write_text(RECORDS + "\nfrom pathlib import Path\nHERE = Path(__file__).parent\n")
-    decentral_dp.run(_scenario(project), out=project / "run")
-    assert not (project / "run" / "code" / "records.py").exists()
-    assert 'code_folders = [\n    "..",\n    "code",\n]' in (project / "run" / "scenario.toml").read_text()
-
-
 def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,24 +193,3 @@ def test_nothing_stays_of_a_run_that_released_nothing(home: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         decentral_dp.run(_scenario(home / "project"), topology=nx.path_graph(6), out=folder)
     assert not folder.exists()
-
-
-def test_paths_between_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
-    named = {
-        ("/home/ann/p/a.csv", "/home/ann/p/runs/r"): "../../a.csv",
-        ("/home/ann/a.csv", "/home/ann/p/r"): "../../a.csv",
-        ("/home/ann/a.csv", "/tmp/r"): "~/a.csv",
-        ("/home/ann/a.csv", "/home/bob/r"): "~/a.csv",
-        ("/data/a.csv", "/home/ann/r"): "/data/a.csv",
-        ("/data/x/a.csv", "/data/r"): "../x/a.csv",
-    }
-    assert {pair: portable_path(*map(Path, pair)) for pair in named} == named
-
-
-def test_a_folder_reached_by_a_link_finds_what_it_names(home: Path, tmp_path: Path) -> None:
-    project = home / "project"
-    (project / "records.py").write_text(RECORDS + "\nHERE = __file__\n")
-    first = decentral_dp.run(_scenario(project), out=project / "runs" / "one")
-    (tmp_path / "link").symlink_to(project / "runs" / "one")
-    assert _same(first, decentral_dp.run(tmp_path / "link" / "scenario.toml"))

@@ -1,4 +1,4 @@
-"""Where no seed is given every draw is a keystream's: noise, batches, coins and selections; where one is, none is."""
+"""Without a seed every draw is from a keystream: noise, batches, Bernoulli draws and selections; with one, none is."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ import tomli_w
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
@@ -27,7 +26,7 @@ from decentral_dp.studies.comparisons import (
 )
 from decentral_dp.studies.figures import gain_figures
 from decentral_dp.studies.schema import Study, axes, cells, load_study
-from decentral_dp.studies.study import conduct
+from decentral_dp.studies.study import check_study, conduct
 
 Make = Callable[..., Study]
 PAIR = {"name": "tuned", "of": "a", "over": "b"}
@@ -120,26 +119,6 @@ def test_a_pair_differs_in_its_network_or_its_program(make: Make) -> None:
 def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         check_study(make(gains=[GAIN | changed]))
-
-
-def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -> None:
-    graphs = [{"kind": "ring", "agents": 3}, {"kind": "complete", "agents": 3}]
-    grid = {"privacy.epsilon": [1.0, 8.0], "topology": graphs}
-    gain = {key: value for key, value in GAIN.items() if key not in ("x", "y")}
-    at = {"x": "topology", "where": {"privacy.epsilon": 8.0}}
-    part = [{"privacy.epsilon": 8.0}, {"topology": "ring", "variant": "a"}]
-    found = conduct(make(grid=grid, gains=[gain | at], where=part), tmp_path / "out", jobs=1)
-    assert len(found.cells) == 3 * (4 + 1)
-    assert found.gains["topology"].tolist() == ["ring", "complete"]
-    assert (tmp_path / "out" / "plots" / "gain.png").exists()
-    last = found.results[found.results["last"] & (found.results["name"] == "test_accuracy")]
-    last = last[(last["privacy.epsilon"] == 8.0) & (last["topology"] == "complete")]
-    a, b = (last[last["variant"] == v]["value"].to_numpy() for v in "ab")
-    assert found.gains["mean"].iloc[1] == pytest.approx((a - b).mean(), abs=1e-12)
-    with pytest.raises(InputError, match="topology varies too"):
-        check_study(make(grid=grid, gains=[gain | {"x": "privacy.epsilon"}]))
-    with pytest.raises(InputError, match="no cell of both sides"):
-        check_study(make(grid=grid, gains=[gain | at], where=[{"topology": "ring", "variant": "a"}]))
 
 
 def test_an_axis_that_a_gain_leaves_open_is_refused(make: Make) -> None:

@@ -12,20 +12,19 @@ from decentral_dp.bounded import Array
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import BILEVEL, ProblemFacts
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.losses import from_losses
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.bilevel.regularised_losses import (
+from decentral_dp.problems.bilevel.linear import (
+    LogisticHyperparameter,
+    Quadratic,
+    SoftmaxHyperparameter,
     biased_regularisation,
     logistic_regularisation,
     ridge_hyperparameter,
     ridge_regularisation,
 )
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import Placed
+from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.recordwise import recordwise
 
 CLASSES, SIGNS = (0.0, 1.0, 2.0), (-1.0, 1.0)
 
@@ -112,7 +111,7 @@ def raw_records(kind: str, d: int, rng: np.random.Generator, n: int) -> tuple[Ar
 def prepared(problem: Any, features: Array, labels: Array, norm: Any) -> Any:
     """Train records in their places."""
     records = problem.prepare(features, labels, norm)
-    return problem.place_records(records, 0) if isinstance(problem, Placed) else records
+    return problem.place_records(records, 0) if hasattr(problem, "place_records") else records
 
 
 def point_of(problem: Any, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.problems.bilevel.linear import Quadratic, QuadraticRecords
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.bilevel.quadratic import Quadratic, QuadraticRecords
 
 Agents = Sequence[tuple[Any, Any]]
 

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import fetch_openml as fetch_openml_of_sklearn
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-from decentral_dp.data import openml
+from decentral_dp.data import loaders
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tuple[str, ...]) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tu
 
 def offer_images(monkeypatch: pytest.MonkeyPatch, name: str, labels: np.ndarray, own_test: int) -> np.ndarray:
     """Let a download give pictures with these labels, the last `own_test` for testing. Returns their pixels, (n, d)."""
-    facts = openml.IMAGES[name]
-    monkeypatch.setitem(openml.IMAGES, name, facts._replace(own_test=own_test))
+    facts = loaders.IMAGES[name]
+    monkeypatch.setitem(loaders.IMAGES, name, facts._replace(own_test=own_test))
     pixels = np.random.default_rng(7).integers(0, 256, (labels.size, int(np.prod(facts.image))))
     frame = pd.DataFrame(pixels, columns=[f"pixel{k + 1}" for k in range(pixels.shape[1])])
     frame["class"] = pd.Categorical(labels.astype(str))

@@ -7,8 +7,7 @@ import math
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from decentral_dp.privacy.mechanisms import DominatingPair, NoiseMechanism
-from decentral_dp.privacy.mechanisms.protocol import Unnoised
+from decentral_dp.privacy.mechanisms import DominatingPair, NoiseMechanism, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 
 DRAWS = 50_000

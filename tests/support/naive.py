@@ -16,11 +16,10 @@ from decentral_dp.algorithms.protocol import Public
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
-from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.linear import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build_job as build

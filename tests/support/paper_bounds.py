@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.constants import ProblemConstants, round_up
 from papers.published.bilevel import published_k
 
 

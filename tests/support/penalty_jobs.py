@@ -9,7 +9,7 @@ import numpy as np
 
 import decentral_dp
 from decentral_dp.bounded import Bounded
-from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build

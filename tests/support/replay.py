@@ -16,11 +16,10 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle, Value
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import LocalDataset
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
 

@@ -18,10 +18,10 @@ import pandas as pd
 
 from decentral_dp.files.durable import digest
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.releasers import FREE
-from decentral_dp.reporting.folder import read_drawing
+from decentral_dp.privacy.releasers import FREE
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
+from decentral_dp.reporting.report import read_report
 from decentral_dp.simulation.folder.journal_lines import next_line
 from decentral_dp.simulation.result import FORMAT, seal, sha256_of_file, text_of
 
@@ -321,7 +321,7 @@ def figure_of(name: str, folder: Path) -> Any | None:
     from matplotlib.figure import Figure
 
     figure = Figure()
-    return figure if FIGURES[name](figure, read_drawing(folder)) else None
+    return figure if FIGURES[name](figure, read_report(folder)) else None
 
 
 def axes_of(name: str, folder: Path) -> list[Any]:

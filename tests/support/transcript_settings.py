@@ -11,14 +11,13 @@ import scipy.sparse as sp
 from scipy.stats import beta
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
-from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
@@ -26,13 +25,13 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Crossed, Script
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.central.exponential_samplers import score_unit
+from decentral_dp.central.selection import score_unit
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of

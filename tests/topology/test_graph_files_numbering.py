@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, from_edges, from_file, from_matrix, from_networkx
-from decentral_dp.topology.networkx_graphs import numbering
 
 # Graphs whose nodes are inserted in another order than that of their numbers.
 STAR = nx.Graph([(3, k) for k in (0, 1, 2, 4)])
@@ -149,13 +147,6 @@ def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
 def test_two_nodes_that_are_written_alike_are_refused() -> None:
     with pytest.raises(InputError, match='the names "1" and "1" of two nodes print alike'):
         from_networkx(nx.Graph([(0, 1), (0, "1")]))
-
-
-def test_numbers_of_any_order_are_put_in_place() -> None:
-    for order in itertools.permutations("0123"):
-        assert [order[k] for k in numbering(order)] == ["0", "1", "2", "3"]
-    assert numbering(["9" * 5000, "1"]) == [0, 1]
-    assert numbering(["1", "01"]) == [0, 1]
 
 
 @pytest.mark.parametrize(

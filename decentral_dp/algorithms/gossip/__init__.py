@@ -1,1 +1,1 @@
-"""Algorithms of agents who trust nobody, one file each."""
+"""Gossip algorithms: agents without a trusted party."""

@@ -1,8 +1,8 @@
-"""BSA: bilevel stochastic approximation with a server that averages what agents answer.
+"""BSA: bilevel stochastic approximation with a server that averages the answers of agents.
 
 Round t, all agents at the server's points (x, y), means over m agents, K inner steps, b terms of a Neumann series:
 
-    y <- y − β_t mean_i ∇_y g_i(x, y)                                        K times; y goes on where it stopped
+    y <- y − β_t mean_i ∇_y g_i(x, y)                                        K times, from the last y
     v_0 = mean_i ∇_y f_i(x, y),     v_k = mean_i (v_{k−1} − (1/L) ∇²_yy g_i(x, y) v_{k−1})     0 < k < b
     w = (1/L) Σ_{k<b} v_k
     x <- x − α_t mean_i (∇_x f_i(x, y) − ∇²_xy g_i(x, y) w)
@@ -11,13 +11,13 @@ Round t, all agents at the server's points (x, y), means over m agents, K inner 
 uniform below b, whose mean is w; here it is w itself, without that variance, and K and β are the same at every inner
 step. With a minibatch stream every answer is over a fresh batch.
 
-Nobody trusts the server: each answer is noised by the agent that gives it, and x, y are functions of answers, public,
-free and the same at all agents. The mean averages the noise of m agents.
+The server is untrusted: each agent adds noise to its own answer. x and y are functions of answers, so they are public,
+equal at all agents, and without privacy cost. The mean averages the noise of m agents.
 
 `released` (certified): answers on channel gy move by 2C_y/N, v_0 by 2C_z/N, v_k by (1/L)·2C_z/N, gx by 2C_x/N per term.
 
-The server averages Hessian-vector products, so that without noise the limit is the optimum but for the length of the
-series, (1 − μ/L)^b, whatever K is. The graph plays no part. One agent: double-loop bilevel descent.
+The server averages Hessian-vector products. Without noise the limit is the optimum up to (1 − μ/L)^b, the truncation of
+the series, for any K. The graph is not used. One agent: double-loop bilevel descent.
 
 Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
 """
@@ -31,11 +31,11 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series
 
 
 class BsaState(NamedTuple):
-    """x: (b, p), y: (b, q): the server's, the same in every row."""
+    """State of the server, equal in every row. x: (b, p), y: (b, q)."""
 
     x: dp.Array
     y: dp.Array
@@ -71,7 +71,7 @@ class Bsa(dp.Algorithm):
     def step(self, t: int, dataset: dp.LocalDataset, s: BsaState) -> Generator[dp.Ask, dp.Answer, BsaState]:
         batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
         x, y = s
-        # What the server says, before it asks anything.
+        # The server publishes its point before it asks.
         yield dp.Ask(x=x, y=y)
         for _ in range(self.inner):
             answer = yield dp.Ask(gy=next(batches).lower_grad_y(x, y))

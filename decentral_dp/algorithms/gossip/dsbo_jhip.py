@@ -20,18 +20,18 @@ A message has at most 2pq + q numbers; one of more than 64 MiB is refused before
 
         D^0 = −J_iᵀ,     D^{k+1} = P D^k + H_i (Z^{k+1} − Z^k)
 
-    Zᵀ ∇_y f_i would multiply what records move by a matrix: so ∇_y f_i is released with D^0, on a channel h of its own,
-    and the released one is used. One replaced train record moves
+    Zᵀ ∇_y f_i would multiply a record-dependent value by a matrix: so ∇_y f_i is released with D^0, on the channel h,
+    and its released value is used. One replaced train record moves
 
         y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1, D^2, … by 2C_z/N each,
 
     and a validation record h by 2C_z/N and x by η_t·2C_x/N. (As differences of clipped means the increments would be
     charged (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as wholes, at C_z and C_x,
-    in the entrywise ℓ1 norm or the Frobenius norm. Where no clip binds this is the recursion of the paper, over one
-    batch per inverse loop. What a clip takes from an increment stays missing until the round ends. D and h follow the
-    noise of z.
+    in the entrywise ℓ1 norm or the Frobenius norm. If no clip binds, this is the recursion of the paper, over one
+    batch per inverse loop. The clipped part of an increment is missing until the round ends. D and h follow the noise
+    of z.
 
-With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, except the inverse loop of
 `released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
 
 Without noise, and with N large, it approaches the optimum for decaying η and β; a constant β leaves y an error that
@@ -58,12 +58,12 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
+from decentral_dp.algorithms.gossip.inner_loops import NestedLoops
 from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """x: (b, p), y: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+    """x: (b, p), y: (b, q): before noise until they are sent, then the agent's own value.
 
     y_near: Σ_j w_ij ỹ_j of the last message.
     """
@@ -106,7 +106,7 @@ class DsboJhip(NestedLoops):
     def tracked_inverse(
         self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
     ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
-        """Compute Z^N, (b, q·p), and h, (b, q), as others know it. x: (b, p), y: (b, q)."""
+        """Compute Z^N, (b, q·p), and the released h, (b, q). x: (b, p), y: (b, q)."""
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)

@@ -7,16 +7,16 @@ released, and all g_i at the agent's mixture c, round t of agent i runs
     ψ_{t+1} = c_t − λ_t ∇_y g_i(x, c_t)                                               adapt
     y_{t+1} = ψ_{t+1} + c_t − ψ̃_t,     ψ̃_{t+1} = ỹ_{t+1} − (c_t − ψ̃_t),     ψ̃_0 = ỹ_0    correct
 
-λ → y. ψ̃ is ψ as it was released, so that nothing un-noised is kept: the correction e_{t+1} = c_t − ψ̃_t is that before
-and what mixing moved, e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is
-0, with noise too. The paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues.
+λ → y. ψ̃ is the released ψ, so the state has no noiseless value: the correction e_{t+1} = c_t − ψ̃_t satisfies
+e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is 0, with noise too. The
+paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues.
 
 Noise protects one train record of agent i: y_{t+1} carries one clipped mean, at a public point, and moves by
 λ_t·2C/N_t, as in `dp_dsgd`. No validation record is read, and x is never sent.
 
-Without noise y approaches the common minimiser linearly with a constant step, however much the g_i differ; `dp_dsgd`
-stays O(λ) away from it. With noise e remembers how far noise has moved agents apart, and the noise of a release is
-worth more than in `dp_dsgd`: it pays where agents' records differ much. One agent runs gradient descent.
+Without noise y approaches the common minimiser linearly with a constant step for any g_i; `dp_dsgd` stays O(λ) away
+from it. With noise e accumulates the disagreement that noise causes, so the noise of a release has more effect than in
+`dp_dsgd`. Exact diffusion helps if agents' records differ much. One agent runs gradient descent.
 
 Reference: K. Yuan, B. Ying, X. Zhao, A. H. Sayed, "Exact Diffusion for Distributed Optimization and Learning, Part I:
 Algorithm Development", IEEE Transactions on Signal Processing 67(3), 2019, Algorithm 1.

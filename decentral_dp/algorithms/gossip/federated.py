@@ -1,32 +1,28 @@
-"""Federated averaging with a server that nobody trusts.
+"""Federated averaging with an untrusted server.
 
-min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ what was answered with
-noise:
+min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ the answers with noise:
 
     u_i = −λ_t ∇_y g_i(x, y_t)                       each record's gradient clipped
     y_{t+1} = y_t + β (y_t − y_{t−1}) + (1/m) Σ_i ũ_i
-    K `local_steps`: u_{i,k} = −λ_t ∇_y g_i(x, y_t + Σ_{l<k} ũ_{i,l}), each noised, and the mean of Σ_k ũ_{i,k} is added
-    where all that an agent holds is protected (privacy.unit = "agent"): K steps without noise from y_t to y_K, and
-        u_i = clip(y_K − y_t), as in DP-FedAvg
+    with K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"): K steps without noise from
+    y_t to y_K, and u_i = clip(y_K − y_t), as in DP-FedAvg
 
-Each agent noises its own answer, so that the server may be curious; its point is a function of answers, public, and the
-same at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε that noise is
-√m times smaller than the mean of m agents' own.
+Each agent adds noise to its own answer, so the server may be honest-but-curious; its point is a function of answers,
+public, and equal at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε
+that noise is √m times smaller than the mean of the agents' noise.
 
-An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
-by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
+An answer depends on the records through one clipped mean at a public point: one train record of agent i moves it by
+λ_t·2C/N_t; all records of the agent move a block of local steps by 2C.
 
 With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
 clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
 as in `dp_dsgd`.
 
-The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
-of released values, and costs nothing. With `adaptive` the server multiplies the mean d of the answers by √(mean(s)/s),
-s of `dp_dsgd` for this d, with the variance of the mean of all agents' noise: FedAdam's server, at no cost.
+The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
+difference of released values, without privacy cost.
 
-References: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
-ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round); S. Reddi et al., "Adaptive Federated Optimization",
-ICLR 2021 (FedAdam).
+Reference: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
+ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round).
 """
 
 from __future__ import annotations
@@ -35,37 +31,43 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, adapted_share, feature_mean_release
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, feature_mean_release
 
 
 class Served(NamedTuple):
-    """x: (b, p), public. y, last_y: (b, q), the server's point of this round and of the one before, in every row.
-
-    second: (b, q), v, public; of no width without adaptive steps.
-    """
+    """x: (b, p), public. y, last_y: (b, q), the server's point of this round and of the one before, in every row."""
 
     x: dp.Array
     y: dp.Array
     last_y: dp.Array
-    second: dp.Array
 
 
 @dataclass(frozen=True)
 class Federated(DpDsgd):
-    """Federated averaging: a server that nobody trusts averages steps that agents noise (DP-FedAvg)."""
+    """Federated averaging: an untrusted server averages steps with the agents' noise (DP-FedAvg)."""
 
     central = True
+    releases_per_round = 2
 
     def init(self, dataset: dp.LocalDataset) -> Any:
         y = dataset.start("y", self.start)
-        return Served(dataset.start("x", self.start), y, y, dataset.public(0.0, dataset.q if self.adaptive else 0))
+        return Served(dataset.start("x", self.start), y, y)
 
-    @property
-    def releases_per_round(self) -> int:
-        return 1 + super().releases_per_round
+    # The base talks to neighbours, and this answers a server.
+    def step(  # type: ignore[override]
+        self, t: int, dataset: dp.LocalDataset, s: Served
+    ) -> Generator[dp.Ask, dp.Answer, Served]:
+        # The server publishes its point before it asks.
+        yield dp.Ask(x=s.x, y=s.y)
+        x, u = s.x, self.change(t, dataset, s.x, s.y)
+        if self.centring_rounds and t == 1:
+            answer = yield dp.Ask(u=u, m=dataset.feature_mean())
+            x = self.shortened(answer.mean.m)
+        else:
+            answer = yield dp.Ask(u=u)
+        change = self.heavy_ball * (s.y - s.last_y) + answer.mean.u
+        return Served(x, s.y + change, s.y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         channels = {
@@ -76,43 +78,16 @@ class Federated(DpDsgd):
         return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, the others ask for u."""
-        e = self.releases_per_round
-        index, t = dp.grid(public.rounds, e, range(1, e))
-        use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
-        planned = (
-            dp.plan_block(public, index, "lower_grad_y", t) if self.block else dp.plan_release(public, index, [use])
-        )
-        free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
-        # Of round 1, so that it travels where those of `dp_dsgd` do.
-        means = {"m": feature_mean_release(public, np.array([e + 1]))} if self.centring_rounds else {}
+        """Exchange 0 sends x and y, the other asks for u."""
+        index, t = dp.grid(public.rounds, 2, [1])
+        if self.local_steps is not None:
+            planned = dp.plan_block(public, index, "lower_grad_y", t)
+        else:
+            planned = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds), t)])
+        free = dp.free_release(public, index + 1)
+        # In round 1, as in `dp_dsgd`.
+        means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}
         return {"x": free, "y": free, "u": planned, **means}
-
-    # The base talks to neighbours, and this answers a server.
-    def step(  # type: ignore[override]
-        self, t: int, dataset: dp.LocalDataset, s: Served
-    ) -> Generator[dp.Ask, dp.Answer, Served]:
-        # What the server says, before it asks anything.
-        yield dp.Ask(x=s.x, y=s.y)
-        x, own, second, asks = s.x, s.y, s.second, 1 if self.block else self.steps
-        change = momentum = self.heavy_ball * (s.y - s.last_y)
-        for k in range(asks):
-            if self.block:
-                u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
-            else:
-                u = -self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
-            if self.centring_rounds and t == 1 and k == 0:
-                answer = yield dp.Ask(u=u, m=dataset.feature_mean())
-                x = self.shortened(answer.mean.m)
-            else:
-                answer = yield dp.Ask(u=u)
-            own, change = own + answer.released.u, change + answer.mean.u
-        if self.adaptive:
-            noise = dataset.noise_variance("u", t)
-            variance = asks * float(noise.sum()) / noise.size**2
-            second, share = adapted_share(second, change - momentum, variance, self.adaptive, t + 1)
-            change = momentum + share * (change - momentum)
-        return Served(x, s.y + change, s.y, second)
 
 
 ENTRY = dp.Entry(

@@ -81,13 +81,13 @@ class Gbdsbo(dp.Algorithm):
     def __post_init__(self) -> None:
         if not 0.0 <= self.averaging.scale <= 1.0:
             raise dp.InputError(
-                f"algorithm.averaging.scale: got {self.averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
-                "estimate in a running average. Use for example 0.2."
+                f"algorithm.averaging.scale: weight of the newest estimate out of range (got {self.averaging.scale:g}, "
+                "expected 0 to 1). Fix: use for example 0.2."
             )
 
     @property
     def terms(self) -> dict[str, str]:
-        """Channel of an estimate → what it averages."""
+        """Channel of an estimate → averaged term."""
         one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
         return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
@@ -148,7 +148,7 @@ class Gbdsbo(dp.Algorithm):
 
 
 def correction(smoothness: float, u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
-    """u q h, (b, p), row by row."""
+    """Return u q h, (b, p), row by row."""
     rows, q = h.shape
     series = h
     for hessian in v:
@@ -157,7 +157,7 @@ def correction(smoothness: float, u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.
 
 
 def _times(matrices: dp.Array, vectors: dp.Array) -> dp.Array:
-    """Row by row, (b, n, q) times (b, q)."""
+    """Multiply row by row: (b, n, q) times (b, q)."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 

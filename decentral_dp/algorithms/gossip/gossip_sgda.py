@@ -6,12 +6,12 @@ With ṽ what an agent released, a_i = 1 − |w_ii| and P the projections on the
     x_{i,t+1} = u_{i,t} − λ_{x,t} (mean clip(∂_x f(u_{i,t}, v_{i,t}; ξ), C_x) + ∂_x r(u_{i,t}, v_{i,t})),
     y_{i,t+1} = v_{i,t} + λ_{y,t} (mean clip(∂_y f(u_{i,t}, v_{i,t}; ξ), C_y) + ∂_y r(u_{i,t}, v_{i,t})),
 
-where r reads no record, and where y minimises (DRO) the sign of its step is that. Both are released with noise, and the
-projections come after it: u and v are functions of what everybody has seen.
+where r reads no record; if y minimises (DRO), its step has the opposite sign. Both are released with noise before the
+projections: u and v are functions of released values.
 
-Noise protects one train record of agent i: it moves x_{i,t+1} by λ_x·2C_x/N_i and y_{i,t+1} by λ_y·2C_y/N_i, whatever
-the graph; all else on the right is public. What an objective needs to know of all records, such as the share of
-positive ones, has to be a public number.
+Noise protects one train record of agent i: it moves x_{i,t+1} by λ_x·2C_x/N_i and y_{i,t+1} by λ_y·2C_y/N_i, on any
+graph; all else on the right is public. Statistics of all records that an objective needs, such as the share of
+positives, are public numbers.
 
 Without noise and clips this is decentralised stochastic gradient descent ascent: with one agent gradient descent
 ascent, and on a complete graph with equal weights that on the mean of the f_i. Gradients are not tracked, so that with

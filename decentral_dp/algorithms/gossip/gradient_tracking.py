@@ -6,17 +6,17 @@ P v = a_i v_i + Σ_j w_ij v_j, s̃ what was released of the tracker s, and g̃_0
     y_{t+1} = P (y_t − λ_t s̃_t)
     s_{t+1} = P s̃_t + ∇_y g_i(x, y_{t+1}) − g̃_t,     g̃_{t+1} = s̃_{t+1} − P s̃_t + g̃_t
 
-λ → y. g̃ is the gradient as it was released, so that nothing un-noised is kept: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
+λ → y. g̃ is the released gradient, so the state has no noiseless value: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
 with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is one as well, and is sent without noise.
 Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first gradient.
 
 Noise protects one train record of agent i: s_{t+1} carries one clipped mean, at a public point, and moves by 2C/N_t. A
-difference of two means that are both kept un-noised would move by 4C/N_t, and its noise would add up: here the
-network's mean of s̃_t is that of the g̃_t alone, whatever was drawn before. No validation record is read, x is never
+difference of two noiseless means would move by 4C/N_t, and its noise would accumulate. Here the network's mean of s̃_t
+is that of the g̃_t, without earlier noise. No validation record is read, x is never
 sent, and the gradient at the last y is not released.
 
-Without noise, and on a graph that stays, y approaches the common minimiser linearly with a constant step, however much
-the g_i differ. With messages that are lost the mean of s̃ is that of the g̃ no longer. One agent runs gradient descent.
+Without noise, and on a fixed graph, y approaches the common minimiser linearly with a constant step for any g_i. With
+lost messages the mean of s̃ differs from that of the g̃. One agent runs gradient descent.
 
 References: A. Nedić, A. Olshevsky, W. Shi, "Achieving Geometric Convergence for Distributed Optimization over
 Time-Varying Graphs", SIAM Journal on Optimization 27(4), 2017 (DIGing); with noise on y and on s, of another schedule

@@ -1,14 +1,14 @@
 """LDP-DSBO: locally differentially private decentralised stochastic bilevel optimisation (one gossip exchange a round).
 
-With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), ṽ what an agent released, f_{i,t} and g_{i,t} the means over
-the records agent i has seen, and all right-hand sides at time t, every agent runs
+With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), ṽ the released value, f_{i,t} and g_{i,t} the means over the
+records that agent i reads in round t, and all right-hand sides at time t, every agent runs
 
     y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_{y,t} ∇_y g_{i,t}
     z_{i,t+1} = a_i z_{i,t} + Σ_j w_ij z̃_{j,t} − λ_{z,t} (∇²_yy g_{i,t} z − ∇_y f_{i,t})
     x_{i,t+1} = a_i x_{i,t} + Σ_j w_ij x̃_{j,t} − λ_{x,t} (∇_x f_{i,t} − ∇²_xy g_{i,t} z)
 
 y tracks the lower solution, z the Hessian-inverse-vector product (Σ ∇²_yy g_i)⁻¹ Σ ∇_y f_i, x the hypergradient.
-Noise protects one record of agent i from everybody who sees all messages. Two protocols differ in what stands on the
+Noise protects one record of agent i from an adversary that observes all messages. Two protocols differ in the
 right-hand side; the messages are the same:
 
 `released` (default, "P1")
@@ -16,13 +16,13 @@ right-hand side; the messages are the same:
     records, at public points, so v_{t+1} moves by λ_{v,t}·2C/N_t per term: no Lipschitz constant, no step-size
     condition, no dependence on W. A channel that touches no record needs no noise.
 `private` ("P2")
-    the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
+    the consensus term keeps the noiseless v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
     D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
-Algorithms 1 and 2 of the paper keep everything un-noised except what is received.
+In Algorithms 1 and 2 of the paper only received values have noise.
 
-Where x is free and sets how strongly y is regularised, it is cut from above, coordinate by coordinate, where the
-regulariser's curvature reaches 1/max(λ_y, λ_z): beyond, the steps of y and z overshoot, and at a small budget the noise
-of z drives x there. The bound is public, so that cutting costs nothing. The paper has no such bound.
+If x is free and sets the strength of the regulariser, each coordinate is bounded above where the regulariser's
+curvature reaches 1/max(λ_y, λ_z). Beyond it the steps of y and z overshoot, and at a small budget the noise of z drives
+x there. The bound is public, so it has no privacy cost. The paper has no such bound.
 
 Without noise all coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
 Metropolis weights all agents hold the same average each round up to their own steps.
@@ -56,7 +56,7 @@ class LdpDsbo(dp.Algorithm):
 
     Args:
         x, y, z: step sizes λ.
-        protocol: see the head of this module.
+        protocol: see the top of this module.
     """
 
     x: dp.StepSize = dp.option("λ_x, of x along the hypergradient")
@@ -76,7 +76,7 @@ class LdpDsbo(dp.Algorithm):
         values = [dataset.start(c, self.start) for c in dp.CHANNELS]
         if self.protocol == "released":
             return LdpDsboState(*values)
-        # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
+        # A private state accumulates every batch, so it carries a bound from the start; a free channel reads none.
         hidden = [dataset.reads_records(c) for c in dp.CHANNELS]
         return LdpDsboState(*(dataset.constant_state(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
@@ -95,21 +95,22 @@ class LdpDsbo(dp.Algorithm):
         return {c: dp.Channel(c, p if c == "x" else q, met[c]) for c in dp.CHANNELS}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Sensitivities from public numbers only, by the formulas above."""
-        return {c: self._planned_bounded(c, public) for c in dp.CHANNELS}
-
-    def _planned_bounded(self, channel: str, public: dp.Public) -> dp.Planned:
-        index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
-        uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
-        # Earlier batches live on in a private state, so sampling amplifies nothing.
-        planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
-        if self.protocol == "released":
-            return planned
-        keep = 1.0 - public.neighbour_weight
-        sensitivity = {
-            k: dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k])) for k, d in planned.sensitivity.items()
-        }
-        return planned._replace(sensitivity=sensitivity, largest=dp.fading(planned.largest, keep))
+        """Compute sensitivities by the formulas above."""
+        index, keep, out = np.arange(1, public.rounds + 1), 1.0 - public.neighbour_weight, {}
+        for channel in dp.CHANNELS:
+            step = getattr(self, channel).series(public.rounds)
+            uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
+            # Earlier batches live on in a private state, so sampling amplifies nothing.
+            out[channel] = planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
+            if self.protocol == "private":
+                out[channel] = planned._replace(
+                    sensitivity={
+                        split: dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))
+                        for split, change in planned.sensitivity.items()
+                    },
+                    largest=dp.fading(planned.largest, keep),
+                )
+        return out
 
 
 def step_along(
@@ -120,9 +121,9 @@ def step_along(
     Args:
         steps: λ_x, λ_y and λ_z at this round.
         a: (b, 1), 1 − |w_ii|.
-        own: x, y and z that count as the agent's own.
+        own: the agent's own x, y and z.
         neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
-        d: the terms, at the points where the paper or the certificate wants them.
+        d: the terms, at the points of the protocol.
 
     Returns:
         The next x, y and z.
@@ -136,7 +137,7 @@ def step_along(
 
 
 def _step(a: dp.Array, own: dp.Value, near: dp.Array, size: float, direction: dp.Value) -> dp.Value:
-    """a·own + near − size·direction, in few calls where the own value is public."""
+    """Return a·own + near − size·direction, in few numpy calls if the own value is public."""
     if isinstance(own, dp.Bounded):
         return a * own + near - size * direction
     if isinstance(direction, dp.Bounded):

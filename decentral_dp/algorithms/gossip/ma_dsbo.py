@@ -19,12 +19,12 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
         d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
 
     A train record moves d^1, d^2, … by 2C_z/N each, and a validation record d^0 alone, by 2C_z/N_v. (As differences of
-    clipped means the increments would be charged 4C_z/N of a train record, but for 2C_z/N of the first, and 4C_z/N_v
-    of a validation record.) Where no clip binds this is the recursion of the paper, over one batch per inverse loop.
-    What a clip takes from an increment stays missing until the round ends. r is never sent and remembers u: one record
-    moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
+    clipped means the increments would be charged 4C_z/N of a train record, except 2C_z/N of the first, and 4C_z/N_v
+    of a validation record.) If no clip binds, this is the recursion of the paper, over one batch per inverse loop. The
+    clipped part of an increment is missing until the round ends. r is never sent and accumulates u: one record moves it
+    by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
 
-With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
+With a minibatch stream every mean of a round is over a fresh sample, as in the paper, except the inverse loop of
 `released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
 
 Without noise both converge to the optimum for decaying α and β; a constant step leaves y an error that grows with how
@@ -43,14 +43,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.gossip.neumann import U_TERMS
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, NestedLoops
 
 D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """x: (b, p), y, z: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
+    """x: (b, p), y, z: (b, q): before noise until they are sent, then the agent's own value.
 
     r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
     """
@@ -135,7 +134,7 @@ class MaDsbo(NestedLoops):
         }
 
     def _planned_x(self, public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
-        """x_{t+1} takes α_t r_t, and r remembers every u before it."""
+        """Plan x: x_{t+1} contains α_t r_t, and r contains every earlier u."""
         steps, t = self.x.series(public.rounds), np.arange(public.rounds)
         alpha = steps[:, None]
         u = dp.plan_release(public, index, [dp.Use(term, steps, t) for term in U_TERMS], kept=True)

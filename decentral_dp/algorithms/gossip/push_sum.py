@@ -1,19 +1,19 @@
 """Push-sum: min_y (1/m) Σ_i g_i(x, y) over a directed graph, by stochastic gradient push at a constant x.
 
-With ũ_i what agent i released, a_ij the share of what j has that i hears, a_jj the share that j keeps (Σ_i a_ij = 1),
-and λ_t, C_t public schedules of step and clip:
+With ũ_i the release of agent i, a_ij the share of j's value that i receives, a_jj the share that j keeps
+(Σ_i a_ij = 1), and λ_t, C_t public schedules of step and clip:
 
     c_{i,t} = Σ_j a_ij(t) ũ_{j,t},      w_{i,t+1} = Σ_j a_ij(t) w_{j,t},      w_{i,0} = 1,
     z_{i,t} = c_{i,t}/w_{i,t+1},        u_{i,t+1} = c_{i,t} − λ_t clip_{C_t} ∇_y g_i(x, z_{i,t}).
 
-What is published and scored is z = ũ/w, the numerator over the weight. Both travel in one message, u noised and w in
-clear: w is a public fact of the graph.
+The published and scored value is z = ũ/w, the numerator over the weight. One message contains both, u with noise and w
+without: w is a public function of the graph.
 
-Σ_i w_i = m always, and Σ_i u_i moves by gradients and noise alone: each column of A adds up to 1 in every round, for
-the share of a message that was lost stays with its sender. Who is away goes on from its last mixture c and weight,
-which are public, and takes a step from there. So without gradients and noise every z_i goes to the mean of the starts,
-whatever was lost. Were a lost share lost for all, u and w would fade alike, and steps λ/w would grow. On a graph whose
-weights are the same both ways and that loses nothing w = 1, and this is dp_dsgd. One agent runs gradient descent.
+Σ_i w_i = m always, and only gradients and noise move Σ_i u_i: each column of A sums to 1 in every round, because the
+sender keeps the share of a lost message. An agent that is offline continues from its last mixture c and weight, both
+public, and takes a step from there. So without gradients and noise every z_i converges to the mean of the starts, for
+any losses. Otherwise u and w would both shrink, and steps λ/w would grow. On a graph with symmetric weights and without
+losses w = 1, and this is dp_dsgd. One agent runs gradient descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
 records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
@@ -21,9 +21,9 @@ public number above 0, costs nothing (docs/proofs/39-push-sum.md).
 
 References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
 sent: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility
-Bounds", IJCAI 2024, arXiv 2405.02638, whose variance reduction is left out: an estimate that carries gradients of
-earlier rounds un-noised is a private state without a price here; with schedules of clip and noise, there by what
-gradients do, here by public exponents: "Dyn-D²P", arXiv 2505.06651. Of both the abstracts were read.
+Bounds", IJCAI 2024, arXiv 2405.02638, here without its variance reduction: a noiseless estimate from earlier rounds is
+a private state without a known ε; with schedules of clip and noise, there data-dependent, here with public exponents:
+"Dyn-D²P", arXiv 2505.06651. Only the abstracts of both were read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PushSum(dp.Derived):
         return PushSumState(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
 
     def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
-        """z = u/w, (b, q), of the numerators u (b, q) and the public weights w (b, 1)."""
+        """Return z = u/w, (b, q), from the numerators u (b, q) and the public weights w (b, 1)."""
         return {"y": values["y"] / values["w"]}
 
     def step(self, t: int, dataset: dp.LocalDataset, s: PushSumState) -> dp.GossipSteps[PushSumState]:

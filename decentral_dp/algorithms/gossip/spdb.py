@@ -3,7 +3,7 @@
     min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
 
 The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
-neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.gossip.neumann`),
+neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`gossip.inner_loops`),
 round t of agent i runs
 
     λ_i <- λ_i + ρ'_t Σ_j w_ij (x_i − x_j)                                             λ_i = 0 at the start
@@ -13,11 +13,11 @@ round t of agent i runs
 
 with all right-hand sides of x and y at the points of the last message. λ_i = Σ_j w_ij (λ_ij − λ_ji) for multipliers
 λ_ij of the constraints x_i = x_j. α → x, β → y, ρ → penalty, ρ' → dual, L → smoothness, b → inverse. With a minibatch
-stream every v_k, and the step, has a fresh batch of its own.
+stream every v_k, and the step, has its own fresh batch.
 
 `released` (certified)
-    every right-hand side, and every point of a gradient, is the agent's *released* value: y is noised before it is used
-    although nobody mixes it. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
+    every right-hand side, and every point of a gradient, is the agent's *released* value: y gets noise before it is
+    used although it is not mixed. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
     β_t·2C_y/N. λ is a function of released x: public. It adds to zero over the agents.
 
 Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
@@ -25,8 +25,8 @@ Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up
 agent: alternating descent.
 
 Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB).
-Confirmed is only what its abstract says: a stochastic primal-dual method for personal lower variables and a shared
-upper one. The steps above are such a method; the published listing may differ.
+Only its abstract was available: a stochastic primal-dual method for personal lower variables and a shared upper one.
+The steps above are such a method; the published listing may differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class SpdbState(NamedTuple):
@@ -93,7 +93,7 @@ class Spdb(dp.Algorithm):
         )
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        """w at (x, y), by b releases."""
+        """Compute w at (x, y), by b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -1,7 +1,7 @@
 """VRDSBO (also VRDBO): variance-reduced estimates of local hypergradients, and gradient tracking of both levels.
 
 With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, G_i(x, y; B) agent i's own
-hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.gossip.neumann`) of b terms, and
+hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.gossip.inner_loops`) of b terms, and
 κ_t = max(0, 1 − α η_t²), κ_0 = 0, round t of agent i runs, with one fresh batch B_t for everything,
 
     U_t = κ_t (U_{t−1} − G_i(x_{t−1}, y_{t−1}; B_t)) + G_i(x_t, y_t; B_t)              U_{−1} = 0
@@ -19,17 +19,17 @@ hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithm
 
         U_t by D_t = κ_t D_{t−1} + (1 + κ_t)·2C_x/N,     U_t − U_{t−1} by (1 − κ_t) D_{t−1} + (1 + κ_t)·2C_x/N
 
-    for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V alike with C_y. The two series at one point
+    for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V with C_y. The two series at one point
     differ by their noise, so that a transcript attains the bound for Z^F. V telescopes where all records are read in
     every round; its bound is then up to twice too large. A batch lives on in U and V: sampling amplifies nothing.
 
-Bias: every agent inverts its own Hessian, as if the g_i were alike. Without noise the limit solves
+Bias: every agent inverts its own Hessian, as if all g_i were equal. Without noise the limit solves
 Σ_i G_i(x, y) = 0, Σ_i ∇_y g_i(x, y) = 0, which for different g_i is not where ∇F = 0, and b adds its truncation.
 Under noise Z^F and Z^G are random walks in the network average. One agent: a single-loop bilevel descent.
 
 References: H. Gao, B. Gu, M. T. Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms
 over a Network", AISTATS 2023 (VRDBO); noised in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
-rounds: κ_t ≥ 0 mends that.
+rounds: κ_t ≥ 0 fixes that.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
+from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class VrdsboState(NamedTuple):
     """x, u, zf: (b, p); y, v, zg: (b, q). x, y: to be sent next; last_x, last_y: the round before.
 
-    u, v: U and V, un-noised. zf, zg: what counts as the agent's own; zf_near, zg_near: Σ_j w_ij of what was received.
+    u, v: noiseless U and V. zf, zg: the agent's own values; zf_near, zg_near: Σ_j w_ij of the received ones.
     """
 
     x: dp.Value
@@ -87,7 +87,7 @@ class Vrdsbo(dp.Algorithm):
         return 2 + 2 * self.inverse
 
     def kept_share(self, t: int) -> float:
-        """κ_t."""
+        """Return κ_t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: dp.LocalDataset) -> VrdsboState:
@@ -105,7 +105,7 @@ class Vrdsbo(dp.Algorithm):
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
             u, v = u - share * old_u, v - share * old_v
         else:
-            yield from self._no_series(dataset)
+            yield from self._skip_series(dataset)
 
         last_u, last_v = dataset.remembered_state(t, s.u), dataset.remembered_state(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - share) * last_u)
@@ -128,16 +128,16 @@ class Vrdsbo(dp.Algorithm):
         )
 
     def _directions(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
-        """G_i and ∇_y g_i at one point."""
+        """Compute G_i and ∇_y g_i at one point."""
         w = yield from self._series([at] * self.inverse, x, y)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        """w at one point, by b releases."""
+        """Compute w at one point, by b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
 
-    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
-        """As many releases in place of a series that is not needed."""
+    def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+        """Send b empty messages, so that every round has the same number of exchanges."""
         for _ in range(self.inverse):
             yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
@@ -169,7 +169,7 @@ class Vrdsbo(dp.Algorithm):
 
 
 def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], share: dp.Array) -> dp.Planned:
-    """Increments of U or V; κ: (T,)."""
+    """Plan increments of U or V. share: κ, (T,)."""
     keep, rounds = share[:, None], np.arange(public.rounds)
     news = dp.plan_release(public, index, [dp.Use(term, 1.0 + share, rounds) for term in terms], kept=True)
     sensitivity = {}
@@ -181,7 +181,7 @@ def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequenc
 
 
 def _scale_or_zero(factor: dp.Array, size: dp.Array) -> dp.Array:
-    """factor · size, 0 where the factor is 0, however large the other."""
+    """Return factor · size, 0 where the factor is 0, even for an infinite size."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)
 

@@ -1,4 +1,4 @@
-"""First-order private bilevel optimisation by a penalty, full batch or mini-batch.
+"""First-order private bilevel optimisation with a penalty, full batch or mini-batch.
 
 Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3):
 
@@ -6,26 +6,25 @@ Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3)
     ỹ^λ ≈ argmin_y f(x, y) + λ g(x, y)        released by a private solver
     x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
 
-The output is the x_t of the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t, of equals the latest, with the ỹ found
-there: functions of released values. What of the last line reads no record is exact and free, and so is all of it where
-neither ∇_x h nor ∇_x l reads one.
+The output is the x_t with the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t (the latest, if several are equal) with its
+ỹ, functions of released values. The part of the step of x that reads no record is exact and has no privacy cost.
 
-λ → penalty, η → x, P → domain, a Poisson sample of the records → rate, how the lower level is solved → solver, its
-steps → inner. Whatever is left out of x, penalty, inner, smoothness and the clips follows from the problem's constants,
-where these are known (`Defaults`).
+λ → penalty, η → x, P → domain, Poisson sampling → rate, solver of the lower level → solver, its steps → inner. Defaults
+of x, penalty, inner, smoothness and the clipping norms follow from the problem's constants, if these are known
+(`Defaults`).
 
-Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
-trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and 2C_z/(λ n_v)
-in the solvers' descent, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a of a perturbed minimiser with certificate a. In the
-step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ D_hxy ‖ỹ^λ − ỹ‖/n_t
-where constants are known and that is less. Both kinds of records come to the same Σμ², which is exact, also where later
-releases depend on earlier ones.
+The guarantee holds for every record of every agent, against an adversary that observes all published values. The
+coordinator is trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and
+2C_z/(λ n_v) in the descent of the solvers, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a for a perturbed minimiser with
+accuracy a. In the step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or
+λ D_hxy ‖ỹ^λ − ỹ‖/n_t if constants are known and this is less. Both splits have the same Σμ², which is exact although
+later releases depend on earlier ones.
 
-rate < 1: means over Poisson samples, in the solver dp_gd and in the step of x, divided by their expected size, at the
-price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be drawn several times, and
-Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1 or more: a total of ε
-over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean over b records misses
-the whole by about C_x/√b, not 1/b.
+rate < 1: means over Poisson samples in dp_gd and in the step of x, divided by the expected sample size and accounted by
+the Poisson rule. (The paper draws with replacement. A record can then be drawn several times, and Lemma 16 is false.)
+Sampling amplifies only if the noise multiplier s·q·n/C is about 1 or more: a total of ε over T rounds requires batches
+of about εn/√T records, not any size (as in Theorem 11). A mean over b records differs from the whole by about C_x/√b,
+not 1/b.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 """
@@ -36,46 +35,69 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import lower_solvers
 from decentral_dp.central.sensitivities import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import Family, worst_case
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import Family, ProblemConstants, worst_case
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CHANGE, Changed
+from decentral_dp.problems.protocol import CHANGE
 
-# What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
-#
-#   λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
-#       r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
-#   K    of the solver, in the middle of the domain: see `lower_solvers`
-#   η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
-#   C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
-#   C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
-#       term; the other half is for noise
-#
-# and how a round's μ² is divided. With c the deviation that a channel brings to the step of x at μ = 1,
-#
-#   solvers  c = λ b_gxy √min(p, q) · gain · (what one record moves a mean gradient by),     the step  c = √p · Δ_x
-#
-# Σ c²/μ² is smallest, for a given Σ μ², where μ² stands in proportion to c: λ multiplies the solvers' noise, and they
-# take most. As constants for a whole domain exaggerate that, the step gets a ninth at least. Where no constants are
-# known all channels get the same.
-#
-# Over a wide domain η is far too careful, for it has to be right at the x where the lower level is flattest: give one.
-#
-# Nothing here reads a record, and none of it enters the guarantee.
+_NO_DEFAULT = (
+    dp.Refusal[tuple[dp.CoordinatorContext, str]](
+        lambda c: c[0].family is None,
+        "algorithm.{of[1]}",
+        "missing, and it has no default because the problem's constants are not known (this requires a problem with "
+        "analytic ones, problem.normalise, and problem.label_range if labels are numbers)",
+        "give {of[1]}",
+    ),
+    dp.Refusal[tuple[dp.CoordinatorContext, str]](
+        lambda c: not c[0].domain.compact,
+        "algorithm.{of[1]}",
+        "missing, and no default holds for every x",
+        "give {of[1]}, or bound x by algorithm.domain, for example {{ low = -5.0, high = 0.0 }}",
+    ),
+    dp.Refusal[tuple[dp.CoordinatorContext, str]](
+        lambda c: c[1] in ("penalty", "inner") and math.isinf(c[0].budget),
+        "algorithm.{of[1]}",
+        "missing, and without noise nothing limits it",
+        "give {of[1]}, or privacy.epsilon and delta",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What is left out of the table, for x of the box [low, high], each (p,).
+    """Data-independent default options of a penalty method, from constants that hold for every x of the domain.
 
-    solves: μ of one solve, by the budget in equal parts. penalty_weight: λ, once it is known.
+        λ     the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the
+              penalty, r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the
+              budget
+        K     of the solver, in the middle of the domain (`lower_solvers`)
+        η     1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
+        C_y   ½ D_gy and C_z = L_fy: no record's gradient is longer, on the balls of minimisers
+        C_x   L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's contribution is longer than half of the second
+              term; the other half is for noise
+
+    Let c be the standard deviation that a channel contributes to the step of x at μ = 1:
+
+        solvers  c = λ b_gxy √min(p, q) · gain · (sensitivity of a mean gradient),     the step  c = √p · Δ_x
+
+    For a given Σ μ², Σ c²/μ² is least if μ² is proportional to c. λ multiplies the noise of the solvers, so they get
+    most of the budget. Because constants for a whole domain exaggerate, the step gets at least a ninth. Without
+    constants all channels get the same. Over a wide domain η is far too small, because it must be right for the x with
+    the flattest lower level: set it.
+
+    Args:
+        context: of the run.
+        family: the problem's constants.
+        low: (p,) corner of the domain.
+        high: (p,) corner of the domain.
+        solves: μ of one solve, the budget divided evenly.
+        penalty_weight: λ, once it is known.
     """
 
     context: dp.CoordinatorContext
@@ -89,37 +111,14 @@ class Defaults:
     def from_context(
         cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
     ) -> Self:
-        """channels: that a round's budget is divided among. Raises InputError, naming the key that is missing."""
-        dp.refuse(
-            context,
-            (
-                dp.Refusal(
-                    lambda c: c.family is None,
-                    f"algorithm.{key}",
-                    "missing, and no default follows, as the problem's constants are not known (that takes a problem "
-                    "with analytic ones, problem.normalise, and, where labels are numbers, problem.label_range)",
-                    f"give {key}",
-                ),
-                dp.Refusal(
-                    lambda c: not c.domain.compact,
-                    f"algorithm.{key}",
-                    "missing, and no default holds for every x",
-                    f"give {key}, or bound x by algorithm.domain, for example {{{{ low = -5.0, high = 0.0 }}}}",
-                ),
-                dp.Refusal(
-                    lambda c: key in ("penalty", "inner") and math.isinf(c.budget),
-                    f"algorithm.{key}",
-                    "missing, and without noise nothing limits it",
-                    f"give {key}, or the privacy.epsilon and delta that it is to be balanced for",
-                ),
-            ),
-        )
+        """Return the defaults of a round with this number of channels. Raises InputError, naming the missing key."""
+        dp.refuse((context, key), _NO_DEFAULT)
         price = context.budget / math.sqrt(channels * context.rounds)
         family = cast(Family, context.family)
         return cls(context, family, *context.domain.corners(context.problem.p), price, penalty_weight)
 
     def penalty(self) -> float:
-        """λ."""
+        """Compute λ."""
         context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
 
         def best(c: ProblemConstants) -> float:
@@ -129,17 +128,17 @@ class Defaults:
         return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
 
     def steps(self) -> int:
-        """K of "dp_gd", in the middle of the domain."""
+        """Compute K of "dp_gd", in the middle of the domain."""
         middle = 0.5 * (self.low + self.high)
         return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
 
     def step_size(self) -> float:
-        """η."""
+        """Compute η."""
         smooth = self._worst_case(lambda c: penalty_smoothness(c, self.penalty_weight))
         return 0.5 / smooth if smooth > 0.0 else 1.0
 
     def clip(self) -> Clip:
-        """C_x, C_y, C_z."""
+        """Compute C_x, C_y, C_z."""
         c = self.box_constants
         return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
 
@@ -148,10 +147,10 @@ class Defaults:
 
         Args:
             steps: K of "dp_gd"; None for "output_perturbation".
-            sensitivity_x: how far one record moves the step of x, 0 where it is free.
+            sensitivity_x: of the step of x, 0 if it reads no record.
 
         Returns:
-            Channel → share of a round's μ²; empty where what a solve brings to x is 0, or a number is not finite.
+            Channel → share of a round's μ²; empty if the solvers contribute nothing to x, or a number is not finite.
         """
         p, n = self.context.problem.p, self.context.counts["train"]
 
@@ -172,7 +171,7 @@ class Defaults:
 
     @property
     def record_mass(self) -> float:
-        """1 + 1/λ, the weight of the losses of records in g + f/λ."""
+        """1 + 1/λ, the weight of the records' losses in g + f/λ."""
         return 1.0 + 1.0 / self.penalty_weight
 
     def _public_facts(self, c: ProblemConstants) -> lower_solvers.PublicFacts:
@@ -185,14 +184,17 @@ class Defaults:
         return worst_case(self.family, self.low, self.high, bound, self.record_mass)
 
 
-def check_penalty(penalty: float) -> None:
-    """Refuse λ = 0. Raises InputError."""
-    if penalty == 0.0:
-        raise dp.InputError("algorithm.penalty: got 0, but a number above 0 is wanted, for example 10.0.")
-
-
 class DpBilevelState(NamedTuple):
-    """x: (p,) the iterate. y, y_penalised: (q,) last released. best, best_y: of the smallest step yet, and its size."""
+    """The public state.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) last release of ỹ.
+        y_penalised: (q,) last release of ỹ^λ.
+        best: (p,) x with the smallest gradient mapping.
+        best_y: (q,) its ỹ.
+        step: the size of that gradient mapping.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -202,25 +204,48 @@ class DpBilevelState(NamedTuple):
     step: float
 
 
+_REFUSED = (
+    dp.Refusal[tuple[Any, dp.CoordinatorContext]](
+        lambda c: (
+            c[1].reads("lower_jvp")
+            and not hasattr(c[1].problem, "change")
+            and getattr(c[1].problem, "name", type(c[1].problem).__name__)
+        ),
+        "problem.kind",
+        "{it} does not provide ∇_x l at two points of one record, which dp_bilevel requires",
+        "use another problem, for example hyper_cleaning",
+    ),
+    dp.Refusal[tuple[Any, dp.CoordinatorContext]](
+        lambda c: c[0].rate < 1.0 and c[0].needs_records and not c[0].step_terms(c[1]),
+        "algorithm.rate",
+        'with "{of[0].solver}" on this problem nothing reads a sample (got {of[0].rate})',
+        'leave it out, or set solver = "dp_gd"',
+    ),
+)
+
+
 @dataclass(frozen=True)
 class DpBilevel(lower_solvers.SolvesLower):
     """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
 
     Args:
-        x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None: settled by public constants.
-        rate: of Poisson samples.
+        x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None for the defaults.
+        rate: rate of the Poisson samples.
         solver: "dp_gd" or "output_perturbation".
+        reads: whether the step of x reads records; computed.
+        shares: channel → share of a round's μ²; computed.
     """
 
     x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
     penalty: float | None = dp.option(
-        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
+        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", above=0
     )
     inner: int | None = dp.solver_steps()
     smoothness: float | None = dp.solver_smoothness("b")
     rate: float = dp.sampling_rate()
-    solver: str = dp.lower_solver()
-    # Settled: whether the step of x reads records, channel → share of a round's μ².
+    solver: Literal["dp_gd", "output_perturbation"] = dp.option(
+        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+    )
     reads: bool = dp.internal(True)
     shares: Mapping[str, float] = dp.internal(default_factory=dict)
 
@@ -242,46 +267,32 @@ class DpBilevel(lower_solvers.SolvesLower):
         return lower_solvers.LowerObjective("pulled", self.penalty or 1.0)
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        self._check(context)
-        reads = bool(self._step_terms(context))
-        penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
-        check_penalty(penalty)
-        resolved = replace(self, penalty=penalty, reads=reads)
+        self.check_solver(context)
+        dp.refuse((self, context), _REFUSED)
+        resolved = replace(self, reads=bool(self.step_terms(context)))
+        if self.penalty is None:
+            resolved = replace(resolved, penalty=resolved._defaults(context, "penalty").penalty())
         if self.inner is None and not self.needs_records:
-            resolved = replace(resolved, inner=resolved._defaults(context, reads, "inner").steps())
+            resolved = replace(resolved, inner=resolved._defaults(context, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            resolved._defaults(context, reads, "smoothness")
+            resolved._defaults(context, "smoothness")
         if self.x is None:
-            resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, reads, "x").step_size()))
-        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, reads, "x").clip())
+            resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, "x").step_size()))
+        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, "x").clip())
         if context.family is None or not context.domain.compact or math.isinf(context.budget):
             return resolved, context
-        terms = resolved._step_terms(context)
+        terms = resolved.step_terms(context)
         sensitivity = [s for term in terms for s in context.mean_sensitivity(term, 1, self.rate).values()]
         steps = None if self.needs_records else resolved.inner
-        shares = resolved._defaults(context, reads, "x").shares(steps, max(sensitivity, default=0.0))
+        shares = resolved._defaults(context, "x").shares(steps, max(sensitivity, default=0.0))
         return replace(resolved, shares=shares), context
 
-    def _check(self, context: dp.CoordinatorContext) -> None:
-        """Refuse what cannot run, or what would be left unread."""
-        if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
-            name = getattr(context.problem, "name", type(context.problem).__name__)
-            raise dp.InputError(
-                f"problem.kind: {name} does not offer ∇_x l at two points of one record, which dp_bilevel needs. Fix: "
-                "take another problem, for example hyper_cleaning."
-            )
-        self.check_solver(context)
-        if self.rate < 1.0 and self.needs_records and not self._step_terms(context):
-            raise dp.InputError(
-                f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
-                'leave it out, or take "dp_gd".'
-            )
+    def _defaults(self, context: dp.CoordinatorContext, key: str) -> Defaults:
+        return Defaults.from_context(context, 2 + self.reads, key, math.inf if self.penalty is None else self.penalty)
 
-    def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
-        return Defaults.from_context(context, 2 + reads, key, math.inf if self.penalty is None else self.penalty)
-
-    def _step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
+    def step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
+        """Return the terms of the step of x that read records."""
         return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
 
     # The program -------------------------------------------------------------------------------------------------
@@ -299,34 +310,34 @@ class DpBilevel(lower_solvers.SolvesLower):
             released = yield dp.Release(gx=(yield from self._slope(context, s.x, y, penalised)))
             gradient = gradient + released.released.gx[0]
         x = context.domain.project(s.x - eta * gradient)
-        sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
-        best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
+        mapping = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
+        best = (s.x, y, mapping) if mapping <= s.step else (s.best, s.best_y, s.step)
         return DpBilevelState(x, y, penalised, *best)
 
     def _slope(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
     ) -> dp.CoordinatorSteps[dp.Bounded]:
-        """What of the step reads records."""
+        """Compute the part of the gradient by x that reads records."""
         lam = self._penalised_objective.penalty
         questions = {
             "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
             CHANGE: dp.ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
         }
-        queries = {term: questions[term] for term in self._step_terms(context)}
+        queries = {term: questions[term] for term in self.step_terms(context)}
         answer = yield dp.Ask(**queries)
         parts: list[dp.Bounded] = [
-            context.tighten(answer[term], sum_, lam) if term == CHANGE else answer[term]
-            for term, sum_ in queries.items()
+            context.tighten(answer[term], query, lam) if term == CHANGE else answer[term]
+            for term, query in queries.items()
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def published(self, s: DpBilevelState) -> dict[str, dp.Array]:
         return {"x": s.best, "y": s.best_y}
 
-    # What it costs -----------------------------------------------------------------------------------------------
+    # The plan ----------------------------------------------------------------------------------------------------
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
-        """Solutions of levels that read no record."""
+        """Return the channels of solutions that read no record."""
         return {
             objective.channel: context.problem.q
             for objective in (lower_solvers.LowerObjective("y"), self._penalised_objective)
@@ -334,18 +345,18 @@ class DpBilevel(lower_solvers.SolvesLower):
         }
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        each = self._solver.publishes
-        parts = {
-            objective.channel: lower_solvers.released_part(
-                self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
-            )
-            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective))
-            if objective.kinds(context)
-        }
+        solver, per_round, p, q = self._solver, self.releases_per_round, context.problem.p, context.problem.q
+        parts = {}
+        for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective)):
+            if kinds := objective.kinds(context):
+                positions = range(k * solver.publishes, (k + 1) * solver.publishes)
+                indices, share = dp.round_indices(rounds, per_round, positions), self.shares.get(objective.channel, 1.0)
+                parts[objective.channel] = dp.Part(indices, q, kinds, share, solver.rate)
         if self.reads:
-            kinds = [context.split_of(term) for term in self._step_terms(context)]
-            parts["gx"] = dp.Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
-        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+            indices = dp.round_indices(rounds, per_round, (2 * solver.publishes,))
+            kinds = tuple(context.split_of(term) for term in self.step_terms(context))
+            parts["gx"] = dp.Part(indices, p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return dp.gaussian_charges(parts)
 
 
 ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),))

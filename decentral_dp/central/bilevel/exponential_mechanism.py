@@ -1,53 +1,65 @@
-"""The exponential mechanism over the upper variable: one draw of x, at pure ε.
+"""Exponential mechanisms over the upper variable: one draw of x.
 
-    P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),     y_Z(x) = argmin_y G(x, y),     scale = s/ε
+    exponential_mechanism                   P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),   scale = s/ε
+    gradient_norm_exponential_mechanism     P(x) ∝ exp(−‖∇Φ(x)‖/scale)
+    regularised_exponential_mechanism       density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²)),   k = (μ_r + κ)·(μ/S)²
 
-for x of `domain`: one of `candidates` points along each axis (65, 17 or 9 where they are left out, for one, two or
-three upper variables), even in every coordinate: a log strength for the problems with regularisation.
+with y_Z(x) = argmin_y G(x, y). The guarantee holds for every record of every agent, against an adversary that observes
+x. The coordinator is trusted and holds all records; y is not released.
 
-Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. y
-is not released. s bounds how much the change that one record makes to Φ varies over the domain:
+The first two choose among `candidates` points on each axis of `domain` (default 65, 17 or 9 for one, two or three upper
+variables). s bounds the variation over the domain of the change that one record makes to the score:
 
-    a train record       2 L_fy D_gy/(μ n_t)                     D_gy/(μ n_t) is how far it moves y_Z(x)
-    a validation record  (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+    train record, Φ             2 L_fy D_gy/(μ n_t)          D_gy/(μ n_t) bounds the change of y_Z(x)
+    validation record, Φ        (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
+    ‖∇Φ‖                        2S, S a bound on the change of ∇Φ on the domain (`hypergradient_sensitivity`)
 
-and what the scores are computed and rounded to (2r + 4e). The law does not need Φ to be convex, and its ε is spent in
-full: E[Φ(x)] − min Φ ≤ p·s/ε for convex Φ. A price of pure ε, and as a bounded range ρ = ε²/8 beside other releases.
+plus the rounding and inexactness of computed scores (2r + 4e). Φ need not be convex. For convex Φ,
+E[Φ(x)] − min Φ ≤ p·s/ε. A draw is ε-DP, and composes with other releases as a bounded range with ρ = ε²/8.
 
-`gradient_norm_exponential_mechanism` draws an x that is nearly stationary: ‖∇Φ(x)‖ in the place of Φ(x), at the exact
-lower solution. One record moves ∇Φ by at most S anywhere on the domain (`hypergradient_sensitivity`), so ‖∇Φ‖ by
-something between −S and S: s = 2S, and what the scores are computed and rounded to (2r + 4e). A stationary point has to
-lie in the domain for ‖∇Φ‖ to be small anywhere.
+The third draws from a box with middle x₀ and has the privacy of a Gaussian pair with the μ of the target (ε, δ). μ_r is
+`strength`; the default √(2p)·S/(μR), R the distance from x₀ to a corner, gives E[Φ(x)] − min Φ ≤ √2·S·R√p/μ for convex
+Φ. The privacy cost requires Φ + (μ_r/2)‖x‖² to be convex for every dataset. Φ is a convex quadratic for the problems
+"quadratic", "mean_estimation" and "mean_lower_bound" (κ = 0). Otherwise −κ is the Lipschitz constant of ∇Φ, and a
+certified run requires a larger strength.
 
-Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Equation 4
-and Appendix C.3.
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Equations
+4 and 5, Appendix C.3; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Exponential Mechanism", COLT
+2022.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.selection import FiniteExponential, SelectionBounds, candidates, per_axis
+from decentral_dp.central.selection import (
+    Box,
+    Density,
+    FiniteExponential,
+    RegularisedSelection,
+    SelectionBounds,
+    candidates,
+    per_axis,
+)
 
 
 class DrawState(NamedTuple):
-    """x: (p,) what is public."""
+    """The public x, (p,)."""
 
     x: dp.Array
 
 
 class SingleDraw(dp.Coordinated):
-    """A program whose only release is one draw of x, by records that the coordinator holds.
+    """A program whose only release is one draw of x.
 
     Args:
-        name: its kind, as messages call it.
+        name: its kind in a scenario.
     """
 
     name: ClassVar[str]
@@ -57,20 +69,20 @@ class SingleDraw(dp.Coordinated):
         return DrawState(context.start("x", self.start))
 
     def check_once(self, context: dp.CoordinatorContext) -> None:
-        """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
+        """Raise InputError for more than one round, and for a domain without bounds."""
         if context.rounds != 1:
             raise dp.InputError(
-                f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
-                "share its budget; set rounds = 1."
+                f"algorithm.rounds: {self.name} is one draw of x (got {context.rounds}, expected 1). Fix: set rounds "
+                "= 1."
             )
         context.domain.require_compact(self.name)
 
     def box(self, context: dp.CoordinatorContext) -> Box:
-        """The domain."""
+        """Return the domain."""
         return Box(*context.domain.corners(context.problem.p))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> dp.SelectionMechanism:
-        """The draw. pool: all agents' records; None where only prices are wanted."""
+        """Return the mechanism. pool: all agents' records; None for its sensitivity only."""
         raise NotImplementedError
 
     def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
@@ -83,7 +95,7 @@ class SingleDraw(dp.Coordinated):
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
-    """One release. Every kind of records may cost the whole target: each is compared with its own neighbours."""
+    """Plan one release, whose cost is the whole target for a record of either split."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {
         "x": dp.Charge(selection.mechanism, selection.width, np.array([1]), weight, {}, selection.distortion, reason)
@@ -95,12 +107,12 @@ class ExponentialMechanism(SingleDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4).
 
     Args:
-        candidates: along each axis.
+        candidates: points on each axis.
     """
 
     name = "exponential_mechanism"
     reads_losses = True
-    # What is public of the score on a box, and the method of the pool that computes it.
+    # The public bounds on the score over a box, and the method of the pool that computes it.
     facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.of_value)
     scored_by: ClassVar[str] = "scores"
 
@@ -112,8 +124,8 @@ class ExponentialMechanism(SingleDraw):
         return replace(self, candidates=self.candidates or per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
-        """The exponential mechanism. Raises InputError for candidates that do not fit the domain."""
-        facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
+        """Return the mechanism. Raises InputError for too few or too many candidates."""
+        facts = self.facts(context.pooled_bounds, *context.domain.corners(context.problem.p))
         points = candidates(context.domain, context.problem.p, self.candidates)
         score: Any = getattr(pool, self.scored_by, None)
         return FiniteExponential(facts, points, score)
@@ -128,12 +140,70 @@ class GradientNormMechanism(ExponentialMechanism):
     scored_by = "gradient_norms"
 
 
-ENTRIES = tuple(
-    dp.Entry(
-        algorithm.name,
-        algorithm,
-        (dp.Citation(f"Mechanism ({place}, its scale corrected)", "lowy2025differentially"),),
-        example={"rounds": "1", "candidates": "65"},
+# Largest ratio of the plan's μ to that of the target: the tolerance of root finding, with room.
+_ROOM = 1.0 + 1e-6
+
+
+@dataclass(frozen=True)
+class RegularisedExponentialMechanism(SingleDraw):
+    """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
+
+    Args:
+        strength: μ_r, None for the default.
+    """
+
+    name = "regularised_exponential_mechanism"
+    pure, reads_losses = False, True
+
+    strength: float | None = dp.option(
+        "μ_r, of the quadratic regulariser; settled by public constants if left out",
+        default=None,
+        example="1.0",
+        above=0,
     )
-    for algorithm, place in ((ExponentialMechanism, "Equation 4"), (GradientNormMechanism, "Appendix C.3"))
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        self.check_once(context)
+        strength = self.strength
+        if strength is None:
+            radius = 0.5 * self.box(context).diameter
+            strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
+        resolved = replace(self, strength=strength)
+        if context.noisy:
+            resolved.density(context).check()
+        return resolved, context
+
+    def _sensitivity(self, context: dp.CoordinatorContext) -> float:
+        """Return S, the larger one of both splits."""
+        return max(context.pooled_bounds.gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
+
+    def density(self, context: dp.CoordinatorContext) -> Density:
+        """Return the public facts of the density."""
+        box = self.box(context)
+        # S/μ, the smallest scale of a run with this target.
+        finest = self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
+        return Density.from_bounds(context.pooled_bounds, box.low, box.high, self.strength or 0.0, finest)
+
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
+        facts, scores, gradient = self.density(context), getattr(pool, "scores", None), getattr(pool, "gradient", None)
+        coefficients = pool.quadratic() if facts.convex and pool is not None else None
+        return RegularisedSelection(facts, cast(Any, scores), cast(Any, gradient), coefficients)
+
+
+ENTRIES = (
+    *(
+        dp.Entry(
+            algorithm.name,
+            algorithm,
+            (dp.Citation(f"Mechanism ({place}, its scale corrected)", "lowy2025differentially"),),
+            example={"rounds": "1", "candidates": "65"},
+        )
+        for algorithm, place in ((ExponentialMechanism, "Equation 4"), (GradientNormMechanism, "Appendix C.3"))
+    ),
+    dp.Entry(
+        RegularisedExponentialMechanism.name,
+        RegularisedExponentialMechanism,
+        (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
+        example={"problem": '"quadratic"', "rounds": "1"},
+    ),
 )

@@ -1,4 +1,4 @@
-"""Implicit differentiation at a private lower-level point: private by construction, for any losses.
+"""Implicit differentiation at a private lower-level point, for any losses.
 
 Round t, with means over all records, each clipped, and R the data-independent regulariser:
 
@@ -6,25 +6,25 @@ Round t, with means over all records, each clipped, and R the data-independent r
     a = mean ∇_x h,  b = mean ∇_y h,  J = mean ∇²_xy l + ∇²_xy R,  H = mean ∇²_yy l + ∇²_yy R          at (x, ỹ)
     x <- P(x − η_t (a − J H⁻¹ b + noise))
 
-h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. What is
-left out is settled by the problem's constants, where they are known: η = 1/(2b) with b the smoothness of the
-hyperobjective on the domain (give a larger one where the domain is wide), K as `lower_solvers.best_steps` says, and
-clips at which no record is cut.
+h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. Defaults
+follow from the problem's constants, if they are known: η = 1/(2b) with b the smoothness of the hyperobjective on the
+domain (set a larger one if the domain is wide), K by `lower_solvers.best_steps`, and clipping norms that clip no
+record.
 
-The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
-constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record
-can do. The price is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
+The hypergradient is taken at the released ỹ. Its sensitivity needs no accuracy of a solver, no Lipschitz constant of a
+second derivative, and no bound on a loss: the clipping norms and the curvature w₀ of R bound it. The cost is the bias
+of ỹ, at most C‖ỹ − y_Z(x)‖.
 
-Whose data: every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with K ≥ ‖J‖ and
-clips C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
+The guarantee holds for every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with
+K ≥ ‖J‖ and clipping norms C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
 
     train       2C_x C_z/(w₀ n_t) + K C_z²/(n_t w₀(w₀ + C_z/n_t)),        validation  (2C_x + 2K C_z/w₀)/n_v,
 
-where Hessians of records are positive semidefinite; elsewhere H's eigenvalues are raised to w₀ and the middle term is
-2K C_z²/(n_t w₀²). Gaussian releases of planned prices, Σμ² exact.
+if Hessians of records are positive semidefinite. Otherwise the eigenvalues of H are raised to w₀, and the middle term
+is 2K C_z²/(n_t w₀²). All releases are Gaussian with planned privacy costs; Σμ² is exact.
 
-A step of x that is 0 keeps x at its start: then nothing is asked for a hypergradient, nothing of one is released, and
-the lower-level points get the whole budget. That is noisy descent on the lower level alone, with public x.
+With a learning rate of 0, x keeps its start and no hypergradient is released: noisy descent on the lower level with the
+whole budget, at a public x.
 
 The output is the last x_t at which a lower-level point was released, with that point.
 
@@ -36,23 +36,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import lower_solvers
 from decentral_dp.central.bilevel.dp_bilevel import Defaults
-from decentral_dp.central.bilevel.second_order_dp_bilevel import usual_step
+from decentral_dp.central.bilevel.second_order_dp_bilevel import default_step
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.records import regulariser_matrices
 
-# The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
+# Share of every round's μ² for the lower-level point, which is also the model.
 _MODEL_SHARE = 0.5
+# Name in the formula → term.
+_MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
 
 
 class PpIftState(NamedTuple):
-    """x: (p,) the iterate. y: (q,) the last released point. x_of_y: the x that it is for."""
+    """The public state.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) last released lower-level point.
+        x_of_y: (p,) its x.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -64,15 +72,16 @@ class PpIft(lower_solvers.SolvesLower):
     """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
 
     Args:
-        x, inner: η, K.
-        smoothness: of g; None, as for the others: settled by public constants.
+        x, inner, smoothness: η, K, and b; None for the defaults.
         solver: "dp_gd" or "output_perturbation".
     """
 
     x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
     inner: int | None = dp.solver_steps("K, ")
     smoothness: float | None = dp.solver_smoothness("of g")
-    solver: str = dp.lower_solver()
+    solver: Literal["dp_gd", "output_perturbation"] = dp.option(
+        'how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd"
+    )
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -85,7 +94,7 @@ class PpIft(lower_solvers.SolvesLower):
 
     @property
     def _keeps_x(self) -> bool:
-        """Whether x stays where it starts, so that no hypergradient is needed."""
+        """Whether x keeps its start, so that no hypergradient is required."""
         return self.x is not None and self.x.scale == 0.0
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
@@ -100,15 +109,15 @@ class PpIft(lower_solvers.SolvesLower):
             # Raises: there is no default.
             Defaults.from_context(context, 2, "smoothness")
         if self.x is None:
-            # Raises where no default is known.
+            # Raises if there is no default.
             Defaults.from_context(context, 2, "x")
-            resolved = replace(resolved, x=usual_step(context))
+            resolved = replace(resolved, x=default_step(context))
 
-        def usual_clip() -> Clip:
+        def default_clip() -> Clip:
             c = Defaults.from_context(context, 2, "x").box_constants
             return Clip("l2", max(c.l_fx, c.d_hxy), 0.5 * c.d_gy, max(c.l_fy, c.d_hyy))
 
-        return resolved, context.with_clips(self.queries, usual_clip)
+        return resolved, context.with_clips(self.queries, default_clip)
 
     def init(self, context: dp.CoordinatorContext) -> PpIftState:
         x = context.start("x", self.start)
@@ -118,7 +127,6 @@ class PpIft(lower_solvers.SolvesLower):
         y = yield from self.lower_solver().solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
             return PpIftState(s.x, y, s.x)
-        # a − J H⁻¹ b at the released y.
         p, q = context.problem.p, context.problem.q
         queries = {name: dp.ClippedSum(term, s.x, y) for name, term in _MEANS.items() if context.reads(term)}
         answer: Mapping[str, Any] = yield dp.Ask(**queries)
@@ -138,21 +146,21 @@ class PpIft(lower_solvers.SolvesLower):
         return {"x": s.x_of_y, "y": s.y}
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
-        """The lower-level point, where that level reads no record."""
+        """Return the channel of the lower-level point, if that level reads no record."""
         return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self.lower_solver().publishes
         read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
         kinds = [split for split in dp.SPLITS if split in read]
-        parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
-        level = lower_solvers.LowerObjective("y")
-        if level.kinds(context):
-            parts = {"y": lower_solvers.released_part(self.lower_solver(), context, level, 0, _MODEL_SHARE), **parts}
-        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
-
-
-_MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
+        per_round, parts = self.releases_per_round, {}
+        if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
+            indices = dp.round_indices(rounds, per_round, range(each))
+            parts["y"] = dp.Part(indices, context.problem.q, level_kinds, _MODEL_SHARE)
+        if not self._keeps_x:
+            indices = dp.round_indices(rounds, per_round, (each,))
+            parts["gx"] = dp.Part(indices, context.problem.p, kinds, 1.0 - _MODEL_SHARE)
+        return dp.gaussian_charges(parts)
 
 
 ENTRY = dp.Entry(

@@ -1,28 +1,29 @@
-"""Private tuning of one regularisation strength w = e^x, by a trusted coordinator.
+"""Private tuning of one regularisation strength w = e^x.
 
     minimise over x  Φ(x) = mean_validation l(y_x)       y_x = argmin_y mean_train l(y) + ½ e^x ‖y‖²
 
-Every round releases the minimiser ỹ at the present x, which is a private model, and an estimate v of Φ'(x):
+Every round releases the minimiser ỹ at the current x, a private model, and an estimate v of Φ'(x):
 
     "ppift"     v = implicit differentiation at ỹ, released
     "penalty"   ỹ^λ ≈ argmin g + f/λ, released;  v = λ ½ e^x (‖ỹ^λ‖² − ‖ỹ‖²) − (λ/2) e^x q (s_λ² − s²)
     "em"        one round: x by the exponential mechanism among `candidates` points of its box, then the model there
 
-    x <- P(x − 0.6 · width · v/((|v| + τ)√(t+1))),       τ about the deviation of v's noise, from released values
+    x <- P(x − 0.6 · width · v/((|v| + τ)√(t+1))),       τ about the standard deviation of v's noise, from public values
 
-λ → penalty, P → domain, a box; s and s_λ the deviations of the noise in ỹ and ỹ^λ, which are public: what isotropic
-noise adds to a squared norm is subtracted. If mixing in the validation loss makes the solution grow, regularisation is
-too strong and x must fall; the paper's update adds v, and so climbs. Neither f nor ∇_x R depends on x and data at once,
-so that given ỹ and ỹ^λ the estimate is post-processing: the noise that the paper adds to it is not needed.
+λ → penalty, P → domain, a box. s and s_λ are the public standard deviations of the noise in ỹ and ỹ^λ: the expected
+contribution of isotropic noise to a squared norm is subtracted. If the validation loss makes the solution larger,
+regularisation is too strong and x must fall; the paper's update adds v, and so climbs. Given ỹ and ỹ^λ the estimate is
+post-processing, so the noise that the paper adds to it is not required.
 
 The output is the last x at which a model was released, with that model. With a share s for the last model, the last
-round releases a model alone, which takes s of a train record's μ²; the others divide the rest. Where the target is pure
-ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q times that in l2.
+round releases only a model, with the share s of a train record's μ²; the other rounds divide the rest. If the target is
+pure ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q times the l2 sensitivity.
 
 `decentral_dp.tune` runs this program for two arrays, with a share of 1/4 and bounds at the released ỹ (`pointwise`).
 
-Whose data: every record of every agent; the coordinator holds them. Minimisers move by D_gy/(μn_t) + 2a, that of
-g + f/λ by the larger of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball of *its* minimisers.
+The guarantee holds for every record of every agent; the coordinator holds them. Minimisers of g move by at most
+D_gy/(μn_t) + 2a, those of g + f/λ by the larger one of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball
+of the minimisers.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Section 7, its sign corrected.
 """
@@ -36,52 +37,56 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.dp_bilevel import check_penalty
-from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
-# The first step moves x by at most this share of its box.
+# Largest share of the box by which the first step moves x.
 _FIRST_STEP = 0.6
 _PENALTY, _CANDIDATES = 10.0, 65
-# Of a round's budget: what its model takes.
+# Share of a round's budget for its model.
 _MODEL_SHARE = 0.5
-# μ of the model beside a pure ε of 1 of the choice, which costs about as much at δ = 10⁻⁶.
+# μ of the model compared with a pure ε of 1 of the choice, which costs about the same at δ = 10⁻⁶.
 _MODEL_MU = 0.25
 
 
 class TunerState(NamedTuple):
-    """x: (1,) to be tried next. last_x: (1,) tried last, and y: (q,) the model released there."""
+    """The public state.
+
+    Args:
+        x: (1,) next iterate.
+        last_x: (1,) previous iterate.
+        y: (q,) the model released there.
+    """
 
     x: dp.Array
     last_x: dp.Array
     y: dp.Array
 
 
-_Chosen: TypeAlias = tuple[Any, dp.CoordinatorContext]
+_Subject: TypeAlias = tuple[Any, dp.CoordinatorContext]
 _REFUSED = (
-    dp.Refusal[_Chosen](
+    dp.Refusal[_Subject](
         lambda c: c[0].penalty is not None and c[0].method != "penalty",
         "algorithm.penalty",
         'only the method "penalty" takes it',
         "leave it out",
     ),
-    dp.Refusal[_Chosen](
+    dp.Refusal[_Subject](
         lambda c: c[0].candidates is not None and c[0].method != "em",
         "algorithm.candidates",
         'only the method "em" takes it',
         "leave it out",
     ),
-    dp.Refusal[_Chosen](
+    dp.Refusal[_Subject](
         lambda c: c[1].family is None or c[1].problem.p != 1,
         "problem.kind",
         "regularisation_tuner tunes one strength (got p = {of[1].problem.p} upper variables)",
-        'take "logistic_regularisation" or "ridge_regularisation"',
+        'use "logistic_regularisation" or "ridge_regularisation"',
     ),
-    dp.Refusal[_Chosen](
+    dp.Refusal[_Subject](
         lambda c: c[0].method == "em" and c[1].rounds != 1,
         "algorithm.rounds",
-        'the method "em" chooses once, and more rounds would spend the budget again (got {of[1].rounds})',
+        'the method "em" is one draw (got {of[1].rounds}, expected 1)',
         "set rounds = 1",
     ),
 )
@@ -93,17 +98,15 @@ class RegularisationTuner(dp.Coordinated):
 
     Args:
         method: "ppift", "penalty" or "em".
-        penalty: λ, 10 where absent.
-        candidates: 65 where absent.
-        last_share: of a train record's μ², what the model of the last round takes, which is then all that this round
-            releases; 0 for rounds that are all alike.
+        penalty: λ; default 10.
+        candidates: default 65.
+        last_share: share of a train record's μ² for the model of the last round, its only release; 0 if all rounds are
+            equal.
         pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
     method: Literal["ppift", "penalty", "em"] = dp.option("how the strength is found", default="ppift")
-    penalty: float | None = dp.option(
-        "λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0
-    )
+    penalty: float | None = dp.option("λ of the method penalty; 10 if left out", default=None, example="1.0", above=0)
     candidates: int | None = dp.count_option(
         "strengths that the method em chooses among; 65 if left out", "points", "65"
     )
@@ -113,21 +116,15 @@ class RegularisationTuner(dp.Coordinated):
     needs_constants = needs_records = True
     releases_per_round = 2
 
-    @property
-    def _weight(self) -> float:
-        """λ."""
-        return _PENALTY if self.penalty is None else self.penalty
-
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         dp.refuse((self, context), _REFUSED)
         context.domain.require_compact("regularisation_tuner")
         low, high = context.domain.corners(1)
-        bounds = bounds_of(context)
-        # Whether float64 certifies solutions everywhere in the box is known from public numbers.
+        bounds = context.pooled_bounds
+        # Raises if float64 does not certify solutions everywhere in the box, by public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         if penalty is not None:
-            check_penalty(penalty)
             bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context
@@ -141,7 +138,7 @@ class RegularisationTuner(dp.Coordinated):
         pool: Pooled = yield dp.Pool()
         if self.method == "em":
             low, high = context.domain.corners(1)
-            # From strong to weak regularisation: each solution is near the next.
+            # From strong to weak regularisation.
             points = np.linspace(high, low, self.candidates or _CANDIDATES)
             selection = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
             choice: dp.Released = yield dp.Release(x=selection)
@@ -158,8 +155,8 @@ class RegularisationTuner(dp.Coordinated):
             released = yield dp.Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
-            penalised = yield dp.Release(pulled=pool.minimiser(s.x, self._weight))
-            slope, noise = penalty_slope(context, s.x, self._weight, model, penalised)
+            penalised = yield dp.Release(pulled=pool.minimiser(s.x, self.penalty))
+            slope, noise = penalty_slope(context, s.x, self.penalty or _PENALTY, model, penalised)
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
@@ -171,7 +168,7 @@ class RegularisationTuner(dp.Coordinated):
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         kinds: tuple[dp.Split, ...] = ("train", "validation")
         if self.method == "em":
-            # A validation record is in the choice alone, which may therefore cost it more.
+            # A validation record affects the choice only, which may therefore cost it more.
             prices = {"train": 1.0, "validation": 2.0}
             weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in kinds}
             return {
@@ -182,16 +179,13 @@ class RegularisationTuner(dp.Coordinated):
                     else dp.Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
                 ),
             }
-        if self.last_share:
-            return self._with_last_model(context, rounds)
-        model = dp.Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
+        for_model, for_slope = (dp.round_indices(rounds - bool(self.last_share), 2, (position,)) for position in (0, 1))
         second, width = ("slope", 1) if self.method == "ppift" else ("pulled", context.problem.q)
-        parts = {"model": model, second: dp.Part((1,), width, kinds, 1.0 - _MODEL_SHARE)}
-        return dp.gaussian_charges(rounds, 2, parts)
-
-    def _with_last_model(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        """The charges of all rounds but the last, scaled to leave a train record its share for the last model."""
-        charges = replace(self, last_share=0.0).planned_releases(context, rounds - 1)
+        model = dp.Part(for_model, context.problem.q, share=_MODEL_SHARE)
+        charges = dp.gaussian_charges({"model": model, second: dp.Part(for_slope, width, kinds, 1.0 - _MODEL_SHARE)})
+        if not self.last_share:
+            return charges
+        # The other rounds leave a train record's share for the last model.
         rest, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
         out = {
             c: charge._replace(weight={k: rest * w if k == "train" else w for k, w in charge.weight.items()})
@@ -207,7 +201,7 @@ class RegularisationTuner(dp.Coordinated):
 def penalty_slope(
     context: dp.CoordinatorContext, x: dp.Array, penalty: float, model: dp.Released, penalised: dp.Released
 ) -> tuple[float, float]:
-    """Estimate the derivative of the method "penalty" at x, and about the deviation of its noise, from released values.
+    """Estimate the derivative of the method "penalty" at x and the standard deviation of its noise.
 
     Args:
         context: of the run.
@@ -226,7 +220,7 @@ def penalty_slope(
 
 
 def _is_pure(context: dp.CoordinatorContext) -> bool:
-    """Whether there is a target, and it is one of pure ε."""
+    """Return whether the target is pure ε."""
     return context.noisy and math.isinf(context.budget)
 
 

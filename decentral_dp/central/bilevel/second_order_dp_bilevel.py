@@ -1,38 +1,49 @@
-"""Private hypergradient descent with second derivatives, its rate free of the lower level's dimension.
+"""Private hypergradient descent with second derivatives, its rate independent of the dimension of the lower level.
 
 Round t, Φ(x) = F(x, y_Z(x)) with F and G the means over all records (Lowy & Liu, Algorithm 1):
 
-    y ≈ argmin_y G(x, y),  ‖y − y_Z(x)‖ ≤ a     v ≈ (∇²_yy G)⁻¹ ∇_y F,  to within τ     both at y, surely
+    y ≈ argmin_y G(x, y),  ‖y − y_Z(x)‖ ≤ a     v ≈ (∇²_yy G)⁻¹ ∇_y F at y, error at most τ
     x <- P(x − η_t (∇_x F − ∇²_xy G v + noise))
 
-The output is the x_t whose step was the smallest: a function of released values. y and v are not private and stay with
-the coordinator, which holds the records; for a model of one's own, train one at the published x.
+`warm_start` (Algorithm 2) draws x₀ ~ P(x) ∝ exp(−Φ(x)/scale) among `candidates` points on each axis of the domain in
+round 0 (`exponential_mechanism`), and descends from there.
 
-η → x, P → domain; left out, η = 1/(2b) with b the smoothness of Φ on the domain.
+The output is the x_t with the smallest step, a function of released values. y and v are not private and stay with the
+coordinator, which holds the records. For a private model, train one at the published x.
 
-Whose data: every record of every agent. One record moves the estimate by at most S(x) + 2(Ca + bτ), S from the
-constants of the problem at the public x: with y' the neighbour's solution, ‖y − y'‖ ≤ D_gy/(μn), and the resolvent
-identity for H⁻¹. No Taylor expansion, any n; the accuracies a and τ are fixed before a record is seen. Each round is
-one Gaussian release of price μ, and Σμ² is exact.
+η → x, P → domain. Default: η = 1/(2b), b the smoothness of Φ on the domain.
+
+The guarantee holds for every record of every agent, against an adversary that observes all published values. One record
+changes the estimate by at most S(x) + 2(Ca + bτ), S from the constants of the problem at the public x: the solutions of
+neighbouring datasets differ by at most D_gy/(μn), and the resolvent identity bounds the change of H⁻¹. This holds for
+any n. The accuracies a and τ are fixed before a record is read. Each round is one Gaussian release with parameter μ_t,
+and Σμ_t² is exact. A warm start costs a pure ε₁ = 2√(Σμ_t²), half of ρ = ε₁²/8 + Σμ_t²/2 (bounded range).
 
 Reference: A. Lowy and D. Liu, "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal
-Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
+Rates", 2025: Algorithms 1 and 2, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.constants.families import Family
+from decentral_dp.central.bilevel.exponential_mechanism import ExponentialMechanism
+from decentral_dp.central.selection import FiniteExponential, per_axis
 
 
 class DescentState(NamedTuple):
-    """x: (p,) the iterate. best: the one with the smallest step so far, and the size of that step."""
+    """The public state.
+
+    Args:
+        x: (p,) iterate.
+        best: (p,) the x with the smallest step.
+        step: the size of that step.
+    """
 
     x: dp.Array
     best: dp.Array
@@ -52,8 +63,8 @@ class SecondOrder(dp.Coordinated):
     needs_constants = needs_records = True
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        bounds = bounds_of(context)
-        # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
+        bounds = context.pooled_bounds
+        # Raises if float64 certifies nothing, by public numbers: at the start, and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
             if self.x is None:
@@ -61,7 +72,7 @@ class SecondOrder(dp.Coordinated):
             return self, context
         low, high = context.domain.corners(context.problem.p)
         bounds.gradient_error(low, high)
-        return replace(self, x=self.x if self.x is not None else usual_step(context)), context
+        return replace(self, x=self.x if self.x is not None else default_step(context)), context
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:
         x = context.start("x", self.start)
@@ -79,19 +90,87 @@ class SecondOrder(dp.Coordinated):
         return {"x": s.best}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
-        return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
+        kinds = tuple(context.pooled_bounds.hypergradient(context.start("x", self.start)))
+        return dp.gaussian_charges({"gx": dp.Part(dp.round_indices(rounds, 1), context.problem.p, kinds)})
 
 
-def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:
-    """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
-    smooth = bounds_of(context).smoothness(*context.domain.corners(context.problem.p))
+def default_step(context: dp.CoordinatorContext) -> dp.StepSize:
+    """Return 1/(2b), b the smoothness of Φ on a compact domain; 1 if Φ is linear."""
+    smooth = context.pooled_bounds.smoothness(*context.domain.corners(context.problem.p))
     return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
 
-def bounds_of(context: dp.CoordinatorContext) -> PooledBounds:
-    """The public prices of what is computed over pooled records, of a program that needs the problem's constants."""
-    return PooledBounds(cast(Family, context.family), context.counts["train"], context.counts["validation"])
+# Share of ρ for the start.
+_START_SHARE = 0.5
 
 
-ENTRY = dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),))
+@dataclass(frozen=True)
+class WarmStart(dp.Coordinated):
+    """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
+
+    Args:
+        x: η, None for the default.
+        candidates: along each axis.
+    """
+
+    x: dp.StepSize | None = dp.option("η, of x after the start; settled by public constants if left out", default=None)
+    candidates: int | None = dp.count_option(
+        "candidates for the start along each axis; settled by default", "points", "65"
+    )
+
+    needs_constants = needs_records = needs_domain = reads_losses = True
+
+    @property
+    def _descent(self) -> SecondOrder:
+        return SecondOrder(self.x, start=self.start)
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        if context.rounds < 2:
+            raise dp.InputError(
+                "algorithm.rounds: round 0 is the start, and descent requires more (got 1, expected at least 2). "
+                'Fix: raise it, or use "exponential_mechanism".'
+            )
+        context.domain.require_compact("warm_start")
+        self.law(context)
+        descent, context = self._descent.resolve_defaults(context)
+        return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
+
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
+        """Return the mechanism of the start. pool: all agents' records; None for its sensitivity only."""
+        return ExponentialMechanism(self.candidates).law(context, pool)
+
+    def init(self, context: dp.CoordinatorContext) -> DescentState:
+        return self._descent.init(context)
+
+    def step(self, t: int, context: dp.CoordinatorContext, s: DescentState) -> dp.CoordinatorSteps[DescentState]:
+        if t > 0:
+            return (yield from self._descent.step(t - 1, context, s))
+        pool = yield dp.Pool()
+        released = yield dp.Release(x0=self.law(context, pool))
+        start: dp.Array = released.released.x0[0]
+        return DescentState(start, start, np.inf)
+
+    def published(self, s: DescentState) -> dict[str, dp.Array]:
+        return self._descent.published(s)
+
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        """Plan ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the ratio of the shares."""
+        law, after = self.law(context), rounds - 1
+        first = {kind: np.array([math.sqrt(8.0 * _START_SHARE)]) for kind in law.sensitivity}
+        # Σμ² of the descent alone is 1.
+        descent = self._descent.planned_releases(context, after)["gx"]
+        weight = {kind: math.sqrt(2.0 * (1.0 - _START_SHARE)) * w for kind, w in descent.weight.items()}
+        return {
+            "x0": dp.Charge(law.mechanism, law.width, np.array([1]), first),
+            "gx": descent._replace(indices=descent.indices + 1, weight=weight),
+        }
+
+
+ENTRIES = (
+    dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),)),
+    dp.Entry(
+        "warm_start",
+        WarmStart,
+        (dp.Citation("Algorithm 2", "lowy2025differentially"),),
+    ),
+)

@@ -1,46 +1,59 @@
-"""PrivateDiff Minimax: a private y in every round, and a gradient by x that is carried on by differences.
+"""PrivateDiff Minimax: gradient estimates that are updated by clipped differences (variance reduction).
 
-Round r, with Poisson samples of rate q and means divided by the public qn:
+Round r, with Poisson samples of rate q and sums divided by the public qn. `privatediff` updates y first, then x:
 
-    y_{r+1}: "ascent", inner steps from y_r, each on a sample of its own, i = 0, 1, …:
+    solver = "ascent": `inner` steps from y_r, each on its own sample, i = 0, 1, …
                  y <- Π_Y(y + η_i (mean clip(∇_y f(x_r, y), C_y) + ∇_y r + noise))
-             "closed_form": the best y at x_r, of a released mean
+    solver = "closed_form": the best y at x_r, computed from a released mean
     r % T = 0    v <- mean clip(∇_x f(x_r, y_{r+1}), C_x) + noise
-    otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    the same records at both,
-                 τ_r = L ‖(x_r, y_{r+1}) − (x_{r−1}, y_r)‖, or what two clipped gradients can be apart if less
+    otherwise    v += mean clip(∇_x f(x_r, y_{r+1}) − ∇_x f(x_{r−1}, y_r), τ_r) + noise,    same records at both points
     x_{r+1} = P(x_r − η_x (v + ∇_x r))
 
-η_x → x, η_i = scale/(i+1)^decay → y: the paper's 1/(μ i) is scale 1/μ, decay 1. T → period, L → smoothness, a public
-constant; q → rate. Channels: gx are anchors, dx differences, gy or dual is for y.
+`privatediff_xy` estimates both gradients by differences, on one sample a round, and updates x and y simultaneously with
+v and u, where u estimates ∇_y f in the same way. τ_r = L × the distance between the two points, or the largest distance
+between two clipped gradients if that is less.
 
-Whose data: every record of every agent. Sensitivities 2C/(qn), and 2τ_r/(qn) of a difference: the clip comes after
-subtracting, so smoothness is no assumption of the privacy. Everything that is carried on was released. Every release
-reads a sample of its own and is an event of its own. y has a tenth of the budget, evenly over its releases; the
-others have half of what is left for anchors and half for differences: with T dividing the number of rounds
-z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
-there is nothing to gain. T is decided before the run, whatever is released in it.
+η_x, η_i → x, y (the paper's 1/(μ i) is scale 1/μ, decay 1); T → period; L → smoothness, a public constant; q → rate.
+Channels: gx and gy are anchors, dx and dy differences; gy or dual is for y.
 
-Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
+The guarantee holds for every record of every agent. Sensitivities: 2C/(qn), and 2τ_r/(qn) for a difference. Differences
+are clipped after the subtraction, so privacy does not assume smoothness. All state is a function of released values,
+and the anchors are decided before the run. In `privatediff` every release uses its own sample and is its own event; y
+gets a tenth of the budget, evenly over its releases. In `privatediff_xy` both releases of a round are one event P(q,
+G(z̄)), z̄⁻² = z_x⁻² + z_y⁻². Half of the (remaining) budget is for anchors and half for differences: if T divides the
+number of rounds, z_1 = z√(2/T) and z_2 = z√(2(T−1)/T), compared with z of DP-SGDA. Differences reduce noise only if L η
+z √p/(qn) is much less than 1. With T = 2 they gain nothing; `privatediff_xy` with T = 1 is DP-SGDA.
 
-Reference: Zhang et al. 2025, Algorithms 3 and 4.
+rate = 1 without noise is gradient descent ascent (alternating for `privatediff`), for any T. The output is the last
+iterate.
+
+Reference: Zhang et al. 2025, Algorithms 3 and 4. `privatediff_xy` is after Algorithm 3, whose y has no noise; it was
+never published in this form.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
 
-# Of Σμ², for y.
-Y_SHARE = 0.1
+# Share of Σμ² for y.
+_Y_SHARE = 0.1
 
 
 class PrivateDiffState(NamedTuple):
-    """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last_x (p,): x_{r−1}."""
+    """The public state of PrivateDiff.
+
+    Args:
+        x: (p,) iterate.
+        y: (q,) iterate.
+        v: (p,) estimate of the records' part of ∇_x F.
+        last_x: (p,) x of the previous round.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -67,10 +80,12 @@ class PrivateDiff(steps.Estimating):
     inner: int | None = dp.count_option("steps of y in every round; settled by default", "steps", "5")
     smoothness: float | None = dp.change_smoothness()
     rate: float = dp.sampling_rate()
-    solver: str = dp.maximiser()
+    solver: Literal["ascent", "closed_form"] = dp.option(
+        'how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent"
+    )
 
     def __post_init__(self) -> None:
-        steps.check_solver(self.solver, self.y, self.inner)
+        dp.refuse(self, dp.MAXIMISER_RULES)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -79,7 +94,7 @@ class PrivateDiff(steps.Estimating):
     @property
     def steps(self) -> int:
         """Releases for y in a round."""
-        return 1 if self.solver == "closed_form" else self.inner or 1
+        return self.inner or 1
 
     @property
     def releases_per_round(self) -> int:
@@ -94,31 +109,75 @@ class PrivateDiff(steps.Estimating):
         return PrivateDiffState(x, y, np.zeros_like(x), x)
 
     def step(self, t: int, context: dp.MinimaxContext, s: PrivateDiffState) -> dp.CoordinatorSteps[PrivateDiffState]:
-        if self.solver == "closed_form":
-            released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
-            y = steps.best_response(context, released.released)
-        else:
-            y = s.y
-            for i in range(self.steps):
-                gradient = yield from dp.release_gradients(t, context, ("grad_y",), s.x, y, self.rate)
-                y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
+        problem, y = context.problem, s.y
+        for i in range(self.steps):
+            g = yield from dp.release_gradients(t, context, self.queries[1:], s.x, y, self.rate)
+            y = cast(Any, problem).dual(g.dual) if self.y is None else problem.project_y(y + self.y(i) * g.y)
         v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
-        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", s.x, y, t)))
         return PrivateDiffState(x, y, v, s.x)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
-        channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
-        if context.reads(term):
-            each = (first[:, None] + np.arange(self.steps)).reshape(-1)
-            blocks[channel] = steps.ReleaseBlock(each, context.problem.width(term), Y_SHARE)
-        by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - Y_SHARE)
-        return steps.block_charges(blocks | by_x, self.rate)
+        per_round = self.releases_per_round
+        for_y = dp.round_indices(rounds, per_round, range(self.steps))
+        shares = dict.fromkeys(self.queries, _Y_SHARE)
+        parts = dp.gradient_parts(context, self.queries[1:], for_y, shares, self.rate)
+        for_x = {steps.BY_X: dp.round_indices(rounds, per_round, (self.steps,))}
+        by_x = steps.planned_estimates(context, self.period, for_x, self.rate, 1.0 - _Y_SHARE)
+        return dp.gaussian_charges(parts | by_x)
 
 
-ENTRY = dp.Entry(
-    "privatediff",
-    PrivateDiff,
-    (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", "zhang2025improved"),),
-    example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
+@dataclass(frozen=True)
+class PrivateDiffXY(steps.Estimating):
+    """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
+
+    Args:
+        x, y: η.
+        period: T.
+        smoothness: L.
+        rate: q.
+    """
+
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    period: int = dp.anchor_period()
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
+
+    queries = ("grad_x", "grad_y")
+
+    def init(self, context: dp.MinimaxContext) -> steps.SpiderState:
+        return steps.SpiderState.start(context, self.start)
+
+    def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
+        problem, here, before = context.problem, (s.x, s.y), (s.last_x, s.last_y)
+        questions = dict(
+            self.estimate_query(t, context, estimate, here, before)
+            for estimate in (steps.BY_X, steps.BY_Y)
+            if context.reads(estimate.term)
+        )
+        released = (yield dp.Release(**(yield dp.Ask(**questions)))).released
+        v, u = steps.BY_X.next(released, s.v), steps.BY_Y.next(released, s.u)
+        x = problem.project_x(s.x - self.x(t) * (v + problem.public("grad_x", *here, t)))
+        y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", *here, t)))
+        return steps.SpiderState(x, y, v, u, s.x, s.y)
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        indices = dict.fromkeys((steps.BY_X, steps.BY_Y), dp.round_indices(rounds, 1))
+        return dp.gaussian_charges(steps.planned_estimates(context, self.period, indices, self.rate))
+
+
+ENTRIES = (
+    dp.Entry(
+        "privatediff",
+        PrivateDiff,
+        (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", "zhang2025improved"),),
+        example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
+    ),
+    dp.Entry(
+        "privatediff_xy",
+        PrivateDiffXY,
+        (dp.Citation("After Algorithm 3", "zhang2025improved"),),
+        example=dp.AUC | {"smoothness": "1.0"},
+    ),
 )

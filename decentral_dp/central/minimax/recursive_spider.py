@@ -1,7 +1,7 @@
-"""DP Recursive-SPIDER: a function of one mean, Ψ(x, λ) of KL-DRO, with that mean estimated recursively as well.
+"""KL-robust learning as a function of one mean, Ψ(x, λ), which is estimated recursively.
 
-w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t, with one
-Poisson sample of rate q for everything and means divided by the public qn:
+w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log h̄ + B + λρ (see `kl_dro`). Round t of
+`recursive_spider`, with one Poisson sample of rate q and sums divided by the public qn:
 
     t % T = 0    v <- mean clip(∇_x h_i(w_t), C_x) + noise             u <- mean clip(∂_λ h_i(w_t), C_λ) + noise
     otherwise    v += mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), τ) + noise,  the same for u and ∂_λ h
@@ -9,45 +9,63 @@ Poisson sample of rate q for everything and means divided by the public qn:
     s_t = (1−β_t) s_{t−1} + mean [β_t h_i(w_t) + (1−β_t) clip(h_i(w_t) − h_i(w_{t−1}), τ_s)] + noise
     x <- P(x − η_x (λ/s) v)          λ <- max{λ_0, λ − η_λ ((λ/s) u + log s + ρ)}
 
-η_x, η_λ → x, y. β → averaging, cut at 1. T → period, L → smoothness, a public constant; q → rate. Channels gx and gy
-are v and u at anchors, dx and dy their differences. The clips of what changes:
+`scdro` is a baseline without privacy, after Qi et al. It has no clips and no noise, and requires guarantee = "none".
+With β = 1 in the first round:
 
-    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms where that is less
-    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, which is what C_x and C_λ leave h to move, or all that h can
+    s <- (1−β) s + β mean h_i(w)
+    z <- (1−β) z + β ((λ/s) mean ∇_x h_i(w), (λ/s) mean ∂_λ h_i(w) + log s + ρ)
+    x <- P(x − η_x z_x)          λ <- max{λ_0, λ − η_λ z_λ}
 
-In (λ/s) and log s, s is cut to where the mean of h must lie, and to the deviation of all the noise in it from below.
+η_x, η_λ → x, y; β → averaging, at most 1; T → period; L → smoothness, a public constant; q → rate. Channels: gx and gy
+are v and u at anchors, dx and dy their differences. Clipping norms of differences:
 
-Whose data: every record of every agent. Sensitivities 2C/(qn) at anchors and 2τ/(qn) at differences. In s_t a record
-counts with a number between −(1−β)τ_s and β + (1−β)τ_s, whose middle is public: it moves s_t by 2(β/2 + (1−β)τ_s)/(qn).
-x, λ, v, u, s and every τ are functions of what was released. The three releases of a round read one sample and are one
-event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
-for differences, of s evenly.
+    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms if that is less
+    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, the change of h that C_x and C_λ allow, or the range of h if less
 
-Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
-paper's a random one.
+In (λ/s) and log s, s is projected to the interval that contains the mean of h, and is at least the accumulated standard
+deviation of its noise.
 
-Reference: Xu et al. 2025, Algorithm 3, with what it lacks: v_{t−1} and u_{t−1} in the differences, two points in the
-recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
+The guarantee holds for every record of every agent. Sensitivities: 2C/(qn) at anchors and 2τ/(qn) for differences. In
+s_t a record contributes a number between −(1−β)τ_s and β + (1−β)τ_s with a public middle: the sensitivity is
+2(β/2 + (1−β)τ_s)/(qn). All state and every τ are functions of released values. The three releases of a round use one
+sample and are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ²: v and u half for
+anchors and half for differences, s evenly.
+
+rate = 1 without noise is gradient descent on Ψ, for any T and β (`scdro` with β = 1). The output is the last iterate;
+the paper outputs a random one.
+
+Reference: Xu et al. 2025, Algorithm 3, with additions that it lacks: v_{t−1} and u_{t−1} in the differences, two points
+in the recursion of s, a sample instead of one record, λ ≥ λ_0, a first round. SCDRO is after Qi et al. 2022; it is the
+non-private row of Table 3 in Xu et al. 2025, who cite another paper for it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
+from decentral_dp.problems.saddle import PublicBall
 
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 
 
 class RecursiveState(NamedTuple):
-    """All public. x (p,), y (1,): the iterate; last_x, last_y: of the round before.
+    """The public state of Recursive-SPIDER.
 
-    v (p,), u (1,), s (1,): estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
+    Args:
+        x: (p,) iterate.
+        y: (1,) iterate.
+        v: (p,) estimate of the mean of ∇_x h.
+        u: (1,) estimate of the mean of ∂_λ h.
+        s: (1,) estimate of the mean of h.
+        variance: of the noise in s.
+        last_x: (p,) x of the previous round.
+        last_y: (1,) y of the previous round.
     """
 
     x: dp.Array
@@ -86,41 +104,144 @@ class RecursiveSpider(steps.Estimating):
         return RecursiveState(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dp.CoordinatorSteps[RecursiveState]:
-        queries, beta = self._questions(t, context, s), self.weight(t)
-        answer = yield dp.Ask(**queries)
-        derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
+        here, before, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
+        # All on one sample. now and change are of h itself.
+        queries = {"now": context.query("inner", *here, self.rate)}
+        if t:
+            bound = inner_bound(context, here, before)
+            queries["change"] = context.query("inner", *here, self.rate, before, bound)
+        derivatives = dict(self.estimate_query(t, context, estimate, here, before) for estimate in (INNER_X, INNER_Y))
+        answer = yield dp.Ask(**queries, **derivatives)
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        released = yield dp.Release(**derivatives, s=mean)
-        v, u = (of.next(released.released, last) for of, last in ((INNER_X, s.v), (INNER_Y, s.u)))
-        share = 1.0 - beta if t else 0.0
-        value, variance = share * s.s + released.released.s[0], share**2 * s.variance + released.scale["s"] ** 2
-        by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        released = yield dp.Release(**{channel: answer[channel] for channel in derivatives}, s=mean)
+        v, u = INNER_X.next(released.released, s.v), INNER_Y.next(released.released, s.u)
+        kept = 1.0 - beta if t else 0.0
+        value, variance = kept * s.s + released.released.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
-    def _questions(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dict[str, dp.ClippedQuery]:
-        """All on one sample. now, change: of h itself."""
-        here, before = (s.x, s.y), (s.last_x, s.last_y)
-        queries = {"now": context.query("inner", *here, self.rate)}
-        if t:
-            queries["change"] = context.query(
-                "inner", *here, self.rate, before, steps.inner_bound(context, here, before)
-            )
-        return queries | dict(self.estimate_query(t, context, of, here, before) for of in (INNER_X, INNER_Y))
-
     def weight(self, t: int) -> float:
-        """β_t."""
+        """Return β_t."""
         return min(1.0, self.averaging(t))
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = steps.planned_estimates(context, self.period, {INNER_X: first, INNER_Y: first})
-        return steps.block_charges({**blocks, "s": steps.ReleaseBlock(first, 1, 1.0)}, self.rate)
+        indices = dp.round_indices(rounds, 1)
+        parts = steps.planned_estimates(context, self.period, {INNER_X: indices, INNER_Y: indices}, self.rate)
+        return dp.gaussian_charges({**parts, "s": dp.Part(indices, 1, rate=self.rate)})
 
 
-ENTRY = dp.Entry(
-    "recursive_spider",
-    RecursiveSpider,
-    (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
-    example=dp.KL_DRO | {"smoothness": "1.0"},
+def reach(ball: PublicBall) -> float:
+    """Compute the largest norm of a vector in a ball."""
+    return ball.radius + (0.0 if ball.centre is None else float(np.linalg.norm(ball.centre)))
+
+
+def inner_bound(context: dp.MinimaxContext, here: steps.Point, before: steps.Point) -> float:
+    """Bound the change of h of one record between two points, if its clipped derivatives are its derivatives."""
+    by_x = max(reach(context.ball("inner_x", *point)) for point in (here, before))
+    by_y = max(reach(context.ball("inner_y", *point)) for point in (here, before))
+    moved = [float(np.linalg.norm(one - other)) for one, other in zip(here, before, strict=True)]
+    bound = by_x * moved[0] + by_y * moved[1]
+    return min(bound, steps.distance(context, "inner", here, before)) if math.isfinite(bound) else 0.0
+
+
+def compose_gradients(
+    context: dp.MinimaxContext, y: dp.Array, inner: dp.Array, inner_x: dp.Array, inner_y: dp.Array
+) -> tuple[dp.Array, dp.Array]:
+    """Compute ∇_xΨ (p,) and −∂_λΨ (1,) from estimates of the three means.
+
+    Args:
+        context: of a problem that is a function of means.
+        y: (1,), public.
+        inner: (1,) estimate of the mean of h.
+        inner_x: (p,) estimate of the mean of ∇_x h.
+        inner_y: (1,) estimate of the mean of ∂_λ h.
+    """
+    return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
+
+
+# SCDRO, the baseline without privacy. Channel → term.
+_TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
+
+
+class ScdroState(NamedTuple):
+    """The state of SCDRO.
+
+    Args:
+        x: (p,) iterate.
+        y: (1,) iterate.
+        s: (1,) estimate of h̄.
+        z_x: (p,) average of ∇_xΨ.
+        z_y: (1,) average of −∂_λΨ.
+    """
+
+    x: dp.Array
+    y: dp.Array
+    s: dp.Array
+    z_x: dp.Array
+    z_y: dp.Array
+
+
+@dataclass(frozen=True)
+class Scdro(dp.Coordinated):
+    """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
+
+    Args:
+        x, y: η.
+        averaging: β.
+        rate: q.
+    """
+
+    x: dp.StepSize = dp.option("η_x, of x")
+    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving averages")
+    rate: float = dp.sampling_rate()
+
+    queries = tuple(_TERMS.values())
+
+    def init(self, context: dp.MinimaxContext) -> ScdroState:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return ScdroState(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
+
+    def step(self, t: int, context: dp.MinimaxContext, s: ScdroState) -> dp.CoordinatorSteps[ScdroState]:
+        queries = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield dp.Release(**(yield dp.Ask(**queries)))).released
+        beta = min(1.0, self.averaging(t)) if t else 1.0
+        value = (1.0 - beta) * s.s + beta * mean.h[0]
+        by_x, by_y = compose_gradients(context, s.y, value, mean.hx[0], mean.hy[0])
+        z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
+        x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
+        return ScdroState(x, y, value, z_x, z_y)
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        indices, width = dp.round_indices(rounds, 1), context.problem.width
+        return dp.gaussian_charges({c: dp.Part(indices, width(term), rate=self.rate) for c, term in _TERMS.items()})
+
+
+def check_unprotected(guarantee: str) -> None:
+    """Refuse a guarantee for SCDRO. Raises InputError."""
+    if guarantee != "none":
+        raise dp.InputError(
+            "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
+            'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+        )
+
+
+ENTRIES = (
+    dp.Entry(
+        "recursive_spider",
+        RecursiveSpider,
+        (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
+        example=dp.KL_DRO | {"smoothness": "1.0"},
+    ),
+    dp.Entry(
+        "scdro",
+        Scdro,
+        (
+            dp.Citation("After the algorithm", "qi2022stochastic"),
+            dp.Citation("As the baseline that is not private (Table 3)", "xu2025differentially"),
+        ),
+        example=dp.KL_DRO | {"guarantee": '"none"', "clip": ""},
+        check_guarantee=check_unprotected,
+    ),
 )

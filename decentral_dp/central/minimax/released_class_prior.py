@@ -1,15 +1,15 @@
-"""Around a minimax program: the share of positive records is released first, and then taken as the public one.
+"""A minimax program that first releases the share of positive records, and then uses it as a public constant.
 
     p̂ = clip((number of positive records)/n + noise, p_min, 1 − p_min),    p_min = 0.01
 
-before round 0, of all records. Every question after that carries p̂, and the agents take it for the share of positive
-records wherever f has one; the program runs as it is.
+is released before round 0, from all records. Every later question carries p̂, and the agents use it for the share of
+positive records in f.
 
-Whose data: every record of every agent. One record moves the share by 1/n. The release takes 2 % of Σμ², where one on a
-Poisson sample of rate q counts q²μ², which is about what it costs. (A share that is counted instead moves all gradients
-at once with one record, by up to 7 times 2C: nothing certifies it.)
+The guarantee holds for every record of every agent. One record moves the share by 1/n. The release has 2 % of Σμ²,
+where a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (A counted, noiseless share would
+move all gradients with one record, by up to 7 times 2C: nothing certifies it.)
 
-Reference: the two-class objective of AUC maximisation, "released" beside a declared constant.
+Reference: the two-class objective of AUC maximisation, "released" instead of a declared constant.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.central import vocabulary as dp
 
-CHANNEL = "share"
 # p_min, and the share of Σμ².
-LEAST, BUDGET = 0.01, 0.02
+_LEAST, _BUDGET = 0.01, 0.02
 
 
 class ClassShareState(NamedTuple):
-    """inner: of the program. share: (1,) p̂, one half before it is known. All public."""
+    """The public state.
+
+    Args:
+        inner: of the program.
+        share: (1,) p̂; one half before it is released.
+    """
 
     inner: Any
     share: dp.Array
@@ -36,21 +40,17 @@ class ClassShareState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassShare(Wrapper, dp.Coordinated):
-    """program: of a problem with the term "positive", to be given its mean."""
+    """A program around another one, for a problem with the term "positive".
+
+    Args:
+        program: the other program.
+    """
 
     program: dp.Coordinated
 
     @property
     def protocol(self) -> str:
         return self.program.protocol
-
-    @property
-    def needs_constants(self) -> bool:
-        return self.program.needs_constants
-
-    @property
-    def needs_records(self) -> bool:
-        return self.program.needs_records
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -71,8 +71,8 @@ class ClassShare(Wrapper, dp.Coordinated):
         share = s.share
         if t == 0:
             query = context.query("positive", context.start("x", {}), context.start("y", {}))
-            reply = yield dp.Release(**{CHANNEL: (yield dp.Ask(share=query)).share})
-            share = np.clip(reply.released[CHANNEL][0], LEAST, 1.0 - LEAST)
+            released = (yield dp.Release(share=(yield dp.Ask(share=query)).share)).released
+            share = np.clip(released.share[0], _LEAST, 1.0 - _LEAST)
         else:
             yield dp.Release()
         # A problem with the term "positive" has this parameter.
@@ -81,16 +81,13 @@ class ClassShare(Wrapper, dp.Coordinated):
         return ClassShareState((yield from self.program.step(t, context, s.inner)), share)
 
     def published(self, s: ClassShareState) -> dict[str, dp.Array]:
-        return {**self.program.published(s.inner), CHANNEL: s.share}
-
-    def free_channels(self, context: dp.MinimaxContext) -> dict[str, int]:
-        return dict(self.program.free_channels(context))
+        return {**self.program.published(s.inner), "share": s.share}
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         inner = self.program.planned_releases(context, rounds)
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
-        first_release = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
-        first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
-        # Release e of round t has one more exchange before it in every round.
+        weight = np.full(1, np.sqrt(_BUDGET / (1.0 - _BUDGET) * squares))
+        first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": weight})
+        # In every round the release of the share comes before those of the program.
         delay = {name: (c.indices - 1) // self.program.releases_per_round + 1 for name, c in inner.items()}
-        return {CHANNEL: first} | {name: c._replace(indices=c.indices + delay[name]) for name, c in inner.items()}
+        return {"share": first} | {name: c._replace(indices=c.indices + delay[name]) for name, c in inner.items()}

@@ -3,17 +3,17 @@
 With h = 1/(1 + exp(−score)) ∈ [0, 1], π the public share of positive records, and margin 1 (Ying, Wen & Lyu 2016; Yuan
 et al. 2021, Equation 3),
 
-    f(w, a, b; α; ξ) = (1−π)(h−a)² 1₊ + π(h−b)² 1₋ + 2α(π h 1₋ − (1−π) h 1₊),      r = 2απ(1−π) − π(1−π)α²,
+    f(w, a, b; α; ξ) = (1−π)(h−a)² 1₊ + π(h−b)² 1₋ + 2α(π h 1₋ − (1−π) h 1₊),      r = 2απ(1−π) − π(1−π)α².
 
-whose min over a, b and max over α is π(1−π) E(1 − h₊ + h₋)², of independent positive and negative records, where π is
-the share of positive ones. It is 2π(1−π)-strongly concave in α ∈ [0, 2]. ∂f/∂α = 2t with t = π h 1₋ − (1−π) h 1₊ ∈
-[−(1−π), π]: for every record there is a ball of radius 1, and argmax_α F = 1 + mean(t)/(π(1−π)) needs a mean whose
-ball has radius 1/2.
+If π is the share of positive records, its min over a, b and max over α is π(1−π) E(1 − h₊ + h₋)² for independent
+positive and negative records. It is 2π(1−π)-strongly concave in α ∈ [0, 2]. ∂f/∂α = 2t with t = π h 1₋ − (1−π) h 1₊ ∈
+[−(1−π), π]: every record lies in a ball of radius 1. argmax_α F = 1 + mean(t)/(π(1−π)) requires a mean whose ball has
+radius 1/2.
 
-Accuracy and F1 of held-out records are those of the cut that tells as many positive as there are.
+Accuracy and F1 of held-out records use the threshold that predicts as many positive records as there are.
 
-π is a public constant. A share that is counted from the records moves every record's gradient with one record, which no
-clip can mend.
+π is a public constant. If it were counted from the records, one record would move every record's gradient, which no
+clip can bound.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ import scipy
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.problems.composite import Composite, Objective, Values
-from decentral_dp.central.problems.losses import class_scores, ranking
+from decentral_dp.central.problems.composite import Composite, Objective, Values, class_scores, ranking
 from decentral_dp.files.tables import Share
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
@@ -36,7 +35,11 @@ from decentral_dp.problems.saddle import PublicBall
 
 @dataclass(frozen=True)
 class AucObjective(Objective):
-    """share: π. Labels are 1 (positive) and 0; of the model's outputs the first is the score."""
+    """The AUC surrogate. Labels are 1 (positive) and 0; the first output of the model is the score.
+
+    Args:
+        share: π.
+    """
 
     share: float
 
@@ -98,9 +101,11 @@ class AucObjective(Objective):
         return {"primal": primal, "gradient_norm": gradient(best), **ranking(outputs[:, 0], labels == 1.0)}
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """A ranking says nothing of where to cut: as many records are called positive as there are positive ones.
+        """Compute AUC, and accuracy and F1 with as many predicted positive records as there are.
 
-        outputs: (n, 1); labels: (n,).
+        Args:
+            outputs: (n, 1) of the model.
+            labels: (n,).
         """
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
@@ -108,7 +113,7 @@ class AucObjective(Objective):
         return {**ranking(outputs[:, 0], labels == 1.0), **class_scores(scores, labels)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
-        """(n,) (h − 1)² of a positive record, h² of a negative one."""
+        """Compute (n,) (h − 1)² of a positive record, h² of a negative one."""
         return np.asarray((scipy.special.expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
 
     def confidences(self, outputs: Array) -> Array | None:
@@ -116,7 +121,7 @@ class AucObjective(Objective):
         return np.asarray(np.maximum(h, 1.0 - h))
 
     def predictions(self, outputs: Array) -> Array:
-        """(n, 2) 1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
+        """Return 1 − h and h, (n, 2), which rank records and are not calibrated."""
         h = scipy.special.expit(outputs[:, :1])
         return np.concatenate([1.0 - h, h], axis=1)
 
@@ -125,11 +130,11 @@ def auc_maximisation(
     facts: ProblemFacts,
     positive_share: Annotated[
         Share | Literal["released"],
-        Doc('Public share of positive records; "released": a noisy one, at a price.'),
+        Doc('Public share of positive records; "released": a noisy one, which spends budget.'),
     ],
     model: ModelChoice | None = None,
 ) -> Composite:
-    """The objective on the scores of a model; the share is a number by now, or a stand-in for what is released."""
+    """Make the problem of a model; a released share has a placeholder."""
     return Composite(facts.model(1, model), AucObjective(float(positive_share)))
 
 

@@ -1,12 +1,25 @@
-"""Minimax problems f(x, y; ξ) = objective(model(x; ξ), y; label): most of them.
+"""Minimax problems f(x, y; ξ) = objective(model(x; ξ), y; label).
 
-x holds the model's weights, then further coordinates of the objective's own, such as a and b of AUC maximisation. A
-record's ∇_x f is clipped as a whole.
+x holds the model's weights, then coordinates of the objective's own, such as a and b of AUC maximisation. A record's
+∇_x f is clipped as one vector.
+
+A custom objective is an object with per-record formulas in NumPy (`of_author`). `outputs` (n, e) are those of the
+model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
+
+    sizes(n_classes) → e, q                 number of outputs of the model, and dimension of y
+    loss(outputs, y, labels)                (n,)  f
+    slopes(outputs, y, labels)              (n, e) ∂f/∂outputs and (n, q) ∂f/∂y
+    project_y(y)                            the nearest point of Y
+    start_y()                               (q,) public start                   default: zeros, projected
+    regulariser(y), regulariser_grad(y)     r(y), ∇r (q,): read no record       default: no r
+    best_y(outputs, labels)                 the maximiser, for metrics          default: no metric "primal"
+    radius_y()                              a bound on ‖∂f/∂y‖₂, rows are clipped to it      default: privacy.clip.y
+    predict(outputs)                        (n,) class indices                  default: no predictions
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -16,26 +29,43 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import ModelTable
 from decentral_dp.models.protocol import Gathering, Model, Slope
+from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
+from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
+from decentral_dp.problems.class_measures import auc
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax, PublicBall, Scores
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-# Float64 numbers of one part of a sum, 128 MiB.
+# Float64 numbers in one part of a sum, 128 MiB.
 _CELLS = 1 << 24
 # Terms that begin with the gradient by the model's weights.
 _BY_MODEL = ("grad_x", "joint")
 
 
 class Labelled(NamedTuple):
-    """inputs: (n, d). labels: (n,) class indices as numbers, or numbers to predict."""
+    """Records with labels.
+
+    Args:
+        inputs: (n, d).
+        labels: (n,) class indices as floats, or numbers to predict.
+    """
 
     inputs: Array
     labels: Array
 
 
 class Values(NamedTuple):
-    """Per record: f's derivative by the outputs (n, e) and by the further coordinates of x (n, k); y: grad_y (n, q)."""
+    """Derivatives of f per record.
+
+    Args:
+        outputs: (n, e) by the outputs of the model.
+        extra: (n, k) by the objective's own coordinates of x.
+        y: (n, q) grad_y.
+    """
 
     outputs: Array
     extra: Array
@@ -43,11 +73,11 @@ class Values(NamedTuple):
 
 
 class Objective(Protocol):
-    """f as a function of a model's outputs. One that inherits has a number y, and no coordinate of x of its own.
+    """f as a function of a model's outputs. By default y is a number, and the objective adds no coordinates to x.
 
     Args:
-        extra: k, how many coordinates of x are its own.
-        q: of y.
+        extra: k, number of coordinates that the objective adds to x.
+        q: dimension of y.
         statistics: further terms → width.
     """
 
@@ -65,7 +95,7 @@ class Objective(Protocol):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        """ "extra" (k,) and "y" (q,)."""
+        """The public starts "extra" (k,) and "y" (q,)."""
         return {"extra": np.zeros(self.extra), "y": np.zeros(self.q)}
 
     def project_extra(self, extra: Array) -> Array:
@@ -76,7 +106,7 @@ class Objective(Protocol):
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values: ...
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        """Evaluate a further term for every record.
+        """Evaluate a further term for every record, (n, width).
 
         Args:
             term: a key of `statistics`.
@@ -84,28 +114,25 @@ class Objective(Protocol):
             extra: (k,) its own coordinates of x.
             y: (q,).
             labels: (n,).
-
-        Returns:
-            (n, width).
-
-        Raises:
-            ValueError: there is no such term.
         """
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """A ball that holds grad_y, or a further term, of every record; None where nothing bounds it.
+        """Return a ball that contains grad_y, or a further term, of every record; None if nothing bounds it.
 
-        extra: (k,) its own coordinates of x; y: (q,).
+        Args:
+            term: "grad_y" or a key of `statistics`.
+            extra: (k,) its own coordinates of x.
+            y: (q,).
         """
         return None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
-        """Data-independent gradient: (k,) of grad_x beside the model's weights, (q,) of grad_y."""
+        """Compute the data-independent gradient: (k,) for its own part of grad_x, (q,) for grad_y."""
         return np.zeros(self.extra if term == "grad_x" else self.q)
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Any) -> Scores:
-        """Evaluate the numbers of the train records.
+        """Compute the metrics of the train records, name → value.
 
         Args:
             outputs: (n, e) of the model.
@@ -113,9 +140,6 @@ class Objective(Protocol):
             y: (q,).
             labels: (n,).
             gradient: y → ‖∇_x F(x, y)‖₂ on all train records.
-
-        Returns:
-            Name → value.
         """
         ...
 
@@ -127,17 +151,17 @@ class Objective(Protocol):
         return None
 
     def probabilities(self, outputs: Array) -> Array | None:
-        """(n, c) of the classes; None where it has none, and says at most which class is likeliest."""
+        """Compute the probabilities of the classes, (n, c); None if it has none."""
         return None
 
     def predictions(self, outputs: Array) -> Array:
-        """Probabilities (n, c) of the classes, or numbers (n,). Raises InputError where it says neither."""
-        raise InputError("predict: this objective does not say which label the outputs of its model mean.")
+        """Return probabilities (n, c) of the classes, or numbers (n,). Raises InputError if it predicts neither."""
+        raise InputError("predict: this objective has no predictions. Fix: define predict(outputs).")
 
 
 @dataclass(frozen=True)
 class Composite(Minimax):
-    """A model and an objective."""
+    """A problem of a model and an objective."""
 
     model: Model
     objective: Objective
@@ -180,11 +204,11 @@ class Composite(Minimax):
         return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
 
     def dual(self, statistic: Array) -> Array:
-        """(q,) argmax_y F in closed form, of an objective that has one."""
+        """Compute argmax_y F, (q,), from a mean, for an objective with a closed form."""
         return cast(Array, cast(Any, self.objective).dual(statistic))
 
     def with_parameters(self, parameters: Array) -> Composite:
-        """The problem with these public parameters (k,), of an objective that has some."""
+        """Return the problem with these public parameters (k,), for an objective that has some."""
         return replace(self, objective=cast(Any, self.objective).with_parameters(parameters))
 
     def sums(
@@ -213,14 +237,14 @@ class Composite(Minimax):
         return totals
 
     def _join(self, totals: Sequence[Array], parts: Sequence[list[Any]]) -> None:
-        """Add to each total its parts by one product, and forget them."""
+        """Add the parts to each total by one product, and clear them."""
         for total, of_query in zip(totals, parts, strict=True):
             if of_query and isinstance(self.model, Gathering):
                 total[: self.model.p] += self.model.sum_parts(of_query)
                 of_query.clear()
 
     def _add(self, total: Array, query: ClippedQuery, evaluations: _Evaluations, parts: list[Any]) -> None:
-        """Add what these records contribute to the total, or append it to the parts that `_join` adds at once."""
+        """Add the contributions of these records to the total, or append them to the parts for `_join`."""
         now = evaluations.evaluate(query.x, query.y)
         before = None if query.earlier_point is None else evaluations.evaluate(*query.earlier_point)
         if query.term in _BY_MODEL:
@@ -269,7 +293,7 @@ class Composite(Minimax):
     description = "a model"
 
     def predict(self, y: Array, features: Array) -> Array:
-        """As of `problems.protocol.Predictor`, of x (b, p) in the place of y."""
+        """Return predictions at the rows of y = x (b, p); see `problems.protocol.Predictor`."""
         records = Labelled(features, np.zeros(len(features)))
         return np.stack([self.objective.predictions(self._outputs(self._split_x(x)[0], records)) for x in y])
 
@@ -281,13 +305,13 @@ class Composite(Minimax):
         return np.concatenate(parts)
 
     def _chunks(self, records: Labelled) -> Iterator[tuple[int, Labelled]]:
-        """Parts of bounded memory, each with where it starts; one empty part where there are no records."""
+        """Yield parts of bounded memory, each with its start; one empty part if there are no records."""
         n, size = len(records.labels), self._most_records
         return ((k, take(records, slice(k, k + size))) for k in range(0, max(n, 1), size))
 
     @property
     def _most_records(self) -> int:
-        """How many records are evaluated, and added up, at once."""
+        """The number of records that are evaluated and summed together."""
         return max(1, _CELLS // self.model.cells)
 
     def _split_x(self, x: Array) -> tuple[Array, Array]:
@@ -295,7 +319,7 @@ class Composite(Minimax):
 
 
 class _Evaluation(NamedTuple):
-    """One evaluation: the point, the outputs, and the derivatives there."""
+    """The outputs and derivatives at one point."""
 
     x: Array
     y: Array
@@ -305,9 +329,9 @@ class _Evaluation(NamedTuple):
 
 
 class _Evaluations:
-    """Evaluations of one part of the records: several queries ask at the same point.
+    """Evaluations of one part of the records, cached because several queries use the same point.
 
-    excluded: which of the records do not count. Their derivatives are no numbers, which every clip cuts to zero.
+    The derivatives of excluded records are NaN, which every clip turns into zero.
     """
 
     def __init__(self, problem: Composite, records: Labelled, excluded: NDArray[np.bool_] | None) -> None:
@@ -329,7 +353,7 @@ class _Evaluations:
         return evaluation
 
     def rows(self, term: str, at: _Evaluation) -> Array:
-        """(n, width) of a term other than grad_x."""
+        """Return a term other than grad_x, (n, width)."""
         if term == "grad_y":
             return at.values.y
         extra = self._problem._split_x(at.x)[1]
@@ -340,11 +364,163 @@ class _Evaluations:
 
 
 def _extra_rows(term: str, at: _Evaluation) -> Array:
-    """What a record's gradient has beside the model's weights: the further coordinates of x, then those of y."""
+    """Return a record's gradient by the coordinates after the model's weights: its own coordinates of x, then y."""
     own = at.values.extra
     return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)
 
 
 def _weighted_sum(factors: Array, rows: Array) -> Array:
-    """Σ_k factors_k · rows_k; a factor of 0 lets nothing through, whatever the row."""
+    """Compute Σ_k factors_k · rows_k; a factor of 0 ignores any row, also NaN."""
     return np.asarray(factors @ np.where(factors[:, None] > 0.0, rows, 0.0))
+
+
+def ranking(scores: Array, positive: Array) -> dict[str, float]:
+    """Compute "auc", the share of (positive, negative) pairs in the right order; empty without both classes."""
+    if positive.all() or not positive.any() or not np.isfinite(scores).all():
+        return {}
+    chosen = positive.astype(bool)
+    return {"auc": auc(scores[chosen], scores[~chosen])}
+
+
+def class_scores(scores: Array, labels: Array) -> dict[str, float]:
+    """Compute "accuracy", and "f1" of class 1 of two classes, or its mean over more, of predicted classes (n,)."""
+    is_of_two = labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1
+    classes = [1] if is_of_two else np.union1d(scores, labels)
+    # 2TP/(2TP + FP + FN)
+    shares = [
+        2.0 * np.sum((scores == k) & (labels == k)) / max(1, np.sum(scores == k) + np.sum(labels == k)) for k in classes
+    ]
+    return {"accuracy": float(np.mean(scores == labels)), "f1": float(np.mean(shares))}
+
+
+NEEDED = ("sizes", "loss", "slopes", "project_y")
+
+
+@dataclass(frozen=True)
+class RecordwiseObjective(Objective):
+    """An `Objective` from custom per-record formulas.
+
+    Args:
+        author: the object with the methods in the module docstring.
+        outputs: e, number of outputs of the model.
+        width: q, dimension of y.
+        n_classes: number of classes; 0 if labels are numbers.
+        name: of the problem in a scenario.
+    """
+
+    author: Any
+    outputs: int
+    width: int
+    n_classes: int
+    name: str
+
+    @property
+    def q(self) -> int:
+        return self.width
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        own = hasattr(self.author, "start_y")
+        y = self._vector("start_y") if own else self.project_y(np.zeros(self.q))
+        return {"extra": np.zeros(0), "y": y}
+
+    def project_y(self, y: Array) -> Array:
+        return self._vector("project_y", y)
+
+    def _vector(self, method: str, *arguments: Array) -> Array:
+        """Call a method that returns (q,). Raises UserCodeError if it raises, or returns another shape."""
+        try:
+            value = np.asarray(getattr(self.author, method)(*arguments), dtype=np.float64)
+        except USER_ERRORS as error:
+            raise UserCodeError(f"{self.name}: {method} does not run: {blame(error)}. Fix: correct it.") from error
+        if value.size != self.q:
+            raise UserCodeError(
+                f"{self.name}: {method} returns a wrong shape (got {value.shape}, expected {self.q}). Fix: change it."
+            )
+        return value.reshape(self.q)
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
+        both = evaluate(
+            lambda some: np.concatenate(self.author.slopes(some[0], y, some[1]), axis=1),
+            (outputs, labels),
+            (len(labels), self.outputs + self.q),
+        )
+        return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
+
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
+        if not hasattr(self.author, "radius_y"):
+            return None
+        radius = float(self.author.radius_y())
+        if not 0.0 < radius < np.inf:
+            # Rows are clipped to it, so it is in every sensitivity.
+            raise InputError(
+                f"{self.name}: radius_y bounds nothing (got {radius:g}, expected a number above 0). Fix: change it."
+            )
+        return PublicBall(None, radius)
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
+            return super().public(term, extra, y)
+        return self._vector("regulariser_grad", y)
+
+    def scores(
+        self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
+    ) -> Mapping[str, float]:
+        by_name = {"objective": self._value(outputs, y, labels)}
+        if hasattr(self.author, "best_y"):
+            best = self._vector("best_y", outputs, labels)
+            by_name |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
+        return by_name
+
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
+        return class_scores(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
+
+    def losses(self, outputs: Array, labels: Array) -> Array:
+        """Compute f at the public start of y, (n,)."""
+        return self._losses(outputs, self.start["y"], labels)
+
+    def check_rows_apart(self, counts: Collection[int]) -> None:
+        """Run every formula on synthetic outputs for batches of these sizes, and again with one record replaced.
+
+        Raises:
+            InputError: a formula does not run, has another shape, or depends on another record's row.
+        """
+        tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
+        for k, width in enumerate((self.outputs, self.q)):
+            which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
+            name = f"{self.name}: slopes ({which})"
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried)
+
+    def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
+        return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
+
+    def _value(self, outputs: Array, y: Array, labels: Array) -> float:
+        own = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0
+        return float(np.mean(self._losses(outputs, y, labels)) + own)
+
+
+def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
+    """Make the problem of custom per-record formulas, and test them on synthetic records.
+
+    Args:
+        author: the object with the methods in the module docstring.
+        facts: public facts of the data.
+        name: of the problem in the scenario.
+        model: of problem.model; None for a linear one.
+
+    Raises:
+        InputError: a model that does not fit, or a formula is missing, does not run, or reads another record.
+    """
+    check_has(author, NEEDED, name, "a minimax objective")
+    if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
+        raise InputError(
+            f"{name}: only one of regulariser(y) and regulariser_grad(y) is there. Fix: define both, or neither."
+        )
+    outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
+    objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)
+    try:
+        objective.check_rows_apart(COUNTS)
+    except UserCodeError as error:
+        raise InputError(str(error)) from error
+    return Composite(facts.model(outputs, model), objective)

@@ -1,4 +1,4 @@
-"""Distributionally robust learning under a ψ-divergence: the worst mean of losses, over distributions near the data's.
+"""Distributionally robust learning with a ψ-divergence: the worst mean loss over distributions near the records'.
 
 A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its minimum ψ(1) = 0. Its conjugate is
 ψ*(s) = sup_{t ≥ 0} {ts − ψ(t)}, and w = (ψ*)' is the maximising t. With a public strength λ and losses ℓ_i cut to
@@ -12,16 +12,16 @@ A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its
     kl                    t log t − t + 1    e^s − 1                 e^s
 
 (t − 1)² at strength λ is chi2 at strength 2λ. Table 1 of Xu et al. prints −1 + ¼(s + 2)² for chi2, which is the
-conjugate of (t − 1)² without (·)₊ and lets weights be negative.
-problem.loss: cross_entropy (of classes, the default), logistic (of two) or squared (of numbers, the default).
+conjugate of (t − 1)² without (·)₊ and allows negative weights.
+problem.loss: cross_entropy (default for classes), logistic (two classes) or squared (default for numbers).
 
-η stays in [0, B], which loses nothing: w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is
-at least 0 above all losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded:
-at a released η grad_y lies between w(−η/λ) − 1 and w((B − η)/λ) − 1 for every record whatever, a ball whose centre and
-radius are public. A strength is refused at which w(B/λ) exceeds 10⁶.
+η stays in [0, B]. w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is at least 0 above all
+losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded: at a released η grad_y
+lies between w(−η/λ) − 1 and w((B − η)/λ) − 1 for every possible record, a ball with public centre and radius. A
+strength with w(B/λ) above 10⁶ is refused.
 
-η starts at 0, where no record weighs less than it would in a plain mean. The numbers of a run: primal = Φ and
-gradient_norm = ‖∇Φ‖ at the best η; loss, the mean; robust_loss, Φ of held-out records; of classes test_accuracy,
+η starts at 0, where every record has at least the weight that it has in a plain mean. Metrics: primal = Φ and
+gradient_norm = ‖∇Φ‖ at the best η; loss, the mean; robust_loss, Φ of held-out records; for classes test_accuracy,
 test_f1 and test_worst_class_accuracy. All losses are cut.
 """
 
@@ -43,12 +43,18 @@ from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
-# More weight than this, beside 1 on average, is no bound that noise could hide.
+# Largest weight of one record; the mean weight is 1.
 LARGEST_WEIGHT = 1e6
 
 
 class PsiDivergence(NamedTuple):
-    """conjugate: ψ*. weight: w, nondecreasing. reach: t → sup {s : w(s) ≤ t}, for t ≥ 1."""
+    """A ψ-divergence.
+
+    Args:
+        conjugate: ψ*.
+        weight: w, nondecreasing.
+        reach: t → sup {s : w(s) ≤ t}, for t ≥ 1.
+    """
 
     conjugate: Callable[[Array], Array]
     weight: Callable[[Array], Array]
@@ -67,7 +73,13 @@ DIVERGENCES: Mapping[str, PsiDivergence] = {
 
 @dataclass(frozen=True)
 class DroObjective(CappedObjective):
-    """loss: ℓ with its cap B. strength: λ."""
+    """F as an objective.
+
+    Args:
+        loss: ℓ with its cap B.
+        divergence: ψ.
+        strength: λ.
+    """
 
     divergence: PsiDivergence
     strength: float
@@ -85,15 +97,15 @@ class DroObjective(CappedObjective):
         return PublicBall(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
 
     def value(self, losses: Array, eta: float) -> float:
-        """F at η, of these losses (n,)."""
+        """Compute F at η for losses (n,)."""
         return float(np.mean(self.strength * self.divergence.conjugate((losses - eta) / self.strength)) + eta)
 
     def best(self, losses: Array) -> float:
-        """The η that minimises F of these losses (n,), by bisection of 1 − mean w among the losses."""
+        """Compute the η that minimises F for losses (n,), by bisection of 1 − mean w among the losses."""
         return bisect(lambda eta: bool(np.mean(self._weights(losses, eta)) > 1.0), losses.min(), losses.max())
 
     def robust(self, losses: Array) -> float:
-        """max_p Σ_i p_i ℓ_i − λ D(p, 1/n) of these losses (n,)."""
+        """Compute max_p Σ_i p_i ℓ_i − λ D(p, 1/n) for losses (n,)."""
         return self.value(losses, self.best(losses))
 
     def scores(
@@ -120,15 +132,15 @@ def dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
-    """From the keys of a scenario. Raises InputError."""
+    """Make the problem from the keys of a scenario. Raises InputError."""
     capped, chosen = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
     with np.errstate(over="ignore"):
         heaviest = chosen.weight(np.array(cap / strength))
     if not heaviest <= LARGEST_WEIGHT:
         least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
         raise InputError(
-            f"problem.strength: got {strength:g}, but with the cap {cap:g} one record could then weigh more than a "
-            f"million times the average of {divergence}. Give at least {least_text(least)}, or lower the cap."
+            f"problem.strength: with the cap {cap:g}, one record could have more than a million times the average "
+            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(least)}, or lower the cap."
         )
     return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
 

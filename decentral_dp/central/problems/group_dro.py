@@ -1,25 +1,24 @@
 """Group DRO: the worst mean loss of a group, where the groups are the classes (Zhang et al. 2025, Equation 5).
 
 With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
-classes (problem.group_shares, equal ones if left out) and μ = problem.strength,
+classes (problem.group_shares; default: equal) and μ = problem.strength,
 
     min_x max_{y ∈ Δ} Σ_k y_k L_k(x) − (μ/2)‖y‖²,      L_k = mean_i 1[g_i = k] ℓ_i/π_k
 
-L_k is the mean loss of class k where π_k is its share of the records. Terms of a record, e_k the k-th unit vector:
+L_k is the mean loss of class k if π_k is its share of the records. Terms of a record, e_k the k-th unit vector:
 
-    grad_x   y_g/π_g ∇ℓ, clipped after it is weighted        grad_y   e_g ℓ/π_g, to which −μy is added publicly
+    grad_x   y_g/π_g ∇ℓ, clipped after weighting         grad_y   e_g ℓ/π_g, plus the public −μy
     dual     e_g ℓ, whose mean m gives argmax_y = Π_Δ((m_k/π_k)_k/μ)
 
-Shares are constants: one that is counted moves every record's gradient with one record. Vectors e_k ℓ a_k with
-0 ≤ ℓ ≤ B lie on K orthogonal segments, so any two are at most B√(a_j² + a_k²) apart for the two largest a: √2 B for the
-mean of "dual" over all records. For samples, the smallest ball around the segments: of radius B√(1 − 1/K) for equal a
-and K > 1, beside the B of a ball around 0.
+Shares are constants: if they were counted, one record would move every record's gradient. Vectors e_k ℓ a_k with
+0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a:
+√2 B for the mean of "dual" over all records. For samples it is the smallest ball around the segments, of radius
+B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
 
-problem.loss: cross_entropy (of classes, the default) or logistic (of two).
+problem.loss: cross_entropy (default) or logistic (two classes).
 
-The numbers of a run: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean
-loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All
-losses are cut.
+Metrics: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean loss of a class
+by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All losses are cut.
 """
 
 from __future__ import annotations
@@ -39,13 +38,19 @@ from decentral_dp.files.tables import Share
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
-# Declared shares may be rounded, and need not add up to 1 exactly.
+# Declared shares may be rounded.
 _SHARE_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class GroupDroObjective(CappedObjective):
-    """loss: ℓ with its cap B. strength: μ. shares: π, (K,)."""
+    """F as an objective.
+
+    Args:
+        loss: ℓ with its cap B.
+        strength: μ.
+        shares: π, (K,).
+    """
 
     strength: float
     shares: Array
@@ -63,10 +68,10 @@ class GroupDroObjective(CappedObjective):
         return {"extra": np.zeros(0), "y": np.full(self.q, 1.0 / self.q)}
 
     def project_y(self, y: Array) -> Array:
-        """(q,) the nearest point of the simplex; NaN where y is not finite."""
+        """Return the nearest point of the simplex, (q,); NaN if y is not finite."""
         if not np.isfinite(y).all():
             return np.full_like(y, np.nan)
-        # The same for y plus a constant, and of small numbers it is exact.
+        # The projection ignores a common shift, and is exact for small numbers.
         y = y - y.max()
         # Held, Wolfe & Crowder 1974: subtract the threshold that leaves the sum 1.
         ordered = np.sort(y)[::-1]
@@ -86,7 +91,7 @@ class GroupDroObjective(CappedObjective):
         return self._by_class(self.loss.values(outputs, labels), labels)
 
     def _by_class(self, losses: Array, labels: Array) -> Array:
-        """e_g ℓ, (n, K)."""
+        """Compute e_g ℓ, (n, K)."""
         return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
@@ -117,17 +122,16 @@ class GroupDroObjective(CappedObjective):
 
 
 def _worst_class_mean(losses: Array, labels: Array) -> float:
-    """The largest mean of a class that has records."""
+    """Compute the largest mean of a class that has records."""
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 
 
 def around_segments(ends: Array) -> PublicBall:
-    """The smallest ball around the segments from 0 to ends_k e_k; (K,), all positive.
+    """Compute the smallest ball around the segments from 0 to ends_k e_k; ends (K,), all positive.
 
-    Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with
-    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, where τ = (m − 2)/Σ ends_k⁻² over the m longest segments, the most that leave
-    it below the shortest ends_k² of them; 0 for one and two. The radius is the largest distance from there, whatever
-    λ is.
+    Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with Σ λ_k
+    ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, τ = (m − 2)/Σ ends_k⁻² over the m longest segments, for the largest m with τ below the
+    smallest of their ends_k²; 0 for one and two. The radius is the largest distance from the centre, for any λ.
     """
     squares = ends**2
     ordered = np.sort(squares)[::-1]
@@ -140,7 +144,7 @@ def around_segments(ends: Array) -> PublicBall:
     return PublicBall(centre, _ROUND_UP * radius, _ROUND_UP * float(longest))
 
 
-# Room for the rounding of these few sums.
+# Covers the rounding of these sums.
 _ROUND_UP = 1.0 + 1e-14
 
 
@@ -155,19 +159,18 @@ def group_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
-    """From the keys of a scenario. Raises InputError."""
+    """Make the problem from the keys of a scenario. Raises InputError."""
     classes = facts.n_classes
     if classes < 2:
         raise InputError(
-            "problem.kind: group_dro needs groups, which are the classes of the labels, and the data have numbers to "
-            "predict. Declare classes, or take dro."
+            "problem.kind: group_dro requires classes, which are the groups, and the labels are numbers. Fix: declare "
+            "classes, or use dro."
         )
     shares = np.asarray([1.0 / classes] * classes if group_shares is None else group_shares, dtype=np.float64)
     if shares.size != classes or abs(shares.sum() - 1.0) > _SHARE_TOLERANCE:
         raise InputError(
-            f"problem.group_shares: got {shares.size} numbers of sum {shares.sum():.4g}, but one share for each of the "
-            f"{classes} classes is wanted, of sum 1. Give public shares in the order of the classes, or leave it out "
-            "for equal ones."
+            f"problem.group_shares: got {shares.size} numbers with the sum {shares.sum():.4g}, expected {classes} with "
+            "the sum 1. Fix: give public shares in the order of the classes, or leave it out for equal ones."
         )
     capped = capped_loss(loss, cap, classes)
     return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))

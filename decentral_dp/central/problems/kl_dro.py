@@ -1,4 +1,4 @@
-"""Distributionally robust learning under the KL divergence, as a function of one mean (compositional form).
+"""Distributionally robust learning with the KL divergence, as a function of one mean (compositional form).
 
 With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), ρ = problem.radius and λ₀ = problem.strength, over the
 model's weights x and y = λ ≥ λ₀ (Xu et al. 2025, Equation 5)
@@ -7,25 +7,25 @@ model's weights x and y = λ ≥ λ₀ (Xu et al. 2025, Equation 5)
 
     ∇_xΨ = (λ/h̄) mean ∇_x h_i        ∂_λΨ = log h̄ + ρ + (λ/h̄) mean ∂_λ h_i
 
-and min_λ Ψ = λ₀ρ + max_p Σ p_i ℓ_i − λ₀ KL(p, 1/n) over the p with KL(p, 1/n) ≤ ρ. Dividing by e^{B/λ} leaves no
-exponential constant in what one record can do, and nothing to overflow. The terms and where they lie at a released λ,
+and min_λ Ψ = λ₀ρ + max_p Σ p_i ℓ_i − λ₀ KL(p, 1/n) over the p with KL(p, 1/n) ≤ ρ. Dividing by e^{B/λ} avoids an
+exponential constant in the sensitivity, and overflow. The terms and their ranges at a released λ:
 
     inner    h_i ∈ [e^{−B/λ}, 1]
     inner_y  ∂_λ h_i = u e^{−u}/λ ∈ [0, v e^{−v}/λ],   u = (B − ℓ_i)/λ,  v = min(1, B/λ): at most 1/(eλ)
-    inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: nothing but a clip bounds it
+    inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: only a clip bounds it
 
-h̄ ≥ e^{−B/λ} whatever the records: a noised h̄ is raised to that before anything is divided by it. Where e^{−B/λ₀} is
-below 10⁻⁶, the mean of fewer than a million records drowns in the noise of any useful budget, and is refused.
+h̄ ≥ e^{−B/λ} for all records, and a noised h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
+noise of any useful budget exceeds the mean of fewer than a million records, and the strength is refused.
 
-λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. That loses nothing: for p ∝ e^{ℓ/λ},
-∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), for a variance within [0, B] is at most B²/4.
+λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. A best λ is in this interval: for
+p ∝ e^{ℓ/λ}, ∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), because a variance within [0, B] is at
+most B²/4.
 
-problem.loss: cross_entropy (of classes, the default), logistic (of two) or squared (of numbers, the default).
+problem.loss: cross_entropy (default for classes), logistic (two classes) or squared (default for numbers).
 
-The numbers of a run: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, the λ of it;
-gradient_norm, of (∇_xΨ, ∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and
-robust_loss, the worst mean max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; of classes test_accuracy, test_f1 and
-test_worst_class_accuracy. All losses are cut.
+Metrics: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, its λ; gradient_norm, of (∇_xΨ,
+∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and robust_loss, the worst mean
+max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; for classes test_accuracy, test_f1 and test_worst_class_accuracy. All losses are cut.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall, Scores
 
-# The least that h̄ may be promised to be.
+# Smallest lower bound on h̄.
 LEAST_MEAN = 1e-6
 # Term here → term of a composite whose f is h.
 _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
@@ -59,9 +59,13 @@ _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
 
 @dataclass(frozen=True)
 class Inner(CappedObjective):
-    """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" h itself.
+    """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" is h.
 
-    lowest, highest: of λ. shift: B, and no other for what is released.
+    Args:
+        loss: ℓ with its cap B.
+        lowest: smallest λ.
+        highest: largest λ.
+        shift: B for everything that is released.
     """
 
     lowest: float
@@ -93,7 +97,7 @@ class Inner(CappedObjective):
         return PublicBall(np.array([0.5 * (low + high)]), 0.5 * (high - low))
 
     def interval(self, term: str, y: Array) -> tuple[float, float]:
-        """The interval that holds this term of every record. y: (q,)."""
+        """Return the interval that contains this term of every record. y: (q,)."""
         most = self.loss.cap / float(y[0])
         peak = min(1.0, most)
         return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
@@ -104,7 +108,13 @@ class Inner(CappedObjective):
 
 @dataclass(frozen=True)
 class KlDro(Composite):
-    """h on the outputs of a model, with terms of its own. radius: ρ."""
+    """h on the outputs of a model, with its own terms.
+
+    Args:
+        model: the model.
+        objective: h.
+        radius: ρ.
+    """
 
     objective: Inner
     radius: float
@@ -127,9 +137,9 @@ class KlDro(Composite):
         return np.zeros(self.width(term))
 
     def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
-        """∇_xΨ (p,) and −∂_λΨ (1,) from the means of the terms, or from estimates of the means.
+        """Compute ∇_xΨ (p,) and −∂_λΨ (1,) from the means of the terms, or from estimates of the means.
 
-        What lies outside the interval that holds every mean is moved to its end.
+        Values outside the interval that contains every mean are moved to its end.
         """
         h, by_strength = (
             np.clip(mean, *self.objective.interval(term, y)) for term, mean in (("inner", inner), ("inner_y", inner_y))
@@ -163,23 +173,23 @@ class KlDro(Composite):
         return out
 
     def value(self, losses: Array, strength: float) -> float:
-        """Ψ of these losses (n,) at λ."""
+        """Compute Ψ for losses (n,) at λ."""
         return strength * (float(scipy.special.logsumexp(losses / strength)) - math.log(len(losses)) + self.radius)
 
     def best(self, losses: Array) -> float:
-        """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already.
+        """Compute the λ that minimises Ψ for losses (n,).
 
-        losses: (n,).
+        There KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}; it is λ₀ if the divergence is less at λ₀.
         """
         return self._level(losses, self.objective.lowest)
 
     def robust(self, losses: Array) -> float:
-        """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ, of these losses (n,)."""
+        """Compute max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ for losses (n,)."""
         level = self._level(losses, 0.0)
         return float(losses.max()) if level == 0.0 else float(_tilt(losses, level) @ losses)
 
     def _level(self, losses: Array, lowest: float) -> float:
-        """The least λ ≥ lowest with KL(p, 1/n) ≤ ρ, by bisection."""
+        """Compute the least λ ≥ lowest with KL(p, 1/n) ≤ ρ, by bisection."""
         if lowest > 0.0 and _spread(losses, lowest) <= self.radius:
             return lowest
         if lowest == 0.0 and math.log(len(losses) / np.count_nonzero(losses == losses.max())) <= self.radius:
@@ -187,8 +197,8 @@ class KlDro(Composite):
         return bisect(lambda strength: _spread(losses, strength) > self.radius, lowest, self.objective.highest)
 
     def gradient(self, x: Array, strength: float, records: Labelled) -> tuple[Array, float]:
-        """(∇_xΨ (p,), ∂_λΨ) on all these records."""
-        # Shifted by the largest loss instead of the cap, h̄ is at least 1/n at every λ; Ψ is the same.
+        """Compute (∇_xΨ (p,), ∂_λΨ) on all these records."""
+        # With the largest loss as shift, h̄ is at least 1/n at every λ; Ψ is the same.
         shift = float(self._losses(x, records).max())
         y = np.array([strength])
         query = [ClippedQuery(term, x, y, np.inf) for term in ("inner", "grad_x", "grad_y")]
@@ -201,19 +211,19 @@ class KlDro(Composite):
 
 
 def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlDro:
-    """The problem of a model, ℓ with its cap B, λ₀ and ρ; no larger λ than max(λ₀, B/√(8ρ)) can be best."""
+    """Make the problem of a model, ℓ with its cap B, λ₀ and ρ; a best λ is at most max(λ₀, B/√(8ρ))."""
     highest = max(strength, loss.cap / math.sqrt(8.0 * radius))
     return KlDro(model, Inner(loss, strength, highest, loss.cap), radius)
 
 
 def _tilt(losses: Array, strength: float) -> Array:
-    """p ∝ e^{ℓ/λ}."""
+    """Compute p ∝ e^{ℓ/λ}."""
     raised = np.exp((losses - losses.max()) / strength)
     return np.asarray(raised / raised.sum())
 
 
 def _spread(losses: Array, strength: float) -> float:
-    """KL(p, 1/n) of p ∝ e^{ℓ/λ}."""
+    """Compute KL(p, 1/n) of p ∝ e^{ℓ/λ}."""
     weights = _tilt(losses, strength)
     return math.log(len(losses)) - float(np.sum(scipy.special.entr(weights)))
 
@@ -226,12 +236,12 @@ def kl_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> KlDro:
-    """From the keys of a scenario. Raises InputError."""
+    """Make the problem from the keys of a scenario. Raises InputError."""
     capped, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(
-            f"problem.strength: got {strength:g}, but with the cap {cap:g} the mean that kl_dro divides by can be as "
-            f"small as exp(−{cap / strength:.3g}), which any noise would drown. Give at least "
+            f"problem.strength: with the cap {cap:g}, the denominator of kl_dro can be as small as "
+            f"exp(−{cap / strength:.3g}), less than any noise (got {strength:g}). Fix: give at least "
             f"{least_text(cap / reach)}, or lower the cap."
         )
     return kl_robust(facts.model(capped.loss.outputs, model), capped, strength, radius)

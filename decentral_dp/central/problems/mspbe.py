@@ -1,34 +1,33 @@
 """Temporal differences with a nonlinear value function: the mean squared projected Bellman error, primal and dual.
 
 A record is a whole trajectory s_0, r_0, s_1, …, s_T of a fixed behaviour policy (see `central.trajectories`): x = θ are
-the weights of a value function V, y = ω a vector of as many coordinates. With δ_t = r_t + γ V(s_{t+1}) − V(s_t), where
-V is 0 at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025, plus r),
+the weights of a value function V, y = ω a vector of the same dimension. With δ_t = r_t + γ V(s_{t+1}) − V(s_t), V = 0
+at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025, plus r),
 
     f(θ, ω; ξ) = (1/T) Σ_t (δ_t ⟨Ψ_t, ω⟩ − ½ ⟨Ψ_t, ω⟩²),      r = −(ρ/2) ‖ω‖²
     ∇_ω f = (1/T) Σ_t (δ_t − ⟨Ψ_t, ω⟩) Ψ_t
     ∇_θ f = (1/T) Σ_t ⟨Ψ_t, ω⟩ (γ ∇V(s_{t+1}) − ∇V(s_t)) + (δ_t − ⟨Ψ_t, ω⟩) ∇²V(s_t) ω
 
-Each step of a trajectory counts by the trajectory's own length, never by a count of others, so that a record's term is
-its own; and it is clipped as a whole. What is protected is the trajectory: a guarantee for single transitions would
-leave a state that two of them share with twice the influence.
+A step is weighted by the length of its trajectory, never by a count of others, and a trajectory's gradient is
+clipped as one vector. The guarantee is for trajectories: one for single transitions would leave a state that two of
+them share with twice the influence.
 
     Φ(θ) = max_ω F = ½ bᵀ (G + ρ I)⁻¹ b,      b = mean of δ Ψ,  G = mean of Ψ Ψᵀ
 
-ρ (problem.ridge, 0.01 if left out) is public and no part of what is clipped; without it G is singular for a network
-and F is not strongly concave. The loss F(θ, ω) itself says nothing: at ω = 0 it is 0 for every θ, and what Zhang et al.
-(2025, Figure 7) call optimal, a loss near 0, needs no learning. Reported instead:
+ρ (problem.ridge, default 0.01) is public and not clipped. Without it G is singular for a network, and F is not strongly
+concave. The loss F(θ, ω) is not a metric: at ω = 0 it is 0 for every θ, so the loss near 0 that Zhang et al. (2025,
+Figure 7) call optimal requires no learning. Metrics:
 
-    primal, gradient_norm   Φ(θ) and ‖∇Φ(θ)‖ on the train trajectories; Φ is the error (67), but for ρ
-    test_mspbe              Φ(θ) on the held-out trajectories, with b and G of their own
-    test_return_error       root of the mean of (V(s_t) − rewards from t on, discounted)², held out; where a trajectory
-                            was cut off, V at its end stands for what would have come
+    primal, gradient_norm   Φ(θ) and ‖∇Φ(θ)‖ on the train trajectories; Φ is the error (67), except for ρ
+    test_mspbe              Φ(θ) on the held-out trajectories, with their own b and G
+    test_return_error       root of the mean of (V(s_t) − discounted rewards from t on)², held out; V at the end of a
+                            truncated trajectory replaces the later rewards
 
-Φ sees an error only as far as V's own features do: a linear V that is as good as constant has a Φ near 0 on CartPole,
-and is no better than a constant. Of few held-out steps b is noisy, so that test_mspbe stays above 0 for the true value
-function, too.
+Φ measures an error only in the span of V's features: an almost constant linear V has a Φ near 0 on CartPole, and is no
+better than a constant. With few held-out steps b is noisy, so test_mspbe stays above 0 for the true value function.
 
-V is linear in (s, 1), from 0, or (problem.model kind = "mlp") a network with tanh units, its weights drawn from the
-public seed; it is computed on the processor, trajectory by trajectory. With more than 2000 weights no Φ is computed.
+V is linear in (s, 1), from 0, or (problem.model kind = "mlp") a network with tanh units, with weights from the public
+seed. It is computed on the CPU, trajectory by trajectory. With more than 2000 weights no Φ is computed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,18 +45,23 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.bilevel.linear import Ridge
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import Minimax, Scores
 
 
 class ValueLayer(NamedTuple):
-    """What backpropagation reads of one layer, of weights (o, i).
+    """The values of one layer that backpropagation reads.
 
-    a, input_along: (…, i) a_{k−1} and a'_{k−1}, None for 0. output_along: (…, o) z'_k.
+    Args:
+        weights: (o, i) W_k.
+        weights_along: (o, i) W'_k.
+        a: (…, i) a_{k−1}.
+        input_along: (…, i) a'_{k−1}, None for 0.
+        output_along: (…, o) z'_k.
     """
 
     weights: Array
@@ -68,7 +72,13 @@ class ValueLayer(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """values: V(s_t), slopes: V'(s_t), (…, T) each. layers: from first to last."""
+    """The result of a forward pass.
+
+    Args:
+        values: (…, T) V(s_t).
+        slopes: (…, T) V'(s_t).
+        layers: from first to last.
+    """
 
     values: Array
     slopes: Array
@@ -77,27 +87,24 @@ class Activations(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueFunction:
-    """V and its derivative along a direction, and their gradients trajectory by trajectory.
+    """V and its derivative along a direction, with their gradients per trajectory.
 
-    V(s; θ) is linear in (s, 1), or a stack of dense layers with tanh between them. With a_0 = s,
-    z_k = W_k a_{k−1} + b_k, a_k = tanh z_k and a direction ω whose layers are W'_k, b'_k, the derivative along ω is
-    carried through the layers,
+    V(s; θ) is linear in (s, 1), or a stack of dense layers with tanh between them. With a_0 = s, z_k = W_k a_{k−1} +
+    b_k, a_k = tanh z_k and a direction ω with layers W'_k, b'_k, the derivative along ω is
 
         z'_k = W'_k a_{k−1} + b'_k + W_k a'_{k−1},        a'_k = (1 − a_k²) z'_k,        a'_0 = 0,
 
-    and V' = z' of the last one is ⟨∇_θ V, ω⟩. The gradient of Σ_t (p_t V(s_t) + q_t V'(s_t)) is carried back: with P, Q
-    for its derivatives by z_k, z'_k,
+    and V' = z' of the last layer is ⟨∇_θ V, ω⟩. The gradient of Σ_t (p_t V(s_t) + q_t V'(s_t)) is, with P, Q its
+    derivatives by z_k, z'_k,
 
         by W_k: Σ_t P aᵀ + Q a'ᵀ,   by b_k: Σ_t P,   by W'_k: Σ_t Q aᵀ,   by b'_k: Σ_t Q         (a, a' of layer k − 1)
         one layer down:  Q ← (1 − a²) ∘ Wᵀ Q,   P ← (1 − a²) ∘ (Wᵀ P + W'ᵀ Q − 2 a ∘ z' ∘ Wᵀ Q)    (Q before its change)
 
-    which has ∇²V ω in it, and forms no Hessian.
-
-    What stands before the axis of steps and the last one is a batch, whose members nothing mixes.
+    which includes ∇²V ω without a Hessian. Leading axes before those of steps and states are independent batches.
 
     Args:
-        n_inputs: numbers of a state.
-        hidden: units of each layer, none for a linear one.
+        n_inputs: numbers in a state.
+        hidden: units of each layer, none for a linear V.
     """
 
     n_inputs: int
@@ -113,10 +120,11 @@ class ValueFunction:
         return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
 
     def start(self, seed: int) -> Array:
-        """(p,): zeros of a linear one; else by the public seed, the last layer from N(0, 1/fan-in), its bias 0.
+        """Return the start, (p,): zeros for a linear V, otherwise drawn by the public seed.
 
-        Hidden layers are drawn from N(0, 4/fan-in) and their biases from N(0, 1/4), so that units bend at different
-        places between −1 and 1: from smaller weights a network long stays as good as linear.
+        The last layer is from N(0, 1/fan-in) with bias 0. Hidden layers are from N(0, 4/fan-in) and their biases from
+        N(0, 1/4), so that units saturate at different places between −1 and 1. With smaller weights a network stays
+        almost linear for long.
         """
         if not self.hidden:
             return np.zeros(self.p)
@@ -128,7 +136,7 @@ class ValueFunction:
         return np.concatenate(parts)
 
     def forward(self, theta: Array, omega: Array, states: Array) -> Activations:
-        """V and V' of states (…, T, d)."""
+        """Compute V and V' of states (…, T, d)."""
         z, turned, along, layers = states, states, None, list[ValueLayer]()
         pairs = zip(self._layers(theta), self._layers(omega), strict=True)
         for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
@@ -141,7 +149,13 @@ class ValueFunction:
         return Activations(z[..., 0], turned[..., 0], layers)
 
     def gradients(self, activations: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
-        """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
+        """Compute ∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each.
+
+        Args:
+            activations: of the states.
+            by_values: (…, T) p.
+            by_slopes: (…, T) q.
+        """
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
         omega: list[Array] = []
@@ -160,7 +174,7 @@ class ValueFunction:
         return np.concatenate(theta, axis=-1), np.concatenate(omega, axis=-1)
 
     def features(self, theta: Array, states: Array) -> Array:
-        """∇_θ V of every state (n, d), (n, p)."""
+        """Compute ∇_θ V of every state (n, d), (n, p)."""
         tape = self.forward(theta, np.zeros_like(theta), states[:, None])
         return self.gradients(tape, np.ones_like(tape.values), np.zeros_like(tape.values))[0]
 
@@ -173,18 +187,25 @@ class ValueFunction:
 
 
 def _flat(matrices: Array) -> Array:
-    """The last two axes as one."""
+    """Flatten the last two axes."""
     return matrices.reshape(*matrices.shape[:-2], -1)
 
 
 USUAL_RIDGE = 0.01
-# Float64 numbers of one part of a sum, 16 MiB; and weights up to which G is formed.
+# Float64 numbers in one part of a sum, 16 MiB; and the largest number of weights for which G is formed.
 _CELLS = 1 << 21
 _MOST_DENSE = 2000
 
 
 class Trajectories(NamedTuple):
-    """observations: (n, L+1, d). rewards: (n, L). lengths: (n,) whole numbers from 1 to L. terminal: (n,) 0 or 1."""
+    """Records that are trajectories.
+
+    Args:
+        observations: (n, L+1, d).
+        rewards: (n, L).
+        lengths: (n,) integers from 1 to L.
+        terminal: (n,) 0 or 1.
+    """
 
     observations: Array
     rewards: Array
@@ -193,7 +214,13 @@ class Trajectories(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """One of them, no longer than it is. states: (T+1, d). rewards: (T,)."""
+    """One trajectory without padding.
+
+    Args:
+        states: (T+1, d).
+        rewards: (T,).
+        terminal: 0 or 1.
+    """
 
     states: Array
     rewards: Array
@@ -202,7 +229,16 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class Mspbe(Minimax):
-    """steps, width: L and d. discount: γ. ridge: ρ. hidden: units of each layer, none for a linear V."""
+    """The projected Bellman error as a minimax problem.
+
+    Args:
+        steps: L.
+        width_of_state: d.
+        discount: γ.
+        ridge: ρ.
+        hidden: units of each layer, none for a linear V.
+        seed: public.
+    """
 
     steps: int
     width_of_state: int
@@ -259,12 +295,12 @@ class Mspbe(Minimax):
                     row[k] = of_one
             for total, query, gradients in zip(totals, queries, rows, strict=True):
                 factors = clip_factors(row_norms(gradients, "l2"), query.bound)
-                # Zero times infinity is NaN: what is not finite has to go before the product.
+                # Zero times infinity is NaN.
                 total += factors @ np.where(factors[:, None] > 0.0, gradients, 0.0)
         return totals
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
-        """What one trajectory answers to each question, before it is clipped. No other one plays a part."""
+        """Return the answer of one trajectory to each question, before clipping."""
         known: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
@@ -281,7 +317,7 @@ class Mspbe(Minimax):
     def _gradients(
         self, record: Trajectory, x: Array, y: Array, known: list[tuple[Array, Array, dict[str, Array]]]
     ) -> dict[str, Array]:
-        """Both gradients, (p,) each; computed once for a point."""
+        """Compute both gradients, (p,) each, once for each point."""
         for x_then, y_then, gradients in known:
             if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
                 return gradients
@@ -298,7 +334,7 @@ class Mspbe(Minimax):
         return rows
 
     def _has_next(self, record: Trajectory) -> Array:
-        """Whether s_{t+1} has a value, (T,)."""
+        """Return whether s_{t+1} has a value, (T,)."""
         out = np.ones(len(record.rewards))
         out[-1] -= record.terminal
         return out
@@ -319,34 +355,31 @@ class Mspbe(Minimax):
         return out
 
     def solve(self, x: Array, records: Trajectories) -> tuple[Array, float] | None:
-        """argmax_ω F(θ, ω) on these records, and Φ(θ); None where numbers overflow."""
+        """Compute argmax_ω F(θ, ω) on these records, and Φ(θ); None if numbers overflow."""
         n = len(records.lengths)
 
         def slope(y: Array) -> Array:
             return np.asarray(self.sums(records, [ClippedQuery("grad_y", x, y, np.inf)])[0] / n)
 
-        # Trajectories that overflow count as zero in a sum, and would leave the error of the others.
+        # A trajectory that overflows counts as zero in a sum, so Φ would be that of the others.
         if self.p > _MOST_DENSE or not np.isfinite(self._return_error(x, records)):
             return None
         b = slope(np.zeros(self.p))
-        best = self._solve_directly(x, records, b)
-        # F along the best ray; at the exact solution ½ bᵀω.
-        value = float(best @ b - 0.5 * best @ (b - slope(best) + self.ridge * best))
-        return (best, value) if np.isfinite(value) else None
-
-    def _solve_directly(self, x: Array, records: Trajectories, b: Array) -> Array:
         counted = np.arange(self.steps) < records.lengths[:, None]
-        shares = np.broadcast_to(1.0 / (records.lengths * len(records.lengths))[:, None], counted.shape)[counted]
+        shares = np.broadcast_to(1.0 / (records.lengths * n)[:, None], counted.shape)[counted]
         where, matrix = np.argwhere(counted), self.ridge * np.eye(self.p)
         size = max(1, _CELLS // (8 * self.p))
         for k in range(0, len(where), size):
             states = records.observations[where[k : k + size, 0], where[k : k + size, 1]]
             rows = self.function.features(x, states) * np.sqrt(shares[k : k + size, None])
             matrix += rows.T @ rows
-        return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
+        best = np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
+        # F along the best ray; at the exact solution ½ bᵀω.
+        value = float(best @ b - 0.5 * best @ (b - slope(best) + self.ridge * best))
+        return (best, value) if np.isfinite(value) else None
 
     def _return_error(self, x: Array, records: Trajectories) -> float:
-        """Root of the mean over trajectories of the mean of (V − return)² over the steps of each."""
+        """Compute the root of the mean over trajectories of the mean of (V − return)² over their steps."""
         means = []
         for record in (self._trajectory(records, i) for i in range(len(records.lengths))):
             values = self.function.forward(x, np.zeros(self.p), record.states).values
@@ -358,22 +391,34 @@ class Mspbe(Minimax):
         return float(np.sqrt(np.mean(means)))
 
 
+_REFUSED = (
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
+        "problem.model",
+        "mspbe requires second derivatives of its value function (got {it!r})",
+        'use linear, or for example {{ kind = "mlp", hidden = [50] }}',
+    ),
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[0].trajectory is None,
+        "problem.data",
+        "mspbe reads trajectories",
+        "use cartpole, or a .npz file",
+    ),
+)
+
+
 def mspbe(
     facts: ProblemFacts,
     discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
 ) -> Mspbe:
-    """From the keys of a scenario. Raises InputError for a model without second derivatives."""
-    if model is not None and model.kind not in ("linear", "mlp"):
-        raise InputError(
-            f"problem.model: mspbe needs second derivatives of its value function, got {model.kind!r}. Take linear, "
-            'or for example { kind = "mlp", hidden = [50] }.'
-        )
-    if facts.trajectory is None:
-        raise InputError("problem.data: mspbe reads trajectories. Take cartpole, or a .npz file.")
+    """Make the problem from the keys of a scenario. Raises InputError for a model without second derivatives."""
+    refuse((facts, model), _REFUSED)
     hidden = () if model is None else tuple(model.hidden or ())
-    return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
+    return Mspbe(
+        *cast(tuple[int, int], facts.trajectory), discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed
+    )
 
 
 ENTRY = ProblemEntry(

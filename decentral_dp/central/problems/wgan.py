@@ -1,23 +1,22 @@
-"""A generator and a critic (WGAN): x are the generator's weights, which minimise, y the critic's, which maximise.
+"""A Wasserstein GAN: x are the generator's weights, which minimise, y the critic's, which maximise.
 
     f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
 
-The data are in D(ξ) alone: ∇_{w_G} F reads no record, is published by nobody and costs nothing; what is clipped and
-noised is ∇_{w_D} D(ξ). (PrivateDiff as published does the reverse: it noises the generator's gradient, and trains the
-critic without noise.) The mean over z is over 256 standard normal vectors, drawn afresh in every round by the public
-seed; their number is a constant, for one that followed a batch of records would tell how many were drawn. The gradient
-by w_D at each of them is clipped as at a record (privacy.clip.y), though nothing is to be protected: a clip on one side
-alone drives the critic to where the other side is.
+Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noised. (PrivateDiff
+as published does the reverse: it adds noise to the generator's gradient, and trains the critic without noise.) The mean
+over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is a constant, because
+one that depended on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a
+record (privacy.clip.y): a clip on one side only would drive the critic to the other side.
 
 D is linear or (problem.model kind = "mlp") a network with ReLU, so that no layer mixes records. G has ReLU units in the
-layers of problem.generator ([64] if left out), reads problem.latent numbers (8), and ends in tanh: records have to be
-in [−1, 1]. λ is problem.penalty (0.1). y is kept in the ball of problem.radius (10): with two layers D grows with w_D
-as the penalty does, with more of them faster, and the maximum over all w_D is 0 or infinite.
+layers of problem.generator (default [64]), reads problem.latent numbers (8), and ends in tanh: records must be in
+[−1, 1]. λ is problem.penalty (0.1). y stays in the ball of problem.radius (10): with two layers D grows with w_D as the
+penalty does, with more layers faster, and the maximum over all w_D is 0 or infinite.
 
-What the paper reads off its curves is F at the published critic, of which it says that close to zero is optimal: any
-generator has that with w_D = 0. No Φ is computed here. Reported are `test_distance`, of held-out records against as
-many generated ones the mean Wasserstein distance over 64 fixed directions (0 for the same distribution), and
-`estimate`, F without the penalty on the train records, for comparison with the paper.
+The paper plots F at the published critic, and calls a value near zero optimal: any generator has it with w_D = 0. No Φ
+is computed here. Metrics: `test_distance`, the mean Wasserstein distance over 64 fixed directions between held-out
+records and as many generated ones (0 for the same distribution), and `estimate`, F without the penalty on the train
+records, for comparison with the paper.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Count, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
@@ -49,24 +48,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 USUAL_GENERATOR, USUAL_LATENT, USUAL_PENALTY, USUAL_RADIUS = (64,), 8, 0.1, 10.0
-# Generated in every round.
+# Number of generated records in a round.
 FAKES = 256
 _DIRECTIONS = 64
-# Float64 numbers of one part of a sum, 128 MiB.
+# Float64 numbers in one part of a sum, 128 MiB.
 _CELLS = 1 << 24
 
 
 class Real(NamedTuple):
-    """inputs: (n, d), in [−1, 1]."""
+    """Records.
+
+    Args:
+        inputs: (n, d), in [−1, 1].
+    """
 
     inputs: Array
 
 
 @dataclass(frozen=True)
 class Wgan(Minimax):
-    """critic: D, of one output, with units hidden in its layers. generator: units of G's layers.
+    """The minimax problem of a generator and a critic.
 
-    clip: of the gradients by w_D at what is generated, the same as at records.
+    Args:
+        critic: D, with one output.
+        n_features: d.
+        hidden: units of the critic's layers.
+        generator: units of the generator's layers.
+        latent: numbers in z.
+        penalty: λ.
+        radius: of the ball of y.
+        clip: clipping norm of the gradients by w_D at generated records, the same as at records.
+        seed: public.
+        device: "cpu" or "cuda".
     """
 
     critic: Model
@@ -113,27 +126,23 @@ class Wgan(Minimax):
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         latents = self.latents("fakes", FAKES, round)
         if term == "grad_x":
-            return -self._by_generator(x, y, latents)
+            from torch.func import grad
+
+            def mean(generator: Tensor) -> Any:
+                return _dense(critic, [self.n_features, *self.hidden, 1], self._generate(generator, z))[:, 0].mean()
+
+            with quiet_torch():
+                weights, critic, z = self._tensors(x, y, latents)
+                return -to_numpy(grad(mean)(weights))
         total = self._clipped_sum(y, Real(self.generate(x, latents)), np.ones((FAKES, 1)), None, self.clip)
         return np.asarray(-total / FAKES - 2.0 * self.penalty * y)
 
     def latents(self, purpose: str, n: int, round: int = 0) -> Array:
-        """(n, latent) standard normal numbers, a function of the public seed and the round alone."""
+        """Draw (n, latent) standard normal numbers, a function of the public seed and the round."""
         return public_generator(self.seed, purpose, round).standard_normal((n, self.latent))
 
-    def _by_generator(self, x: Array, y: Array, latents: Array) -> Array:
-        """∇ of mean_z D(G(z)) by w_G, (p,)."""
-        from torch.func import grad
-
-        def mean(generator: Tensor) -> Any:
-            return _dense(critic, [self.n_features, *self.hidden, 1], self._generate(generator, z))[:, 0].mean()
-
-        with quiet_torch():
-            weights, critic, z = self._tensors(x, y, latents)
-            return to_numpy(grad(mean)(weights))
-
     def generate(self, x: Array, latents: Array) -> Array:
-        """G(z), (n, d)."""
+        """Compute G(z), (n, d)."""
         with quiet_torch():
             return to_numpy(self._generate(*self._tensors(x, latents)))
 
@@ -149,7 +158,7 @@ class Wgan(Minimax):
         totals, start = [np.zeros(self.q) for _ in queries], 0
         for part in self._chunks(records):
             n = len(part.inputs)
-            # A derivative that is no number is cut to zero by every clip.
+            # Every clip turns a NaN into zero.
             along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
             start += n
             for total, query in zip(totals, queries, strict=True):
@@ -158,7 +167,7 @@ class Wgan(Minimax):
         return totals
 
     def _clipped_sum(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
-        """Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
+        """Compute Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
         there = None if since is None else self._slope(since, records, along)
         return self.critic.clipped_sum(self._slope(y, records, along), np.zeros((len(along), 0)), bound, there)[0]
 
@@ -166,7 +175,7 @@ class Wgan(Minimax):
         return Slope(self.critic.forward(y, records.inputs)[1], along)
 
     def _chunks(self, records: Real) -> Iterator[Real]:
-        """Parts of bounded memory."""
+        """Yield parts of bounded memory."""
         size = max(1, _CELLS // self.critic.cells)
         return (take(records, slice(k, k + size)) for k in range(0, len(records.inputs), size))
 
@@ -182,7 +191,7 @@ class Wgan(Minimax):
                     draw = public_generator(self.seed, "directions")
                     directions = draw.standard_normal((self.n_features, _DIRECTIONS))
                     directions /= np.linalg.norm(directions, axis=0)
-                    # Of as many on either side, on a line: the distance of the sorted.
+                    # The distance between two sets of equal size on a line is that of the sorted sets.
                     gaps = np.abs(np.sort(test.inputs @ directions, axis=0) - np.sort(generated @ directions, axis=0))
                     out["test_distance"] = float(gaps.mean())
         return out
@@ -192,13 +201,29 @@ class Wgan(Minimax):
 
 
 def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
-    """Dense layers, ReLU between them, their weights laid out as `models` does: layer by layer A, then b."""
+    """Apply dense layers with ReLU between them; weights are ordered as in `models`: layer by layer A, then b."""
     begin, last = 0, len(widths) - 2
     for k, (i, o) in enumerate(pairwise(widths)):
         middle, end = begin + i * o, begin + (i + 1) * o
         rows = rows @ flat[begin:middle].reshape(o, i).T + flat[middle:end]
         rows, begin = rows.relu() if k < last else rows, end
     return rows
+
+
+_REFUSED = (
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
+        "problem.model",
+        "wgan requires derivatives of its critic by the input (got {it!r})",
+        'use linear, or for example {{ kind = "mlp", hidden = [64] }}',
+    ),
+    Refusal[tuple[ProblemFacts, ModelChoice | None]](
+        lambda c: c[0].l2 is None,
+        "problem.scale",
+        "wgan generates records in [-1, 1], and nothing bounds these",
+        'set scale = "public_ranges", or another declared range',
+    ),
+)
 
 
 def wgan(
@@ -209,17 +234,8 @@ def wgan(
     radius: Annotated[Positive, Doc("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
     model: ModelChoice | None = None,
 ) -> Wgan:
-    """From the keys of a scenario. Raises InputError."""
-    if model is not None and model.kind not in ("linear", "mlp"):
-        raise InputError(
-            f"problem.model: wgan differentiates its critic by what it reads as well, and cannot do so for "
-            f'{model.kind!r}. Take linear, or for example {{ kind = "mlp", hidden = [64] }}.'
-        )
-    if facts.l2 is None:
-        raise InputError(
-            "problem.scale: wgan generates records in [-1, 1], and nothing bounds these. Set scale = "
-            '"public_ranges", or another declared range.'
-        )
+    """Make the problem from the keys of a scenario. Raises InputError."""
+    refuse((facts, model), _REFUSED)
     return Wgan(
         facts.model(1, model),
         facts.n_features,
@@ -237,6 +253,6 @@ def wgan(
 ENTRY = ProblemEntry(
     "wgan",
     wgan,
-    "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
+    "a generator of synthetic records against a critic: a Wasserstein GAN",
     task="trained a generator against a critic",
 )

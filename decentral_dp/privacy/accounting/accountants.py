@@ -237,14 +237,15 @@ def pure_epsilon(releases: Releases) -> float:
     return float(plain + amplify(*releases.sampled_laplace).sum())
 
 
-def epsilon_at(releases: Releases, delta: float) -> float:
+def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
     """Compute the smallest ε(δ) known for one record's releases.
 
     Args:
         releases: their prices, sorted by what composes with what.
         delta: δ; 0 gives the pure ε.
+        factor: on all noise scales; default 1.
     """
-    return float(_epsilon_by_segment([releases], delta)[-1])
+    return float(_epsilon_by_segment([releases.divide(factor)], delta)[-1])
 
 
 def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
@@ -426,14 +427,13 @@ def calibrate(
         need = largest_if_alike(_common(charges(scaled), ledger.n_agents, epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(spent).any():
-        raise InputError(
-            f"privacy.epsilon: got {epsilon:g}, but with so little noise the sampling of these few releases in float64 "
-            f"may add more than delta = {delta:g} to it; lower epsilon, or spread it over more rounds."
+        why = (
+            f"got {epsilon:g}, but with so little noise the sampling of these few releases in float64 may add more "
+            f"than delta = {delta:g} to it; lower epsilon, or spread it over more rounds."
         )
-    raise InputError(
-        f"privacy.epsilon: no noise was found that brings these releases to {epsilon:g} at delta = {delta:g}; "
-        f"{_advice(ledger)}."
-    )
+    else:
+        why = f"no noise was found that brings these releases to {epsilon:g} at delta = {delta:g}; {_advice(ledger)}."
+    raise InputError(f"privacy.epsilon: {why}")
 
 
 def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
@@ -449,16 +449,18 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     slack = [list(sampling_slack(charged, kind, None, delta)) for kind in charged.kinds]
     if np.isinf(least):
         lost = max(float(bounds[0].delta.max()) for bounds in slack)
-        raise InputError(
+        why = (
             f"privacy.delta: got {delta:g}, but sampling these releases in float64 may add {lost:.2g} to it, whatever "
             f"the noise; take a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
-    drawn = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
-    raise InputError(
-        f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is about "
-        f"{epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) cost that "
-        f"much, and more noise does not shrink it; {_advice(ledger)}."
-    )
+    else:
+        drawn = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
+        why = (
+            f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is "
+            f"about {epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) "
+            f"cost that much, and more noise does not shrink it; {_advice(ledger)}."
+        )
+    raise InputError(why)
 
 
 def _advice(ledger: Ledger) -> str:
@@ -583,22 +585,9 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
         bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
-        releases = composed.releases(bundle)
-        start = smallest_factor(partial(_cost_at, releases, delta), epsilon, start)
+        start = smallest_factor(partial(epsilon_at, composed.releases(bundle), delta), epsilon, start)
         out[bundle] = start
     return out
-
-
-def _cost_at(releases: Releases, delta: float, factor: float) -> float:
-    """ε(δ) with all noise scales multiplied by a factor."""
-    # Of sampled releases the first row is divided; rates and units stay.
-    divided = (
-        np.concatenate([part[:1] * (1.0 / factor), part[1:]])
-        if isinstance(part, np.ndarray) and part.ndim == 2
-        else part / factor
-        for part in releases
-    )
-    return epsilon_at(Releases._make(divided), delta)
 
 
 @lru_cache(maxsize=64)

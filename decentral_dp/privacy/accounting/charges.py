@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from decentral_dp.privacy.accounting.float_slack import (
     worst_case_slack,
 )
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify
+from decentral_dp.privacy.clipping import RECORD, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
-from decentral_dp.privacy.unit import RECORD, sampled_unit
 
 # Prices are computed for so many releases at once, 256 KiB an array: what arises on the way stays in a core's cache.
 BLOCK = 1 << 15
@@ -161,18 +161,15 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> t
                 # Most samples have no record of the unit, and none has a centre further from that than half.
                 halved = (loss > _NEAR) & (loss <= _FAR) & (rate <= 0.5) & (c.dimension <= _MOST_COORDINATES)
                 loss, weight = np.where(halved, 0.5 * loss, loss), np.where(halved, 0.6 * 2.0 ** (unit.steps / 2), 1.0)
-            return drawn_variates(loss, number, slack.bits + _extra_bits(c), slack.randomised, column, weight)
+            bits = slack.bits
+            if c.shared and c.rounds.size:
+                # The grid is finer compared with the largest scale that is drawn than with the least, of any round.
+                own, pair = c.shared["own_scale"], c.shared["pair_scale"]
+                bits += int(np.ceil(np.log2(np.maximum(own, pair).max(axis=1) / own.min(axis=1)).max()))
+            return drawn_variates(loss, number, bits, slack.randomised, column, weight)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta
-
-
-def _extra_bits(c: ChannelLedger) -> int:
-    """Bits by which the grid is finer beside the largest scale that is drawn than beside the least, of any round."""
-    if not c.shared or not c.rounds.size:
-        return 0
-    own, pair = c.shared["own_scale"], c.shared["pair_scale"]
-    return int(np.ceil(np.log2(np.maximum(own, pair).max(axis=1) / own.min(axis=1)).max()))
 
 
 def _blocks(table: Array) -> Iterator[slice]:
@@ -183,11 +180,6 @@ def _blocks(table: Array) -> Iterator[slice]:
 
 def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
     """Yield why a channel cannot be priced soundly, in words that follow its name."""
-    if c.mechanism.dominating_pair is None:
-        yield (
-            f"was released by {c.mechanism.name!r}, of whose law no dominating pair is known, so that no accountant "
-            "can price it. Give it one, or list it as uncertified"
-        )
     rules = c.mechanism.amplified_by or ("fixed", "poisson")
     if (c.sampling if sampled_unit(c.sampling) is None else "poisson") not in rules:
         yield (
@@ -196,14 +188,8 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
         )
     if c.group.size != agents or (c.rounds.size > 1 and (np.diff(c.rounds) <= 0).any()):
         yield f"must list {agents} agents and ascending rounds"
-    shape = c.scale.shape
     for split, sensitivity in c.sensitivity.items():
         rate = c.rate[split]
-        if sensitivity.shape != shape or rate.shape != shape or shape[0] != c.rounds.size:
-            yield (
-                f"has {c.rounds.size} rounds, scales {shape}, {split} sensitivities {sensitivity.shape} and rates "
-                f"{rate.shape}; all must agree"
-            )
         for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
             # The least number is not a number where one is not.
             if not values.min(initial=0.0) >= 0.0:
@@ -426,8 +412,7 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
     drawn: dict[str, list[ChannelCharges]] = {}
     for line in lines:
-        # `charges` refuses a mechanism without one.
-        pair = cast(DominatingPair, line.mechanism.dominating_pair)
+        pair = line.mechanism.dominating_pair
         # Mostly nothing is sampled, and the least rate says so at once.
         fresh = (line.rate < 1.0) & (line.loss > 0.0) if line.rate.min(initial=1.0) < 1.0 else None
         if fresh is None or not fresh.any():

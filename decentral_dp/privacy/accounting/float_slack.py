@@ -6,7 +6,7 @@ its sampler exactly at fewer bits, and extrapolating; Gaussian ones by counting 
     Laplace   η ≤ 1e-15·max(1, e^{|n|/ν − 7.7}) up to 36 ν, a law of its own beyond:
               ε + 2e-15·d,   δ + 1.3e-16·(2d + e^ε − 1)
     Gaussian  |η| ≤ h = u·max(10, e^{k(|n|/σ − k)}), k = 3.7, u = 2^(bits − 51) with the bits of the grid
-              (`mechanisms.gaussian`), up to 10 standard deviations σ; beyond, p̂ has up to twice the ideal mass, and an
+              (`mechanisms`), up to 10 standard deviations σ; beyond, p̂ has up to twice the ideal mass, and an
               end
 
 Gaussian releases, any number of them, adaptive, on batches or not, N coordinates in all. Let p° be p̂ up to cσ and p
@@ -68,7 +68,7 @@ _LOADS = np.tile([1.0, 3.0, 6.0, 12.0], _ORDERS.size // 4)[:, None]
 _LARGEST_HEIGHT = 1.0 / 32.0
 # h_j, of h(c).
 _STEPS = np.exp(-0.25 * np.arange(24.0))
-# That the randomised rounding of one release moves further than `mechanisms.gaussian` says, in up to three
+# That the randomised rounding of one release moves further than `mechanisms` says, in up to three
 # comparisons, times e^a.
 _COIN = 1e-16
 

@@ -586,6 +586,16 @@ class Releases(NamedTuple):
         pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
         return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
 
+    def divide(self, factor: float) -> Releases:
+        """Return what is charged with all noise scales multiplied by a factor."""
+        # Of sampled releases the first row is divided; rates and units stay.
+        return Releases._make(
+            np.concatenate([part[:1] * (1.0 / factor), part[1:]])
+            if isinstance(part, np.ndarray) and part.ndim == 2
+            else part / factor
+            for part in self
+        )
+
     @property
     def only_gaussian(self) -> bool:
         """Whether all of them are Gaussian releases that every record takes part in."""

@@ -93,12 +93,9 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
     theta = moments.best_tilt(math.log(left))
     if theta is None:
         return math.inf
-    tilted = [_tilt(p, step, theta) for p in parts]
-    # A masses' relative error, to the power of the number of releases, is one of δ.
-    wrong = sum(p.number * (y.relative + _rounding(p)) for p, y in zip(parts, tilted, strict=True))
+    tilted, wrong, log_m = _tilt_all(parts, step, theta)
     if wrong > 0.5:
         return math.inf
-    log_m = sum(p.number * y.log_moment for p, y in zip(parts, tilted, strict=True)) + 2.0 * wrong
     renyi = _chernoff_epsilon(log_m, theta, math.log(left))
     low, high = moments.window(theta)
     low, high = min(low, renyi), max(high, renyi)
@@ -110,7 +107,7 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
     composed, error = _compose(parts, tilted, length, first, total)
     # log of a bound on the probability of more than the last loss, by moments at a few tilts.
     last = (first + length - 1) * step
-    beyond = min(_log_moment(parts, t, step) - t * last for t in (theta, 1.05 * theta, 1.5 * theta))
+    beyond = min(_tilt_all(parts, step, t)[2] - t * last for t in (theta, 1.05 * theta, 1.5 * theta))
     return min(renyi, _epsilon_at(composed + error, first, step, theta, log_m, beyond, left, renyi))
 
 
@@ -214,11 +211,12 @@ class _Moments:
         return float(low), float(high)
 
 
-def _log_moment(parts: Sequence[_Losses], theta: float, step: float) -> float:
-    """log of a bound on E e^{θL} of the sum of all finite losses."""
+def _tilt_all(parts: Sequence[_Losses], step: float, theta: float) -> tuple[list[_Tilted], float, float]:
+    """Tilt all distributions; bound the relative error of δ, and log E e^{θL} of the sum of all finite losses."""
     tilted = [_tilt(p, step, theta) for p in parts]
+    # A masses' relative error, to the power of the number of releases, is one of δ.
     wrong = sum(p.number * (y.relative + _rounding(p)) for p, y in zip(parts, tilted, strict=True))
-    return sum(p.number * y.log_moment for p, y in zip(parts, tilted, strict=True)) + 2.0 * wrong
+    return tilted, wrong, sum(p.number * y.log_moment for p, y in zip(parts, tilted, strict=True)) + 2.0 * wrong
 
 
 def _chernoff_epsilon(log_moment: float, theta: float, log_delta: float) -> float:

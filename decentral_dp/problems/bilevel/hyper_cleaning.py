@@ -20,8 +20,7 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel import softmax
-from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged
+from decentral_dp.problems.bilevel.linear import Intercept, Ridge, Ridged, SoftmaxProblem, class_residual, class_shares
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import Terms, matrices_read
 
@@ -44,7 +43,7 @@ class CleaningRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HyperCleaning(Ridged, softmax.SoftmaxProblem):
+class HyperCleaning(Ridged, SoftmaxProblem):
     """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
@@ -138,8 +137,8 @@ class HyperCleaning(Ridged, softmax.SoftmaxProblem):
                 a, size, group = records.features[agents, part], norms[agents, part], records.group[agents, part]
                 at = (member[agents], group)
                 products = np.matmul(both[agents], a.swapaxes(1, 2))
-                share, along = softmax.class_shares(products[:, :c]), products[:, c:]
-                residual = softmax.class_residual(share, records.label[agents, part])
+                share, along = class_shares(products[:, :c]), products[:, c:]
+                residual = class_residual(share, records.label[agents, part])
                 through = slope[at] * (residual * along).sum(axis=1)
                 # The last place gathers what is in no group.
                 np.add.at(jvp, at, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
@@ -182,7 +181,7 @@ class HyperCleaning(Ridged, softmax.SoftmaxProblem):
             with np.errstate(all="ignore"):
                 for part in linear.blocks(*train.features.shape):
                     a, group = train.features[part], train.group[part]
-                    residual = softmax.class_residual(softmax.class_shares(rows @ a.T), train.label[part])
+                    residual = class_residual(class_shares(rows @ a.T), train.label[part])
                     residual = linear.bounded_columns(residual * slope[group], norms[part], clip.norm, clip.x)
                     unit = linear.unit_rows(a, norms[part])
                     for g in np.unique(group):
@@ -203,7 +202,7 @@ class HyperCleaning(Ridged, softmax.SoftmaxProblem):
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
 
-        As of `Scored.scores`: x (b, p), y (b, q) → (b,) each.
+        x (b, p), y (b, q) → (b,) each.
         """
         weight, bad = scipy.special.expit(x), self.corrupted_groups
         if bad.all() or not bad.any():

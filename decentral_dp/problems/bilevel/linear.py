@@ -1,21 +1,144 @@
-"""What linear problems share: one loss of y only for both levels, whose per-record terms are products with features.
+"""Bilevel problems of linear models: one loss of y in both levels, and a public regulariser in x and y.
 
-Y is y as a matrix, a row of weights for every score. Of one score a term is a coefficient times the record's features.
+    problem                  loss                  R(x, y)                                  x
+    logistic_hyperparameter  logistic              ½ Σ_s exp(x_s) y_s²                      a strength per feature
+    softmax_hyperparameter   cross-entropy         Σ_r Σ_s exp(x_s) Y_rs² / (c p)           a strength per feature
+    quadratic                least squares         ½ ridge ‖y − x‖²                         the point to stay near
+    biased_regularisation    logistic or softmax   ½ ridge ‖y − x‖²                         the point to stay near
+    ridge_hyperparameter     least squares         ½ Σ_s exp(x_s) y_s²                      a strength per feature
+    logistic_regularisation  logistic              ½ exp(x) ‖y‖²                            one strength, p = 1
+    ridge_regularisation     least squares         ½ exp(x) ‖y‖²                            one strength, p = 1
+
+Y is y as a matrix with a row of weights for each score. Per-record terms are products with features. No lower loss uses
+x, so no release of x depends on a record: its channel is free. Regularisers are data-independent, exact, never clipped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Doc
 
-from decentral_dp.bounded import Array, Split
+from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.files.tables import Positive
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty
-from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, matrices_read
+from decentral_dp.problems.entry import ProblemEntry
+from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, matrices_read
+from decentral_dp.problems.records import fit_scores
+
+Ridge = Annotated[Positive, Doc("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
+Intercept = Annotated[bool, Doc("Whether a constant feature 1 is appended.")]
+
+
+class Penalised(Protocol):
+    """A problem with such a regulariser."""
+
+    @property
+    def penalty(self) -> Penalty: ...
+
+    @property
+    def q(self) -> int: ...
+
+    @property
+    def p(self) -> int:
+        return self.penalty.uppers(self.q)
+
+    def largest_x(self, curvature: float) -> float:
+        """Return the largest x at which no eigenvalue of ∇²_yy R is above the curvature."""
+        return self.penalty.largest_x(curvature)
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return self.penalty.terms(x, y, z)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        return self.penalty.value(x, y)
+
+
+class Strengths(NamedTuple):
+    """R(x, y) = ½ scale Σ_r Σ_s exp(x_s) Y_rs², Y being y as a (copies, p) matrix: each strength has so many variables.
+
+    copies: lower variables of one strength; one by default, of a strength for every variable, and q for p = 1.
+    """
+
+    copies: int = 1
+    scale: float = 1.0
+
+    def uppers(self, q: int) -> int:
+        return q // self.copies
+
+    def largest_x(self, curvature: float) -> float:
+        return math.log(curvature / self.scale)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        if self.copies == 1 and x.shape[1] > 1:
+            # What follows, in few calls.
+            each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
+            # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
+            y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
+            by_y = each * y
+            return Regulariser(by_y, each * z, by_y * z + 0.0)
+        strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
+        grad_y = strength * self._by_strength(y)
+        jvp = (grad_y * along).sum(axis=1)
+        if x.shape[1] == 1:
+            # The same but for rounding, which seeded runs have had.
+            jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
+        return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def value(self, x: Array, y: Array) -> Array:
+        squares = np.square(self._by_strength(y)).sum(axis=1)
+        return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
+
+    def _by_strength(self, y: Array) -> Array:
+        """(b, q) → (b, copies, p)."""
+        return y.reshape(len(y), self.copies, -1)
+
+
+class Pull(NamedTuple):
+    """R(x, y) = ½ ridge ‖y − x‖²: the lower variable is pulled toward the upper one. ridge > 0."""
+
+    ridge: float
+
+    def uppers(self, q: int) -> int:
+        return q
+
+    def largest_x(self, curvature: float) -> float:
+        """None is too large: x moves the minimum, and leaves the curvature."""
+        return math.inf
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return Regulariser(self.ridge * (y - x), self.ridge * z, -self.ridge * z)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def value(self, x: Array, y: Array) -> Array:
+        return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
+
+
+Penalty: TypeAlias = Strengths | Pull
+
+
+class Ridged(Protocol):
+    """A problem with R(x, y) = ½ ridge ‖y‖²."""
+
+    @property
+    def ridge(self) -> float: ...
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -102,3 +225,415 @@ class LinearClassifier(Penalised, LinearProblem, Protocol):
     classes: tuple[float, ...] = (-1.0, 1.0)
     intercept: Intercept = False
     penalty_override: Penalty | None = None
+
+
+_STRENGTHS = Strengths()
+
+
+class LogisticRecords(NamedTuple):
+    """signed: (N, d) b·a, features with the sign of the class. l1, l2: (N,) their norms. label: (N,) class index."""
+
+    signed: Array
+    l1: Array
+    l2: Array
+    label: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LogisticHyperparameter(LinearClassifier, OneScore):
+    """Lower level: logistic loss on train records, regularised feature by feature; upper level: loss on validation.
+
+        l(y; a, b) = h(y; a, b) = log(1 + exp(−b aᵀy)),     R(x, y) = ½ Σ_s exp(x_s) y_s²,     b ∈ {−1, +1}
+
+    with t = b aᵀy and σ(t) = 1/(1 + exp(−t)):
+
+        ∇_y l = −σ(−t) b a,     ∇²_yy l·z = σ(t)σ(−t) (aᵀz) a,     ∇_x h = 0,     ∇²_xy l = 0.
+
+    R touches no record, so neither does anything of the upper variable x: its channel is free.
+
+    n_features → columns of the records; classes → (the label that counts as −1, the one that counts as +1);
+    intercept → append a constant feature 1, regularised like the others. p = q = n_features (+ 1).
+
+    Reference: Chen & Wang, ICML 2024, Section 5.1 (losses as means instead of sums over the records).
+    """
+
+    name: str = "logistic_hyperparameter"
+
+    @property
+    def penalty(self) -> Penalty:
+        return _STRENGTHS if self.penalty_override is None else self.penalty_override
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
+        """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
+        label = linear.class_index(labels, self.classes)
+        return LogisticRecords(rows * (2.0 * label - 1.0)[:, None], *linear.feature_norms(rows), label)
+
+    def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
+        return linear.logistic_coefficients(score, *along)
+
+    def curvature(self, y: Array, records: LogisticRecords, part: slice) -> Array:
+        """σ(t)σ(−t): even in t, so that exp never overflows."""
+        small = np.exp(-np.abs(records.signed[part] @ y))
+        return np.asarray(small / np.square(1.0 + small))[None, None]
+
+    def record_losses(self, y: Array, records: LogisticRecords, part: slice) -> Array:
+        margins = y @ records.signed[part].T
+        # log(1 + e^{−t}) = max(−t, 0) + log(1 + e^{−|t|}): four passes of numpy that are vectorised.
+        losses: Array = np.abs(margins)
+        np.log1p(np.exp(np.negative(losses, out=losses), out=losses), out=losses)
+        losses -= np.minimum(margins, 0.0, out=margins)
+        return losses
+
+    def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
+        """Share of records on the right side of the boundary; a record exactly on it counts half.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
+        right = np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in linear.blocks(len(records.l1), max(self.q, len(y))):
+                margins = y @ records.signed[part].T
+                right += (margins > 0.0).sum(axis=1) + 0.5 * (margins == 0.0).sum(axis=1)
+        return right / len(records.l1)
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _shares(y @ linear.with_intercept(features, self.intercept).T)
+
+    def probabilities(self, x: Array, y: Array, records: LogisticRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [(_shares((2.0 * records.label - 1.0) * (records.signed @ y)), records.label)]
+
+
+def _shares(score: Array) -> Array:
+    """σ(−s) and σ(s), (…, 2)."""
+    return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
+
+
+class SoftmaxRecords(NamedTuple):
+    """features: (N, p). label: (N,) class index 0..c−1. l1, l2: (N,) norms of the features."""
+
+    features: Array
+    label: NDArray[np.int64]
+    l1: Array
+    l2: Array
+
+
+@dataclass(frozen=True)
+class SoftmaxProblem(LinearProblem, Protocol):
+    """A linear problem of the cross-entropy, Y (c, width) with a row for each of the declared classes."""
+
+    classes: tuple[float, ...]
+
+    @property
+    def q(self) -> int:
+        return len(self.classes) * self.width
+
+    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
+        c, n, g = len(self.classes), max(records.label.shape[1], 1), len(y)
+        upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
+        sloped = upper or "lower_grad_y" in wanted
+        along = np.concatenate([y, z], axis=1) if curved else y
+        along = along.reshape(g, -1, self.width)
+        norms, grad, hvp = linear.norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
+        with np.errstate(all="ignore"):
+            for agents, part in linear.tiles(*records.features.shape):
+                a, size = records.features[agents, part], norms[agents, part]
+                products = np.matmul(along[agents], a.swapaxes(1, 2))
+                share = class_shares(products[:, :c])
+                if sloped:
+                    residual = class_residual(share, records.label[agents, part])
+                    grad[agents] += np.matmul(
+                        linear.clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a
+                    )
+                if curved:
+                    slope = products[:, c:] * share
+                    slope -= share * slope.sum(axis=1, keepdims=True)
+                    hvp[agents] += np.matmul(linear.clip_columns(slope, size, clip.norm, clip.z), a)
+        first, second = grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n
+        if upper:
+            return Terms(upper_grad_y=first)
+        return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
+
+    def curvature(self, y: Array, records: Any, part: slice) -> Array:
+        """diag(s) − ssᵀ."""
+        return class_curvature(class_shares(y.reshape(-1, self.width) @ records.features[part].T))
+
+    def record_losses(self, y: Array, records: Any, part: slice) -> Array:
+        scores = self._scores(y, records.features[part])
+        scores -= scores.max(axis=1, keepdims=True)
+        return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
+
+    def accuracy(self, x: Array, y: Array, records: Any) -> Array:
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
+        right = np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in linear.blocks(len(records.label), max(self.width, y.size // self.width)):
+                scores = self._scores(y, records.features[part])
+                best = scores == scores.max(axis=1, keepdims=True)
+                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                right += (_of_label(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
+        return right / len(records.label)
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """softmax(Ya), (b, N, c)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
+
+    def probabilities(self, x: Array, y: Array, records: Any) -> list[tuple[Array, NDArray[np.int64]]]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [(class_shares(self._scores(y[None], records.features))[0].T, records.label)]
+
+    def _scores(self, y: Array, features: Array) -> Array:
+        """(b, c, n) scores of n records under each row of y, by one product."""
+        stacked = y.reshape(-1, self.width) @ features.T
+        return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
+
+
+@dataclass(frozen=True)
+class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
+    """Lower level: cross-entropy on train records, regularised feature by feature; upper level: on validation.
+
+        l(y; a, b) = h(y; a, b) = log Σ_r exp(Y_r a) − Y_b a,     R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / (c p)
+
+    Y is y as a (c, p) matrix, row after row. With s = softmax(Ya) and the unit vector e_b:
+
+        ∇_y l = (s − e_b) aᵀ,     ∇²_yy l·z = (diag(s) − ssᵀ)(Za) aᵀ,     ∇_x h = 0,     ∇²_xy l = 0.
+
+    R touches no record, so neither does anything of the upper variable x: its channel is free. The norm of an outer
+    product r aᵀ is ‖r‖·‖a‖, in ℓ1 and in ℓ2.
+
+    n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
+    intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
+
+    Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square: that one is
+    not bounded below.
+    """
+
+    name: str = "softmax_hyperparameter"
+
+    @property
+    def penalty(self) -> Penalty:
+        return Strengths(len(self.classes), 2.0 / self.q) if self.penalty_override is None else self.penalty_override
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
+        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
+        return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
+
+
+def class_shares(scores: Array) -> Array:
+    """Shares of the classes, (…, c, n) → (…, c, n). The largest score is taken off first: exp never overflows."""
+    shares: Array = scores - scores.max(axis=-2, keepdims=True)
+    np.exp(shares, out=shares)
+    shares /= shares.sum(axis=-2, keepdims=True)
+    return shares
+
+
+def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
+    """s − e_b. shares: (…, c, n), label: (…, n)."""
+    own = label[..., None, :]
+    residual = shares.copy()
+    np.put_along_axis(residual, own, np.take_along_axis(residual, own, axis=-2) - 1.0, axis=-2)
+    return residual
+
+
+def class_curvature(shares: Array) -> Array:
+    """diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+
+    The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
+    """
+    curvature = np.negative(shares[:, None] * shares)
+    diagonal = np.arange(len(shares))
+    curvature[diagonal, diagonal] = 0.0
+    curvature[diagonal, diagonal] = -curvature.sum(axis=1)
+    return curvature
+
+
+def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
+    """(b, c, n) → (b, n): the entry of each record's own class."""
+    return values[:, label, np.arange(len(label))]
+
+
+class QuadraticRecords(NamedTuple):
+    """features: (N, d). label: (N,) numbers. l1, l2: (N,) norms of the features."""
+
+    features: Array
+    label: Array
+    l1: Array
+    l2: Array
+
+
+@dataclass(frozen=True)
+class Quadratic(OneScore):
+    """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
+
+        l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
+        ∇_y l = (aᵀy − b) a,     ∇²_yy l·z = (aᵀz) a,     ∇_x h = 0,     ∇²_xy l = 0,     ∇²_xy R·z = −ridge z
+
+    With A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b over train records, Ā and c̄ over validation records:
+
+        y*(x) = (A + ridge I)⁻¹(c + ridge x)     z*(x) = (A + ridge I)⁻¹(Ā y*(x) − c̄)     ∇F(x) = ridge z*(x)
+
+    F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R touches no record, so
+    neither does anything of x: its channel is free.
+
+    n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
+    pulled like the others; penalty_override → the regulariser in the place of the pull. p = q = n_features (+ 1).
+    Labels are numbers.
+    """
+
+    ridge: Ridge = 1.0
+    intercept: Intercept = False
+    penalty_override: Penalty | None = None
+    name: str = "quadratic"
+
+    @property
+    def penalty(self) -> Penalty:
+        return Pull(self.ridge) if self.penalty_override is None else self.penalty_override
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
+        """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
+        return QuadraticRecords(rows, np.array(labels, dtype=np.float64), *linear.feature_norms(rows))
+
+    def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
+        return [score - label, *along]
+
+    def curvature(self, y: Array, records: QuadraticRecords, part: slice) -> Array:
+        return np.ones((1, 1, len(records.label[part])))
+
+    def record_losses(self, y: Array, records: QuadraticRecords, part: slice) -> Array:
+        errors = y @ records.features[part].T - records.label[part]
+        return np.asarray(0.5 * np.square(errors, out=errors))
+
+    def regression_scores(self, x: Array, y: Array, records: QuadraticRecords) -> Mapping[str, Array]:
+        n = len(records.label)
+        return fit_scores(2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1], records.label)
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """aᵀy, (b, N)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(y @ linear.with_intercept(features, self.intercept).T)
+
+    # No constants: the gradient grows with the label, and no bound on labels is declared.
+
+
+def biased_regularisation(
+    n_features: int, classes: tuple[float, ...], ridge: Ridge = 0.1, intercept: Intercept = False
+) -> LogisticHyperparameter | SoftmaxHyperparameter:
+    """Learn the point x toward which every lower solution is pulled, so that it does well on validation records.
+
+        y*(x) = argmin_y (1/m) Σ_i mean_i loss(y; a, b) + ½ ridge ‖y − x‖²
+
+    with the logistic loss for two classes (q = n_features (+ 1)), else the softmax loss (q = classes × features).
+    """
+    model = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
+    return model(n_features, classes, intercept, Pull(ridge), "biased_regularisation")
+
+
+def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
+    """Least squares with one regularisation strength per feature, all tuned on validation records; labels are numbers.
+
+    y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
+
+    intercept → append a constant feature 1, regularised like the others.
+    """
+    return Quadratic(n_features, intercept=intercept, penalty_override=Strengths(), name="ridge_hyperparameter")
+
+
+def logistic_regularisation(
+    n_features: int, classes: tuple[float, ...], intercept: Intercept = False
+) -> LogisticHyperparameter:
+    """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
+
+    y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
+
+    intercept → append a constant feature 1, regularised like the others.
+    """
+    shared = Strengths(n_features + intercept)
+    return LogisticHyperparameter(n_features, classes, intercept, shared, "logistic_regularisation")
+
+
+def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
+    """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+
+    y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
+
+    intercept → append a constant feature 1, regularised like the others.
+    """
+    shared = Strengths(n_features + intercept)
+    return Quadratic(n_features, intercept=intercept, penalty_override=shared, name="ridge_regularisation")
+
+
+ENTRIES = (
+    ProblemEntry(
+        "logistic_hyperparameter",
+        LogisticHyperparameter,
+        "one regularisation strength per feature of a logistic regression",
+        task="tuned the regularisation of a logistic regression",
+        lower_task="trained a logistic regression",
+        labels="two",
+    ),
+    ProblemEntry(
+        "softmax_hyperparameter",
+        SoftmaxHyperparameter,
+        "one regularisation strength per feature of a softmax regression",
+        task="tuned the regularisation of a softmax classifier",
+        lower_task="trained a softmax classifier",
+        labels="classes",
+    ),
+    ProblemEntry(
+        "quadratic",
+        Quadratic,
+        "ridge regression toward the upper variable: every solution in closed form",
+        task="solved a quadratic bilevel problem",
+        lower_task="minimised a quadratic loss",
+        labels="numbers",
+        defaults={"ridge": 0.1},
+    ),
+    ProblemEntry(
+        "biased_regularisation",
+        biased_regularisation,
+        "the point toward which a logistic or softmax regression is pulled",
+        task="tuned the point that a classifier is drawn to",
+        lower_task="trained a classifier that is drawn to a given point",
+        labels="classes",
+    ),
+    ProblemEntry(
+        "logistic_regularisation",
+        logistic_regularisation,
+        "one regularisation strength for all features of a logistic regression: x is one number",
+        task="tuned the regularisation of a logistic regression",
+        labels="two",
+    ),
+    ProblemEntry(
+        "ridge_hyperparameter",
+        ridge_hyperparameter,
+        "one regularisation strength per feature of a least-squares regression",
+        task="tuned the regularisation of a least-squares fit",
+        lower_task="fitted least squares",
+        labels="numbers",
+    ),
+    ProblemEntry(
+        "ridge_regularisation",
+        ridge_regularisation,
+        "one regularisation strength for all features of a least-squares regression: x is one number",
+        task="tuned the regularisation of a least-squares fit",
+        labels="numbers",
+    ),
+)

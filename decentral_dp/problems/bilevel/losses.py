@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,13 @@ from decentral_dp.models.autodiff import (
     losses_on,
     over_grid,
     rows_or_nan,
-    stand_ins,
     trace,
 )
-from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
+from decentral_dp.models.devices import check_device, is_of_device, tensor, to_numpy
 from decentral_dp.models.linear_terms import as_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
-from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
-from decentral_dp.problems.bilevel.softmax import class_shares
+from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.bilevel.linear import class_shares
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, term_shapes
 from decentral_dp.user_code import USER_ERRORS
 
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 # Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache; 1 GiB on a device.
 CELLS = 2**21
 _TIMES = {"cpu": 1, "cuda": 64}
-# Agents in one call at most, and the numbers that their records take then: where they take more, calls cost little.
-_AGENTS, _STACKED = 16, 2**14
 # x, y and z are those of an agent, features and label of a record.
 _RECORDS = (None, None, None, 0, 0)
 # Numbers of matrices that are formed where rows are tried: so small that nobody waits for it.
@@ -69,14 +66,6 @@ class LossRecords(NamedTuple):
 
     features: Array
     labels: Array
-
-
-class _Stack(NamedTuple):
-    """source: records of all agents. agents: (g,) those of a call. records: their features and labels."""
-
-    source: LossRecords
-    agents: NDArray[np.int64]
-    records: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -110,17 +99,11 @@ class LossProblem:
     reads_records: Mapping[str, Split]
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
-    # What is called, by name, agents in a call, by terms and records, and the stack of the latest call, by terms; found
-    # when first asked for, in each process.
+    # Captured calls by name, made when first asked for, in each process.
     _captures: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _stacks: dict[Any, int] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _latest: dict[tuple[str, ...], _Stack] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    # Its Hessians take a row for each record.
-    closed_form: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_captures": {}, "_stacks": {}, "_latest": {}}
+        return self.__dict__ | {"_captures": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
@@ -141,104 +124,6 @@ class LossProblem:
             names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
             means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
         return Terms(**means)
-
-    def stacked_terms(
-        self, x: Array, y: Array, z: Array, records: LossRecords, clip: Clip, wanted: Collection[str]
-    ) -> Terms:
-        """As of `Stacked`. How many agents are in a call follows from their records; the last one is repeated."""
-        names, (g, n) = tuple([t for t in self.reads_records if t in wanted]), records.labels.shape
-        parts_of: dict[str, list[Array]] = {name: [] for name in names}
-        together = self._stack_size(names, n)
-        for first in range(0, g, together):
-            if together == 1:
-                alone = LossRecords(records.features[first], records.labels[first])
-                oracle = self._rows_of(names, x[first], y[first], z[first])
-                for name, mean in self._means(names, oracle, alone, clip, self._width).items():
-                    parts_of[name].append(mean[None])
-                continue
-            stack = self._stack(names, records, first, together)
-            points = [shared(a.take(stack.agents, 0), self.device) for a in (x, y, z)]
-            for name, rows in self._rows_of_stack(names, *points, *stack.records).items():
-                bound = clip.bound(CLIP_OF_TERM[name])
-                parts_of[name].append(clipped_row_sums(rows[: g - first], bound, clip.norm) / n)
-        return Terms(**{name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts_of.items()})
-
-    def _stack(self, names: tuple[str, ...], records: LossRecords, first: int, together: int) -> _Stack:
-        """The agents of a call, the last one repeated; kept where one call is for all of them."""
-        latest = self._latest.get(names)
-        if latest is not None and latest.source is records:
-            return latest
-        g = len(records.labels)
-        some = np.minimum(np.arange(first, first + together), g - 1)
-        stack = _Stack(records, some, self._tensors(*[a.take(some, 0) for a in records]))
-        if g <= together:
-            self._latest[names] = stack
-        return stack
-
-    def _stack_size(self, names: tuple[str, ...], n: int) -> int:
-        """How many agents with n records are in a call: one where these are so many that calling takes little."""
-        most = min(_AGENTS, _STACKED // max(1, n * self._width))
-        if most < 2 or not n:
-            return 1
-        if (names, n) not in self._stacks:
-            self._stacks[names, n] = most if self._are_apart(names, n, most) else 1
-        return self._stacks[names, n]
-
-    def _are_apart(self, names: tuple[str, ...], n: int, most: int) -> bool:
-        """Whether an agent's rows have the same bits at every place in a stack, and whoever stands beside it.
-
-        Found on made-up numbers, of which nothing hangs on values: a call rounds by shapes alone.
-        """
-        draw = np.random.default_rng(0)
-        labels = draw.integers(0, 2, (most, n)).astype(np.float64)
-        every = [draw.normal(size=(most, *d)) for d in ((self.p,), (self.q,), (self.q,), (n, self.n_features))] + [
-            labels
-        ]
-        ours, turned = ([a[order] for a in every] for order in (np.zeros(most, dtype=np.int64), np.arange(most)[::-1]))
-        try:
-            same, mixed, other = (self._stack_oracle(names)(*self._tensors(*some)) for some in (ours, every, turned))
-        except USER_ERRORS:
-            return False
-        places = [(rows, same[name][0]) for name in names for rows in (*same[name], mixed[name][0], other[name][-1])]
-        return all(np.array_equal(to_numpy(here), to_numpy(wanted), equal_nan=True) for here, wanted in places)
-
-    def _rows_of_stack(self, names: tuple[str, ...], *tensors: Tensor) -> dict[str, Array]:
-        """(g, n, ·) of these terms, not clipped; NaN for a record that raises, in whose place another one stands.
-
-        tensors: x, y, z, features and labels of g agents.
-        """
-        oracle = self._stack_oracle(names)
-        try:
-            return {name: to_numpy(rows) for name, rows in oracle(*tensors).items()}
-        except USER_ERRORS as error:
-            if is_of_device(error):
-                raise
-        g, n = tensors[4].shape
-        alone = self._row_terms(names)
-        x, y, z, features, labels = tensors
-        stand = [stand_ins(partial(alone, x[a], y[a], z[a]), features[a], labels[a]) for a in range(g)]
-        agents = [a if stand[a] else next((other for other in range(g) if stand[other]), -1) for a in range(g)]
-        if -1 in agents:
-            return {name: np.full((g, n, *term_shapes(self.p, self.q)[name]), np.nan) for name in names}
-        places = np.array([stand[a] for a in agents])
-        whole = [a[agents] for a in tensors[:3]] + [a[np.array(agents)[:, None], places] for a in tensors[3:]]
-        raised = (places != np.arange(n)) | (np.array(agents) != np.arange(g))[:, None]
-        return {name: np.where(raised[:, :, None], np.nan, to_numpy(rows)) for name, rows in oracle(*whole).items()}
-
-    def _tensors(self, *arrays: Array) -> list[Tensor]:
-        """Points, features and labels of a stack, gathered for it and nobody else's."""
-        *points, labels = (shared(a, self.device) for a in arrays)
-        return [*points, labels if self.classes is None else labels.long()]
-
-    def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
-        """As `_row_terms`, of several agents."""
-
-        def make() -> Callable[..., Mapping[str, Tensor]]:
-            from torch.func import vmap
-
-            return vmap(vmap(self._per_record(names), in_dims=_RECORDS))
-
-        return self._capture(("stack", *names), make)
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their rows of these terms, not clipped."""

@@ -12,7 +12,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.bilevel.linear import Ridge
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
@@ -84,7 +84,7 @@ class MeanEstimation(MeanProblem):
 
     F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. What a train record adds to the gradient is −a,
     clipped once and for all and the same at every state: gossip on the lower level is a linear system, and what its
-    messages say of a record can be computed exactly (`privacy.accounting.network`). R touches no record, so neither
+    messages say of a record can be computed exactly (`auditing.network_gossip`). R touches no record, so neither
     does anything of x, nor any second derivative.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.

@@ -28,9 +28,8 @@ from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.protocol import Image, Slope
 from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.bilevel.linear import Ridge, Ridged, class_curvature, class_shares
 from decentral_dp.problems.bilevel.losses import slices
-from decentral_dp.problems.bilevel.penalties import Ridge, Ridged
-from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Terms, matrices_read
 from decentral_dp.problems.records import select_split, take

@@ -115,20 +115,17 @@ class RecordwiseProblem:
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         out = Regulariser(np.zeros_like(y), np.zeros_like(y), np.zeros_like(x))
         if hasattr(self.author, "regulariser"):
+            shapes = [whole.shape[1:] for whole in out]
             with np.errstate(all="ignore"):
                 for row in range(len(y)):
                     parts = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
-                    self._check_shapes(parts, [whole.shape[1:] for whole in out])
+                    # numpy would spread one number over all coordinates.
+                    if [part.shape for part in parts] != shapes:
+                        got = [part.shape for part in parts]
+                        raise UserCodeError(f"{self.name}: regulariser gives shapes {got}, expected {shapes}.")
                     for whole, part in zip(out, parts, strict=True):
                         whole[row] = part
         return out
-
-    def _check_shapes(self, parts: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> None:
-        # A number would be spread over all coordinates: only of one coordinate, or of 0, is that what it says.
-        fits = [v.shape == s or (v.shape == () and (v == 0 or s == (1,))) for v, s in zip(parts, shapes, strict=False)]
-        if len(parts) != len(shapes) or not all(fits):
-            got = [part.shape for part in parts]
-            raise UserCodeError(f"{self.name}: regulariser gives shapes {got}; wanted {shapes}. Mend it.")
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         if not hasattr(self.author, "regulariser"):

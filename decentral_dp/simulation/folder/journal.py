@@ -1,23 +1,23 @@
 """The journal of an unfinished run, in which every release is logged before it is sent.
 
-While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
-which its owner alone may read:
+During a run, its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`, which only
+its owner can read:
 
 journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. The first binds the scenario and the
-                noise key by their digests. {"leased": L}: from now on everything up to round L may be released.
+                noise key by their digests. {"leased": L}: rounds up to L may be released from now on.
                 {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K, "versions": …}: the
-                run resumed from there. {"machines": […]}: digests of what the last bits of each block of agents depend
-                on. {"part": [A, B], …}: released values in a file of their own, with its digest. {"unkept": REASON}: no
+                run resumed from there. {"machines": […]}: for each block of agents, a digest of the libraries and the
+                processor. {"part": [A, B], …}: a file of released values, with its digest. {"unkept": REASON}: no
                 state can be saved.
 noise_root.json the noise key, its generator and the digest of what it was drawn for; removed when the run is complete.
-saved-K.npz     the last state (`states`). metrics-K.parquet: the metrics since the state before. Agents that hold their
-                own records keep their states (`AgentStates`), and receipts of them are here.
-releases-A-B.parquet: released values, if they are kept (`releases`).
-lock            held while the run is under way.
+saved-K.npz     the last state (`states`). metrics-K.parquet: the metrics since the previous state. Agents that hold
+                their records keep their states (`AgentStates`), and their receipts are here.
+releases-A-B.parquet: released values, with `run.keep_releases` (`releases`).
+lock            held during the run.
 
-Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
-After a crash, leased rounds count as released. A run that resumes repeats these rounds with the same draws, so that
-nothing is released twice. Every file is read by the digest that the journal has of it: another file is refused.
+Rounds are leased in advance, for about a second each time, so that the journal costs less than the rounds. After a
+crash, leased rounds count as released. A resumed run repeats these rounds with the same draws, so that nothing is
+released twice. The journal has the digest of every file, and a file with another digest is refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ from typing import IO, Any, Literal
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error, quoted, quoted_path
-from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, write_synced
-from decentral_dp.files.locks import lock_file, require_locks
+from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, lock_file, require_locks, write_synced
+from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
-from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of
@@ -53,7 +52,7 @@ from decentral_dp.simulation.folder.journal_lines import (
     read_bound,
     read_lines,
 )
-from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml
+from decentral_dp.simulation.folder.layout import CODE, INPUTS, TENSORBOARD, copy_inputs, resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
@@ -61,9 +60,8 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, INCOMPLETE, RESULT, is_complete, read_any_result, seal, text_of
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements.statement import without_bound
-from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
+from decentral_dp.simulation.statement import without_bound
+from decentral_dp.simulation.summary import problem_summary, statement_of, title_of, topology_summary
 
 ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
 
@@ -123,20 +121,20 @@ class Interruption:
 def lock_folder(folder: Path) -> IO[bytes]:
     """Lock a folder against other processes until the file is closed. Raises InputError if it is locked."""
     require_locks(str(folder))
-    held = own(folder / IN_PROGRESS / LOCK, folder, str(folder)).open("ab")
+    lock = own(folder / IN_PROGRESS / LOCK, folder, str(folder)).open("ab")
     try:
-        lock_file(held)
+        lock_file(lock)
     except OSError:
-        held.close()
-        raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
-    return held
+        lock.close()
+        raise InputError(f"{folder}: this run is under way. Fix: wait for its end, or interrupt it.") from None
+    return lock
 
 
 def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
-    """Return the progress of the run in a folder, and remove one that ended before it could release anything.
+    """Return the progress of the run in a folder, and remove a run that ended before its first release.
 
     Raises:
-        InputError: somebody runs it now.
+        InputError: a process runs it.
     """
     place = folder / IN_PROGRESS
     if not place.is_dir():
@@ -150,16 +148,16 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         if (place / ROOT).is_file():
             _remove(folder)
         else:
-            # Nothing was copied before the noise key was written: other files here are not the run's.
+            # Files are copied after the noise key is written: other files here do not belong to the run.
             shutil.rmtree(place)
         return "none"
 
 
 def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
-    """Read the folder of a run that is not complete, and take its lock.
+    """Read the folder of an incomplete run, and lock it.
 
     Raises:
-        InputError: there is none, it is under way or complete, or a file is not what the run wrote.
+        InputError: the folder has no run, the run is under way or complete, or a file is not the run's.
     """
     place = folder / IN_PROGRESS
     if place.is_dir():
@@ -181,14 +179,14 @@ def _read_interruption(folder: Path) -> Interruption:
 
     place = folder / IN_PROGRESS
     try:
-        begun, *entries = read_lines(own(place / JOURNAL, folder, "resume")).entries
+        first_line, *entries = read_lines(own(place / JOURNAL, folder, "resume")).entries
     except (ValueError, FileNotFoundError, IsADirectoryError) as error:
         if isinstance(error, InputError):
             raise
         raise _damaged(place, error) from error
     leased = max((e["leased"] for e in entries if "leased" in e), default=0)
     saved = [e for e in entries if "saved" in e]
-    # A state is written before its line, and a result after what it says is leased.
+    # A state is written before its line, and a result after its rounds are leased.
     states = [int(m[1]) for path in place.iterdir() if (m := re.fullmatch(r"saved-(\d+)\.npz", path.name))]
     lacks_lines = max(states, default=0) > len(saved) + 1
     if (folder / RESULT).exists():
@@ -200,8 +198,8 @@ def _read_interruption(folder: Path) -> Interruption:
         lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > leased
     if lacks_lines:
         raise _damaged(place, ValueError(f"{JOURNAL} lacks lines"))
-    read_bound(folder / SCENARIO, folder, begun["scenario"])
-    about = json.loads(read_bound(place / ROOT, folder, begun["noise_key"]))
+    read_bound(folder / SCENARIO, folder, first_line["scenario"])
+    about = json.loads(read_bound(place / ROOT, folder, first_line["noise_key"]))
     state, rows = None, list[Row]()
     for entry in saved:
         measured = read_bound(place / f"metrics-{entry['saved']}.parquet", folder, entry["metrics"])
@@ -211,8 +209,9 @@ def _read_interruption(folder: Path) -> Interruption:
         state = last["round"], read_bound(place / f"saved-{last['saved']}.npz", folder, last["digest"])
     releases: dict[tuple[int, int], str] = {}
     for first, end, expected in ((*e["part"], e["digest"]) for e in entries if "part" in e):
-        # A part that begins earlier was written by the run that resumed there.
-        releases = {part: kept for part, kept in releases.items() if part[1] <= first} | {(first, end): expected}
+        # Parts that a resumed run writes replace later ones.
+        releases = {part: d for part, d in releases.items() if part[1] <= first}
+        releases[first, end] = expected
     return Interruption(
         root=root_of(bytes.fromhex(about["root"]), about["generator"]),
         input_digest=about["given"],
@@ -229,7 +228,7 @@ def _read_interruption(folder: Path) -> Interruption:
 def _damaged(place: Path, error: Exception) -> InputError:
     return InputError(
         f"resume: {place} is damaged ({error}), and the run cannot resume. Fix: run the scenario again in another "
-        'folder; "decentral-dp plan" of its scenario.toml has what it may have released.'
+        'folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have made.'
     )
 
 
@@ -237,7 +236,7 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
     """Return the noise key of a run that resumes.
 
     Raises:
-        InputError: the records differ, or this machine would not round the same values each time.
+        InputError: the records differ, or this machine would round released values differently.
     """
     here, device = machine_of(job), device_of(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
@@ -245,8 +244,8 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
     if run_digest(job) != interruption.input_digest:
         problem = (
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
-            "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
-            "bare. Put them back, or run the scenario again in another folder."
+            "begun, and the same noise on other records would reveal differences. Fix: restore them, or run the "
+            "scenario again in another folder."
         )
     elif others and interruption.leased_rounds:
         problem = (
@@ -276,26 +275,27 @@ def device_of(job: PlannedJob) -> str:
 
 
 def machine_of(job: PlannedJob) -> dict[str, str]:
-    """Return what the last bits of a job's values depend on, in this process."""
+    """Return the libraries and the processor of this process, which decide the last bits of a job's values."""
     return machine(device_of(job))
 
 
-# Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
+# Seconds of a lease, smallest number of seconds between two saved states, and largest share of the time to save them.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
 
 
 class RunInProgress:
-    """The record of a run, written as it goes.
+    """The journal of a run under way.
 
     Args:
         folder: of the run.
-        job: what is run.
-        lock: the open file whose lock says that the run is under way.
-        interruption: where it resumes; by default it starts anew.
+        job: of the run.
+        lock: the open lock file.
+        interruption: the interrupted run to resume; default None, a new run.
 
     Attributes:
-        states: the name under which agents keep their states.
-        begun: the digest of the journal's first line.
+        states: name of the run, under which agents keep their states.
+        begun: digest of the journal's first line.
+        releases: the writer of released values; None if they are not kept.
     """
 
     def __init__(
@@ -313,29 +313,29 @@ class RunInProgress:
         self._machines = start.machines if start else ()
         self.states: str = json.loads((self._place / ROOT).read_text())["states"]
         after, parts = (start.saved_state[0] if start.saved_state else 0, start.releases) if start else (0, {})
-        self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
+        self.releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         self.begun = first_digest(self._place / JOURNAL)
         lines = read_lines(self._place / JOURNAL)
         self._chain = lines.chain
         self._journal = (self._place / JOURNAL).open("ab")
         if start is not None:
-            # A line that was cut off was never acted on, and must not run into the next one.
+            # An incomplete last line released nothing, and must not precede the next line.
             self._journal.truncate(lines.size)
             self._write(resumed=start.state_number, versions=machine_of(job))
 
-    # --- from the engine --------------------------------------------------------------------------------------------
+    # --- during rounds ----------------------------------------------------------------------------------------------
 
     def due(self, t: int) -> bool:
-        """Whether something is to be written before round t + 1 begins."""
+        """Return whether to write before round t + 1."""
         self._reached = max(self._reached, t)
-        full = self._releases is not None and self._releases.due(t)
+        full = self.releases is not None and self.releases.due(t)
         return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
 
     def check_machines(self, machines: Sequence[str]) -> None:
-        """Log where blocks of agents compute, before they release anything.
+        """Log the machines of blocks of agents, before their first release.
 
         Raises:
-            InputError: rounds may be out, and a block computed them on a machine that rounds differently.
+            InputError: rounds may have been released, and a block is on a machine that rounds differently.
         """
         if self._leased and self._machines and tuple(machines) != self._machines:
             raise InputError(
@@ -347,24 +347,19 @@ class RunInProgress:
             self._machines = tuple(machines)
             self._write(machines=list(machines))
 
-    @property
-    def keeps_releases(self) -> bool:
-        """Whether released values are written."""
-        return self._releases is not None
-
-    @property
-    def release_digests(self) -> Digests:
-        """Digests of the parts that have the released values; none if they are not kept."""
-        return {} if self._releases is None else self._releases.digests
-
     def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
-        """Write what is due. rows: all metrics so far."""
+        """Write released values, a state and a lease if they are due.
+
+        Args:
+            s: the snapshot of the round.
+            rows: all metrics so far.
+        """
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or s.divergence is not None
-        # Asked once: a state is never kept without what was released before it.
+        # Evaluated once: releases before a state are written with it.
         saves = time.monotonic() >= self._next_save
-        if self._releases is not None and (ending or saves or self._releases.due(s.round)):
-            for part, digest in self._releases.collect(s.round, s.drain(ending)):
+        if self.releases is not None and (ending or saves or self.releases.due(s.round)):
+            for part, digest in self.releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
         if s.divergence is not None:
             return
@@ -373,12 +368,12 @@ class RunInProgress:
         if s.round >= self._leased and s.round < self._job.rounds:
             now = time.monotonic()
             speed = (s.round - self._leased_from) / max(now - self._leased_at, 1e-6)
-            # At most twice as many as before: the first rounds may be quicker than those that follow.
+            # At most twice the last lease: the first rounds may be quicker than later ones.
             self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
             self._leased_at, self._leased_from = now, s.round
             leased = min(s.round + self._ahead, self._job.rounds)
             self._write(leased=leased)
-            # Only a lease that is on the disk counts.
+            # Set after the line is synced.
             self._leased = leased
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
@@ -406,15 +401,15 @@ class RunInProgress:
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
-    # --- how it ends ------------------------------------------------------------------------------------------------
+    # --- end of the run ---------------------------------------------------------------------------------------------
 
     @property
     def released_rounds(self) -> int:
-        """Rounds of which something may have been released."""
+        """Number of rounds that may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
     def write_interruption(self, status: str, reason: str, planned: bool = True) -> None:
-        """Write into the folder why the run is not complete, what was released, and its privacy cost.
+        """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
 
         Args:
             status: "interrupted" or "failed".
@@ -430,7 +425,7 @@ class RunInProgress:
             self.close()
 
     def discard(self) -> bool:
-        """Remove the folder, if nothing was released. Returns whether it did."""
+        """Remove the folder if nothing was released, and return whether it was removed."""
         if self._leased or self._resumes:
             return False
         self.close()
@@ -444,29 +439,29 @@ class RunInProgress:
 
     def close(self) -> None:
         """Close the journal, and release the lock."""
-        # On a full disk what a failed write has left is written once more here, and must not hide why the run ended.
+        # Closing writes the buffer of a failed write again; on a full disk this must not hide the first error.
         with contextlib.suppress(OSError):
             self._journal.close()
         self._lock.close()
 
 
 def begin(folder: Path, job: PlannedJob) -> RunInProgress:
-    """Make the folder of a run.
+    """Create the folder of a run.
 
     Args:
         folder: new or empty.
-        job: what will be run.
+        job: to run.
 
     Raises:
-        InputError: somebody else has made it meanwhile.
-        OSError: it cannot be written; nothing is left there.
+        InputError: another run writes it.
+        OSError: it cannot be written, and was removed.
     """
     place = folder / IN_PROGRESS
     folder.mkdir(parents=True, exist_ok=True)
     try:
         place.mkdir(OWNERS_FOLDER)
     except FileExistsError:
-        raise option_error("out", f": another run writes {folder} already. Give another folder.") from None
+        raise option_error("out", f": another run writes {folder} already. Fix: use another folder.") from None
     lock = lock_folder(folder)
     try:
         if job.scenario.seed is None:
@@ -477,7 +472,7 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
         copy_inputs(job.components, folder)
         scenario = resolved_toml(job.components, job.topology, folder).encode()
         write_synced(folder / SCENARIO, scenario)
-        # The key's digest does not help to guess 256 random bits.
+        # The digest of 256 random bits is no help in guessing them.
         line, _ = next_line("", {"format": FORMAT, "scenario": digest(scenario), "noise_key": digest(key)})
         # Last: a run that has a journal can resume.
         write_synced(place / JOURNAL, line, OWNERS)
@@ -485,7 +480,7 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
         write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
         return RunInProgress(folder, job, lock)
     except BaseException as error:
-        # Nothing was released, and nothing stays.
+        # Nothing was released.
         lock.close()
         _remove(folder)
         if isinstance(error, OSError):
@@ -496,21 +491,20 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
 def unwritable_error(folder: Path, error: OSError) -> OSError:
     """Return the error of a folder that could not be written before anything was released."""
     return OSError(
-        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. Fix: make room or "
-        "give another folder, then run it again."
+        f"{folder} could not be written ({error}). Nothing was released, and no file is left. Fix: free space or use "
+        "another folder, and run it again."
     )
 
 
 def _mode(job: PlannedJob) -> int:
-    """The mode of files that an adversary of secret noise must not read."""
+    """Return the mode of files that an adversary of secret noise must not read."""
     return OWNERS if job.scenario.seed is None else 0o666
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
-    for place in (folder / IN_PROGRESS, folder / TENSORBOARD):
-        shutil.rmtree(place, ignore_errors=True)
-    remove_inputs(folder)
+    """Remove the folder of a run without a release, and parent folders that are empty then."""
+    for name in (IN_PROGRESS, TENSORBOARD, CODE, INPUTS):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):
             path.unlink()
@@ -522,7 +516,7 @@ def _remove(folder: Path) -> None:
 
 
 def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: bool = True) -> bytes:
-    """The text of result.json: the privacy cost of what is released after so many rounds."""
+    """Return the text of result.json of an incomplete run, with the privacy cost of its released rounds."""
     spent: Any = job
     if released < job.rounds:
         ledger = job.ledger.truncate(released)
@@ -531,8 +525,8 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: 
     covered = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
     reasons = {
         "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
-        "interrupted": f"This run was cut off and has no result. The budget is that of what may be out: {covered}.",
-        "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}."
+        "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {covered}.",
+        "failed": f"This run failed and has no result. The budget is that of releases so far: {covered}."
         if planned
         else "This run failed and has no result. It released values that were not planned, so no ε holds.",
     }
@@ -547,7 +541,7 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: 
         "rounds": 0 if status == "running" else released,
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
-        # The budget holds for what was released, and says nothing of a run that is whole.
+        # The budget is that of the released rounds, not of the complete run.
         "privacy": {"incomplete": reasons[status], **statement.to_dict()},
         "topology": topology_summary(job),
         "problem": problem_summary(job),

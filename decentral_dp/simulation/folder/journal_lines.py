@@ -1,8 +1,8 @@
-"""Lines of a journal: JSON objects, each with a digest of its own content and of all lines before it.
+"""Lines of a journal: JSON objects, each with a digest of its content and of all previous lines.
 
 A changed, missing, moved or foreign line breaks the chain of digests, as in SQLite's write-ahead log. The first line
-binds the scenario and the noise key by their digests. A process that is killed while it writes leaves a last line
-without its end: nothing was released on its account, and it is dropped.
+binds the scenario and the noise key by their digests. A process that is killed during a write leaves an incomplete last
+line. It released nothing yet, and the line is dropped.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def read_lines(path: Path) -> Lines:
 
     Raises:
         InputError: it is of another version of the package.
-        ValueError: a line is not what was written.
-        OSError: it cannot be read.
+        ValueError: a line was changed.
+        OSError: the file cannot be read.
     """
     *lines, rest = regular(path, "resume").read_bytes().split(b"\n")
     entries: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def read_lines(path: Path) -> Lines:
         entries.append(entry)
         size += len(line) + 1
     if rest:
-        # A last line whose end was changed is not one that was cut off.
+        # A last line whose end was changed is not incomplete.
         try:
             _read_line(chain, rest[:-1], "")
         except ValueError:
@@ -88,7 +88,7 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     try:
         entry = json.loads(line)
         linked = entry.pop(_CHAIN)
-        # Bytes, and not values: two texts of one value are told apart as well.
+        # Compares bytes: two texts of one value differ.
         is_intact = bool(entry) and next_line(chain, entry) == (line + b"\n", linked)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_intact = False
@@ -98,16 +98,16 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
 
 
 def first_digest(path: Path) -> str | None:
-    """Return the digest of a journal's first line, which no other run has: it binds the scenario and the noise key.
+    """Return the digest of a journal's first line, which identifies the run by its scenario and noise key.
 
     Args:
         path: of the journal.
 
     Returns:
-        None if there is no journal.
+        The digest; None without a journal.
 
     Raises:
-        ValueError: the line is not what was written, or the path is of no regular file.
+        ValueError: the line was changed, or the path is no regular file.
     """
     try:
         with regular(path, "resume").open("rb") as journal:
@@ -117,7 +117,7 @@ def first_digest(path: Path) -> str | None:
 
 
 def read_bound(path: Path, folder: Path, expected: str) -> bytes:
-    """Read a file of which the journal has the digest.
+    """Read a file by the digest in the journal.
 
     Args:
         path: of the file.
@@ -125,12 +125,12 @@ def read_bound(path: Path, folder: Path, expected: str) -> bytes:
         expected: the digest.
 
     Raises:
-        InputError: it is another file, or none.
+        InputError: the file is missing or has another digest.
     """
     content = intact(own(path, folder, "resume"), expected)
     if content is None:
         raise InputError(
-            f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: put it back, or run the scenario "
-            "again in another folder; the budgets of both runs add up."
+            f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: restore it, or run the scenario "
+            "again in another folder. The budgets of both runs add up."
         )
     return content

@@ -3,9 +3,8 @@
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
 
-`scenario.toml` names them from the folder. Records stay where they are, and so does code that reads files beside it:
-these are named from the folder as well, or by a path. The noise of a seeded run does not change: it is keyed by the
-content of files.
+`scenario.toml` names them relative to the folder. Records are not copied, and neither is code that reads files next to
+it; both are named by a path. Copies do not change the noise of a seeded run, which is keyed by the content of files.
 
 The URL of an upload is given on the command line, and never by a scenario: no credential follows a name in a file.
 Noiseless values stay here: a copy of `state.npz` without them is uploaded.
@@ -37,15 +36,15 @@ from decentral_dp.simulation.result import FILES, RESULT, read_result, seal, sha
 from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 
-# What TensorBoard reads, in the folder of the run.
+# Folder of TensorBoard's files in a run folder.
 TENSORBOARD = "tensorboard"
 
 
 @contextlib.contextmanager
 def new_folder(out: Path | None, name: str) -> Iterator[Path]:
-    """Where a run goes: `out`, or a new folder runs/NAME, runs/NAME-2, …, which no other run gets.
+    """Yield the folder of a run: `out`, or a new folder runs/NAME, runs/NAME-2, ….
 
-    What stays empty is removed.
+    New folders that stay empty are removed.
     """
     if out is not None:
         yield out
@@ -66,38 +65,46 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse before the run what could not be written after it; leaves nothing behind."""
+    """Refuse, before a run, a folder that cannot be written; no file is left there. Raises InputError."""
     problem = ""
     try:
         if is_url(str(folder).replace(":/", "://", 1)):
-            problem = f"got the URL {folder}, expected a folder of this machine. Fix: give --upload the URL."
+            problem = f"got the URL {folder}, expected a folder of this machine. Fix: use --upload for the URL."
         elif os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            problem = f"{folder} exists already, and nothing is written over. Fix: give a new or an empty folder."
+            problem = f"{folder} exists already, and no file is overwritten. Fix: use a new or an empty folder."
         else:
             above = next(p for p in folder.absolute().parents if p.exists())
             Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
-        problem = f"{folder} cannot be written ({error.strerror}). Fix: give another folder."
+        problem = f"{folder} cannot be written ({error.strerror}). Fix: use another folder."
     if problem:
         raise option_error("out", f": {problem}")
 
 
 def require_new(option: str, file: Path) -> None:
-    """Refuse, before anything is run, a file that is there or has no folder to go to. option: begins the refusal."""
+    """Refuse, before a run, a file that exists or whose folder does not exist.
+
+    Args:
+        option: name of the option.
+        file: to write.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
-        problem = f"{file} exists already, and nothing is written over"
+        problem = f"{file} exists already, and no file is overwritten"
     if problem:
-        raise InputError(f"{option}: {problem}. Fix: give another file.")
+        raise InputError(f"{option}: {problem}. Fix: use another file.")
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
-    """The scenario with every default filled in, and the seed (never a secret root).
+    """Return the text of a scenario with all defaults and the seed, never with a secret noise key.
 
     Args:
-        c: what the scenario names.
-        topology: its graph.
-        folder: of the run, which has the copies that the text names; without one paths are whole.
+        c: the names of the scenario, looked up.
+        topology: its graph; default None.
+        folder: of the run, which has copies of files; default None, files by absolute paths.
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
@@ -105,14 +112,14 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     if objects := c.objects:
         content["objects"] = objects
     if "mechanism" in objects:
-        # Its name is in no registry, and would be refused as a misspelled one.
+        # The name of an object is in no registry, and would be refused as misspelled.
         del content["privacy"]["mechanism"]
     elif c.algorithm.trusts_coordinator and "mechanism" not in scenario.privacy.model_fields_set:
-        # A coordinator's algorithm has its own, and refuses any other.
+        # A coordinator's algorithm has a fixed mechanism, and refuses the key.
         del content["privacy"]["mechanism"]
     name_inputs(content, c, folder)
     if topology is not None and folder is not None:
-        # Whoever runs this again overrides nothing.
+        # Overrides are part of the text.
         content["title"] = title_of(scenario)
     return tomli_w.dumps(content)
 
@@ -121,12 +128,12 @@ CODE, INPUTS = "code", "inputs"
 
 
 def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> None:
-    """Name every file of a scenario as its run folder does.
+    """Name every file of a scenario relative to its run folder.
 
     Args:
         content: of the scenario, changed in place.
-        c: what it names.
-        folder: of the run; without one by whole paths.
+        c: the names of the scenario, looked up.
+        folder: of the run; None for absolute paths.
     """
     scenario, copies = c.scenario, {} if folder is None else _copies(c, folder)
 
@@ -154,24 +161,18 @@ def copy_inputs(c: Components, folder: Path) -> None:
 
 
 def inputs_in(folder: Path) -> list[str]:
-    """List the names of the files that `copy_inputs` has put into a folder."""
+    """List the files in a folder that `copy_inputs` has written."""
     files = [path for name in (CODE, INPUTS) for path in (folder / name).rglob("*") if path.is_file()]
     return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
-def remove_inputs(folder: Path) -> None:
-    """Remove the files that `copy_inputs` has put into a folder."""
-    for name in (CODE, INPUTS):
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
 def _copies(c: Components, folder: Path) -> dict[Path, str]:
-    """Return the files that have a copy in the run folder: resolved path → name there."""
+    """Return the files with a copy in the run folder: resolved path → name in the folder."""
     copies: dict[Path, str] = {}
     home = folder.resolve()
     # Modules first, which keep their names.
-    for place, named in (*c.scenario.code_files().items(), *c.files.items()):
-        path = named.resolve()
+    for place, file in (*c.scenario.code_files().items(), *c.files.items()):
+        path = file.resolve()
         if path in copies:
             continue
         if path.is_relative_to(home):
@@ -185,39 +186,39 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
 
 
 def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
-    """Return the names of a Python file and of those of its folder that it imports; none if they are not copied.
+    """Return the names of a Python file and of those in its folder that it imports.
 
-    They stay where they are if one of them reads `__file__`, or another file of the run folder has its name.
+    They are not copied if one of them reads `__file__`, or if a name is taken. The result is empty then.
     """
-    names = {other: f"{CODE}/{other.name}" for other in (*imports_of_folder(path), path)}
-    owners = {name: other for other, name in copies.items()}
-    for other, name in names.items():
-        is_taken = owners.get(name, other) != other or copies.get(other, name) != name
-        if is_taken or b"__file__" in regular(other, "scenario").read_bytes():
+    names = {file: f"{CODE}/{file.name}" for file in (*imports_of_folder(path), path)}
+    owners = {name: file for file, name in copies.items()}
+    for file, name in names.items():
+        is_taken = owners.get(name, file) != file or copies.get(file, name) != name
+        if is_taken or b"__file__" in regular(file, "scenario").read_bytes():
             return {}
     return names
 
 
 _STATE = "state.npz"
-# Begins the names of values in it that everybody may see.
+# Prefixes of public values in it.
 _PUBLIC_PREFIXES = ("released_", "published_")
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and a path in it where there is nothing yet.
+    """Return the file system of a URL, and an empty path in it.
 
     Raises:
-        InputError: fsspec or the store's package is missing, it cannot be reached, or something is there.
+        InputError: fsspec or the store's package is missing, the store cannot be reached, or the path is not empty.
     """
     problem, system, path = "", None, ""
     try:
         system, path = importlib.import_module("fsspec").core.url_to_fs(url)
         if system.find(path):
-            problem = f"{url} is not empty, and nothing is written over. Fix: give a new place."
+            problem = f"{url} is not empty, and no file is overwritten. Fix: use a new URL."
     except ImportError as error:
         problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
-    except Exception as error:  # noqa: BLE001 # every store has errors of its own
-        problem = f"{url} cannot be reached ({error}). Fix: give another URL."
+    except Exception as error:  # noqa: BLE001 # each store has its error types
+        problem = f"{url} cannot be reached ({error}). Fix: use another URL."
     if problem:
         raise InputError(f"--upload: {problem}")
     return system, str(path).rstrip("/")
@@ -240,15 +241,15 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         np.savez(public, **{name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)})
         digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
         sealed.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
-        # Every one is the folder's own: a link would send a file from elsewhere.
-        found = sorted(file for file in folder.rglob("*") if file.is_file())
-        files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in found}
+        # Links are refused: they could upload a file of another folder.
+        paths = sorted(file for file in folder.rglob("*") if file.is_file())
+        files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in paths}
         del files[RESULT]
-        # Whoever finds the last one finds the others.
+        # Last: an upload with a result is complete.
         for name, file in {**files, _STATE: public, RESULT: sealed}.items():
             to = f"{path}/{name}"
             try:
                 system.makedirs(to.rpartition("/")[0], exist_ok=True)
                 system.put_file(str(file), to)
-            except Exception as error:  # every store has errors of its own
+            except Exception as error:  # each store has its error types
                 raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error

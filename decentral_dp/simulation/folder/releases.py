@@ -1,14 +1,14 @@
-"""The released values of a run, written as it goes: `releases.parquet`, one row for each agent, channel and release.
+"""The released values of a run: `releases.parquet`, one row for each agent, channel and release.
 
-agent     its number; empty where a trusted coordinator released one value for all
+agent     its number; empty for the releases of a trusted coordinator
 channel   its name
-round     by whose end the release is out
+round     the round at whose end the value is released
 release   its index, as in the ledger; 0 is the data-independent start
-values    the coordinates that were released
+values    the released coordinates
 
-Rows are in the order of the releases. While the run is under way they lie in parts, `in_progress/releases-A-B.parquet`,
-which hold the indices from A up to, but below, B. The journal has a digest of each. The end joins them, in row groups
-that do not depend on the parts. So a run that was cut off and went on leaves the same file as one that was not.
+Rows are in the order of the releases. During the run they are in parts, `in_progress/releases-A-B.parquet`, with the
+indices A to B − 1. The journal has a digest of each part. At the end the parts are joined, in row groups that do not
+depend on the parts, so that interruptions do not change the file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "releases.parquet"
-# Bytes that are held before they are written, those of a row beside its values, and numbers of a row group at most.
-_HELD, _ROW, _GROUP = 2**24, 64, 2**20
-# Rows of a row group at most.
-_ROWS = 2**17
+# Bytes in memory before a part is written, bytes of a row without its values, and floats and rows of a row group.
+_HELD, _ROW, _GROUP, _ROWS = 2**24, 64, 2**20, 2**17
 
 
 # First index and end of a part → digest of its file.
@@ -41,24 +39,24 @@ Digests = Mapping[tuple[int, int], str]
 
 
 class KeptReleases:
-    """Writes what is released into the folder of a run.
+    """Writer of released values.
 
     Args:
         place: the folder `in_progress`.
-        job: what is run.
-        after: the round that the run goes on from; 0 where it starts.
-        digests: of the parts that are there.
+        job: of the run.
+        after: the round from which the run resumes; 0 for a new run.
+        digests: of the existing parts.
     """
 
     def __init__(self, place: Path, job: PlannedJob, after: int, digests: Digests) -> None:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
         self.digests = {part: digest for part, digest in digests.items() if part[1] <= self._next}
-        kept = {_path(place, *part): digest for part, digest in self.digests.items()}
-        for path, expected in kept.items():
+        paths = {_path(place, *part): digest for part, digest in self.digests.items()}
+        for path, expected in paths.items():
             read_bound(path, place.parent, expected)
         for path in place.glob("releases-*.parquet"):
-            if path not in kept:
+            if path not in paths:
                 path.unlink()
         rows = self._per_round * (1 if job.plans_ahead else job.n_agents)
         size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * rows
@@ -66,19 +64,23 @@ class KeptReleases:
         self._collected = after
 
     def due(self, t: int) -> bool:
-        """Whether as much is held by now as should be."""
+        """Return whether a part is due."""
         return t - self._collected >= self._stride
 
     def collect(self, t: int, values: Sequence[ReleasedValues]) -> Iterator[tuple[list[int], str]]:
-        """Write what was released since the last time. t: rounds that are done.
+        """Write the values that were released since the last call.
+
+        Args:
+            t: number of completed rounds.
+            values: the released values.
 
         Returns:
-            The first index and the end of each part that was written, and the digest of its file.
+            The first index and the end of each written part, and the digest of its file.
         """
         self._collected = t
-        # A run that goes on from here makes the last release of all again, which is therefore in a part of its own.
+        # A run that resumes here repeats the last release, which is therefore a separate part.
         border = self._job.first_release(t)
-        # Where a lost actor was started again, it releases once more what is written already, with the same draws.
+        # An actor that was started again repeats written releases with the same draws.
         fresh = [v for v in values if v.release_index >= self._next]
         indices = [v.release_index for v in fresh]
         if indices != list(range(self._next, self._next + len(fresh))):
@@ -110,29 +112,29 @@ class KeptReleases:
                 widths += [rows.shape[1]] * len(rows)
                 parts.append(rows.reshape(-1))
         offsets = np.concatenate([[0], np.cumsum(widths)])
-        at = np.asarray(index, dtype=np.int64)
+        release = np.asarray(index, dtype=np.int64)
         columns = {
             "agent": pa.array(agents, pa.int64()),
             "channel": pa.array(channels, pa.string()),
-            "round": pa.array(-(-at // self._per_round), pa.int64()),
-            "release": pa.array(at, pa.int64()),
+            "round": pa.array(-(-release // self._per_round), pa.int64()),
+            "release": pa.array(release, pa.int64()),
             "values": pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(np.concatenate(parts))),
         }
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
 def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: Path) -> None:
-    """Put the parts together, without ever holding more than one of them and a row group.
+    """Join the parts, with one part and one row group in memory.
 
     Args:
         place: the folder `in_progress`.
-        job: what was run.
-        ledger: of what was released, every round once.
-        digests: of the parts, as they were written.
+        job: of the run.
+        ledger: the recorded releases.
+        digests: of the parts.
         path: of the file to write.
 
     Raises:
-        InputError: a part is not the file that was written.
+        InputError: a part was changed.
         RuntimeError: a release of the ledger is missing.
     """
     import pyarrow as pa
@@ -147,7 +149,7 @@ def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: P
         raise _gap(place, following)
     rows = max(1, min(_ROWS, _GROUP // max((c.dimension for c in ledger.channels), default=1)))
     columns = {"agent": pa.int64(), "channel": pa.string(), "round": pa.int64(), "release": pa.int64()}
-    # As Parquet names what is in a list.
+    # Parquet's name of the items of a list.
     schema = pa.schema([*columns.items(), ("values", pa.large_list(pa.field("element", pa.float64())))])
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in _regroup(_batches(place, digests), rows):
@@ -157,7 +159,7 @@ def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: P
 def _gap(place: Path, release: int) -> RuntimeError:
     return RuntimeError(
         f"{place}: the released values of release {release} are not complete. Fix: "
-        f'"decentral-dp resume {place.parent}" makes them again.'
+        f'"decentral-dp resume {place.parent}" repeats them.'
     )
 
 
@@ -172,20 +174,20 @@ def _batches(place: Path, digests: Digests) -> Iterator[pa.RecordBatch]:
 
 
 def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Tables of exactly so many rows, the last of the rest."""
+    """Yield tables of a fixed number of rows; the last one may be shorter."""
     import pyarrow as pa
 
-    held: list[Any] = []
+    buffer: list[Any] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        buffer.append(batch)
         count += batch.num_rows
         if count >= rows:
-            table, full = pa.Table.from_batches(held), count - count % rows
+            table, full = pa.Table.from_batches(buffer), count - count % rows
             yield from (table.slice(first, rows).combine_chunks() for first in range(0, full, rows))
-            held, count = table.slice(full).to_batches(), count - full
+            buffer, count = table.slice(full).to_batches(), count - full
     if count:
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield pa.Table.from_batches(buffer).combine_chunks()
 
 
 def _path(place: Path, first: int, end: int) -> Path:

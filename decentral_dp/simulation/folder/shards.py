@@ -30,23 +30,22 @@ _KEYS_IN_FILES = ("label", "validation", "synthetic", "columns", *NOT_BESIDE)
 def write_shards(
     scenario: str | Path | Mapping[str, Any] | Scenario, out: str | Path, overrides: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
+    """Write one file per agent with its records, partitioned by the scenario and not scaled.
 
-    Every file has 32 random bytes beside its records. They keep its digest from telling whether a guess of the records
-    is right, and secret noise is drawn with them. Held-out records are dealt one by one.
+    Every file has 32 random bytes. With them its digest does not reveal whether a guess of the records is right, and
+    secret noise is drawn with them. Test records are assigned to agents in turn.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records
-            are here.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario with its records.
         out: new or empty folder.
         overrides: "table.key=value" with a TOML value.
 
     Returns:
-        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
-        readable by their owner only.
+        The paths of the files of agents, the manifest, and a scenario that names them. Only the owner can read the
+        files of agents.
 
     Raises:
-        InputError: records that cannot be with their agents, or a folder that cannot be written.
+        InputError: agents cannot hold the records, or the folder cannot be written.
 
     Example:
         >>> import tempfile
@@ -56,7 +55,7 @@ def write_shards(
     """
     c, out = load_components(scenario, overrides), Path(out)
     s = c.scenario
-    # Known beforehand: making records takes long.
+    # Before the records are loaded, which takes long.
     refuse(c, _REFUSALS)
     check_writable(out)
     n_agents = c.topology.make().n_agents
@@ -96,16 +95,16 @@ _REFUSALS: tuple[Refusal[Components], ...] = (
         lambda c: c.scenario.problem.manifest,
         "problem.manifest",
         'the records are with their agents already (got "{it}")',
-        "give a scenario whose records are here",
+        "use a scenario with all records",
     ),
     Refusal(
-        lambda c: list(c.objects), "shards", "Python objects cannot be written (got {it})", "give a scenario of files"
+        lambda c: list(c.objects), "shards", "Python objects cannot be written (got {it})", "use a scenario of files"
     ),
     Refusal(
         lambda c: c.problem_entry is not None and c.problem_entry.trajectories and c.scenario.problem.data,
         "problem.data",
         'trajectories have no file of each agent (got "{it}")',
-        "give a scenario of records",
+        "use a scenario of records",
     ),
 )
 
@@ -125,7 +124,7 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
 
 
 def _scenario(c: Components, loaded: Dataset) -> str:
-    """The scenario with the same settings, for the files beside it, which hold features."""
+    """Return the text of the scenario with the files of agents as its data."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     for place, path in c.files.items():
         if place != ("problem", "data"):
@@ -134,7 +133,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
         content["code_folders"] = list(dict.fromkeys(folders))
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
-        # Of features that rules made, the ranges are not those of the columns.
+        # Derived features have other ranges than the columns.
         limits = declared_ranges(loaded, c.scenario.problem.scale)
         rows = zip(loaded.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}

@@ -1,13 +1,13 @@
-"""States of runs as files of numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them, without code.
+"""Files of states of runs: numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them, without code.
 
-A file is an .npz archive: a JSON text says how values are nested, arrays lie beside it. Tuples with names and frozen
-dataclasses are told by module and class; classes are looked up in this package and in the algorithm's own module, and
-nowhere else, so that a file from elsewhere cannot choose what is called.
+A file is an .npz archive of a JSON text with the nesting of values, and the arrays. Named tuples and frozen dataclasses
+are identified by module and class. Classes are looked up in this package and in the algorithm's module only, so that a
+file cannot choose code to call.
 
-Agents that hold their own records keep their states beside them, and these files never travel. If a block of agents
-reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, readable by their owner only. The driver gets
-a receipt: the round, and a digest that tells nothing of the state, because random bits lie beside it. The last two are
-kept, so that blocks that were cut off while one of them wrote have a round in common.
+Agents that hold their records keep their states next to them, and these files are never sent. If a block of agents
+reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, which only the owner can read. The driver
+receives a receipt: the round, and a digest that leaks nothing of the state, because the file has random bits. The last
+two states are kept, so that blocks that are interrupted during a write have a common round.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -28,31 +29,36 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.plans import Wrapper
 from decentral_dp.engines.protocol import Receipts
 from decentral_dp.files.durable import digest, intact, write_synced
 
 _STRUCTURE = "structure"
 _ALGORITHM_MODULE = "algorithm"
-# Of the array's own file: as which array it is to be laid out again.
+# Kinds of arrays that are saved.
 _KINDS = "biufc"
 
 
 class UnreadableError(ValueError):
-    """A file that does not hold saved values, or names what is not known."""
+    """The file has no saved values, or names an unknown class."""
 
 
 class AuthorModule(NamedTuple):
-    """A module from outside this package, whose classes may occur: its name, and what it defines."""
+    """The module of a custom algorithm, whose classes may occur in a state.
+
+    Args:
+        name: of the module.
+        names: its definitions.
+    """
 
     name: str
     names: Mapping[str, Any]
 
 
 def module_of(algorithm: Any) -> AuthorModule:
-    """The module of an algorithm, as its author wrote it.
+    """Return the module of an algorithm.
 
-    Python does not know a user's own file as a module; what it defines are then the globals of its functions.
+    A user's file may not be an imported module. Its definitions are then the globals of its functions.
     """
     while isinstance(algorithm, Wrapper):
         algorithm = algorithm.program
@@ -68,14 +74,14 @@ def to_bytes(value: Any, module: AuthorModule) -> bytes:
     """Write values as bytes.
 
     Args:
-        value: nested values; arrays keep their layout in memory, on which the last bits of sums may depend.
+        value: nested values; arrays keep their memory layout, on which the last bits of sums may depend.
         module: the module of the algorithm.
 
     Returns:
         An .npz archive.
 
     Raises:
-        TypeError: something is neither a value nor a nesting of values; the message says what.
+        TypeError: an object cannot be saved.
 
     Example:
         >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, AuthorModule("", {}))
@@ -90,10 +96,10 @@ def to_bytes(value: Any, module: AuthorModule) -> bytes:
 
 
 def from_bytes(content: bytes, module: AuthorModule) -> Any:
-    """Read what `to_bytes` wrote.
+    """Read the values that `to_bytes` wrote.
 
     Raises:
-        UnreadableError: the bytes are damaged, or name a class that is not known.
+        UnreadableError: the bytes are damaged, or name an unknown class.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -104,11 +110,8 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
 
 
 def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
-    """JSON that says what a value is; arrays go into `arrays`."""
-
-    def inner(part: Any) -> Any:
-        return _describe(part, arrays, module)
-
+    """Describe a value in JSON, and put its arrays into `arrays`."""
+    inner = partial(_describe, arrays=arrays, module=module)
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
     if type(value) is float:
@@ -135,12 +138,12 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
 
 
 def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
-    """The same numbers, as far apart in memory as they were."""
+    """Copy an array into the memory layout with these strides."""
     if len(strides) != array.ndim or any(type(s) is not int or s < 0 or s % array.itemsize for s in strides):
         raise UnreadableError("strides do not fit their array")
     room = sum(s * (n - 1) for s, n in zip(strides, array.shape, strict=True)) // array.itemsize + 1
     if room > 64 * array.size + 1024:
-        # A narrow column of a very wide array: nothing gained from so much empty room.
+        # A narrow column of a very wide array would waste memory.
         return array
     out = as_strided(np.empty(room, dtype=array.dtype), array.shape, strides)
     out[...] = array
@@ -178,9 +181,7 @@ def _class(name: list[str], module: AuthorModule) -> Any:
 
 
 def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:
-    def inner(part: Any) -> Any:
-        return _built(part, arrays, module)
-
+    inner = partial(_built, arrays=arrays, module=module)
     if "value" in described:
         return described["value"]
     if "float" in described:
@@ -202,7 +203,7 @@ def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorMod
 
 
 STATES = "states"
-# How many are kept, and the random bytes that keep a digest from telling whether a guess of the state is right.
+# Number of states that are kept, and of random bytes that keep a digest from confirming a guess of the state.
 _LAST, _SALT = 2, 16
 
 
@@ -211,10 +212,10 @@ class AgentStates:
     """The states of one block of agents in one run.
 
     Args:
-        folder: where they lie.
-        name: begins the name of each file.
+        folder: of the files.
+        name: prefix of the files' names.
         module: the module of the algorithm.
-        receipts: of what this run has kept so far; default none.
+        receipts: of the states that this run has kept; default none.
 
     Example:
         >>> import tempfile
@@ -235,10 +236,10 @@ class AgentStates:
         """Write the state after a round.
 
         Returns:
-            What the driver may know: the rounds that are kept, and a digest of each file.
+            The receipts for the driver: the rounds that are kept, and a digest of each file.
 
         Raises:
-            TypeError: it is not made of values, or cannot be written here; no run ends because of that.
+            TypeError: the state cannot be saved or written; the run continues.
         """
         content = to_bytes({"salt": os.urandom(_SALT).hex(), "state": dict(state)}, self.module)
         try:
@@ -252,16 +253,16 @@ class AgentStates:
         return self.receipts
 
     def saved_rounds(self) -> list[int]:
-        """Rounds whose states are here as they were written."""
+        """List the rounds whose states are intact."""
         return [t for t, _ in self.receipts if self._read_state(t) is not None]
 
     def state_after(self, t: int) -> Mapping[str, Any]:
-        """The state after a round, one of `saved_rounds`."""
+        """Read the state after a round, one of `saved_rounds`."""
         state: Mapping[str, Any] = self._read_state(t)["state"]
         return state
 
     def forget(self, later_than: int = -1) -> None:
-        """Remove the states of all later rounds; by default all, and the folder where it is empty then."""
+        """Remove the states of later rounds, by default of all, and the folder if it is empty."""
         self.receipts = [receipt for receipt in self.receipts if 0 < receipt[0] <= later_than]
         self._remove_others()
 
@@ -269,7 +270,7 @@ class AgentStates:
         return self.folder / f"{self.name}-{t}.npz"
 
     def _read_state(self, t: int) -> Any:
-        """What lies in a file; None where it is not what was written."""
+        """Read a file; None if it was changed."""
         try:
             content = intact(self._path(t), dict(self.receipts)[t])
             return None if content is None else from_bytes(content, self.module)
@@ -277,7 +278,7 @@ class AgentStates:
             return None
 
     def _remove_others(self) -> None:
-        """Remove all files of this block and run but those that there are receipts of."""
+        """Remove all files of this block and run without a receipt."""
         in_use = {self._path(t) for t, _ in self.receipts}
         try:
             for path in {*self.folder.glob(f"{self.name}-*.npz"), *self.folder.glob(f".{self.name}-*.part")} - in_use:
@@ -285,5 +286,5 @@ class AgentStates:
             if not in_use:
                 self.folder.rmdir()
         except OSError:
-            # Somebody else's files lie there, or it may not be written any more: no run ends because of that.
+            # The folder has other files, or is not writable. The run continues.
             return

@@ -1,4 +1,4 @@
-"""From a gossip scenario to a job: its noise, its ledger and its price before it is run, of public numbers only."""
+"""Plan of a gossip job from public numbers only: noise, ledger and ε, before anything runs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
-from decentral_dp.privacy.mechanisms.gaussian import BITS
-from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity
+from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.gossip_setup import (
     IN_TIME,
@@ -41,9 +39,9 @@ from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
-# Noise that was calibrated once is at most so many times larger when it is calibrated again.
+# Largest ratio of the noise of a second calibration to that of the first.
 _LARGEST_NOISE_RATIO = 1.25
-# The largest exponential variate that float64 samplers can give is below 45 means.
+# Exponential variates of float64 samplers are below 45 means.
 _LARGEST_VARIATE = 45.0
 
 
@@ -52,11 +50,10 @@ class PlannedNoise(NamedTuple):
 
     Args:
         mechanism: of the charged releases.
-        schedules: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds
-            none.
-        pairs: noise that neighbours share; by default none.
-        factor: of noise that goes on from that of earlier rounds; by default it is fresh.
-        is_final: whether it will be drawn so, the default, or has yet to be calibrated.
+        schedules: channel → schedule of all agents, for each charged channel; empty without noise.
+        pairs: pairwise correlated noise of neighbours; default none.
+        factor: of noise that is correlated over rounds; default None, fresh noise in each round.
+        is_final: whether the noise is calibrated; default True.
     """
 
     mechanism: Mechanism
@@ -78,29 +75,29 @@ def plan_releases(
     network: Network | None = None,
     unit: Unit = RECORD,
 ) -> Ledger:
-    """Plan all releases of so many rounds.
+    """Plan all releases of T rounds.
 
-    Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ of them are planned as
-    one. Where the algorithm says who sends, every agent is planned, and those with equal releases
-    share a column afterwards.
+    Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ agents are planned as
+    one. If the algorithm decides which agents send, each agent is planned, and agents with equal releases share a
+    column afterwards.
 
     Args:
         algorithm: the gossip program.
         problem: of the agents.
-        counts: kind of records → (m,) how many each agent has.
-        stream: which records a round reads.
-        neighbour_weight: (m,) weight of all neighbours together.
+        counts: split → (m,) numbers of records.
+        stream: the records that a round reads.
+        neighbour_weight: (m,) total weight of the neighbours.
         clip: bounds on every record's contribution.
         rounds: T.
         noise: of the charged releases.
-        network: what everybody knows of it; by default nobody has a neighbour.
-        unit: what two data sets differ in; by default one replaced record.
+        network: the public network; default None, agents without neighbours.
+        unit: the difference of neighbouring data sets; default one replaced record.
 
     Returns:
         The ledger.
 
     Raises:
-        InputError: more releases than can be priced, or noise that cannot be added exactly in float64.
+        InputError: too many releases to account, or noise that cannot be added exactly in float64.
     """
     m = neighbour_weight.size
     network = network or Network(sp.csr_array((m, m)))
@@ -115,18 +112,18 @@ def plan_releases(
         _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
         group = group.reshape(-1)
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
-        why = "are planned one by one" if by_agent else "differ in records, weights or noise"
+        reason = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
-            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {why} are more than the "
+            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} are more than the "
             f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Fix: use fewer rounds."
         )
-    # Of a problem of one level nobody has validation records.
+    # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
     # One row that is repeated where rounds do not differ.
-    when: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
+    read_rounds: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
     public = Public(
         rounds,
-        {k: np.broadcast_to(stream.averaged_counts(when, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
+        {k: np.broadcast_to(stream.averaged_counts(read_rounds, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
         {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
@@ -137,26 +134,26 @@ def plan_releases(
         unit,
         "poisson" if stream.kind == "poisson" else "fixed",
     )
-    # A sensitivity that overflows is infinite, and priced or refused as that.
+    # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
         planned = algorithm.planned_releases(public)
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [_channel(c, planned[c], widths[c].width, per_round, group, representative, noise) for c in planned]
     if senders is not None:
         author = type(getattr(algorithm, "program", algorithm))
-        sent = call(
+        sends = call(
             lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
             {},
-            lambda error: f"algorithm.kind: senders of {author.__name__} fails with {blame(error)}. Mend it.",
+            lambda error: f"algorithm.kind: senders of {author.__name__} fails with {blame(error)}. Fix: correct it.",
         )
-        channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
+        channels = [c.keep_sent(sends[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
     return Ledger(m, tuple(channels), per_round)
 
 
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
-    """The same lines, in one column for all agents whose lines are the same."""
+    """Merge columns of agents with equal releases."""
     parts = [c.scale, *c.sensitivity.values(), *c.rate.values(), *c.shared.values()]
     columns_of = (np.concatenate([part[:, k] for part in parts]) for k in range(c.scale.shape[1]))
     digests = [hashlib.blake2b(numbers.tobytes(), digest_size=16).digest() for numbers in columns_of]
@@ -192,9 +189,9 @@ def _channel(
             reach *= pairs.reach()
         if factor is not None:
             _check_in_time(channel, planned, scale, dimension, factor, reach)
-            # What goes on is added to the query in float64, to 2⁻¹⁰ of a cell.
+            # Noise of earlier rounds is added to the query in float64, to 2⁻¹⁰ of a cell.
             reach, largest = reach * factor.growth, largest * 2.0**10
-            # What is calibrated to a price is a little larger than what it was priced at.
+            # Calibrated noise is slightly larger than the noise that was accounted.
             grid = noise_of(mechanism, channel).grid(
                 scale if noise.is_final else _LARGEST_NOISE_RATIO * scale, dimension
             )
@@ -207,35 +204,35 @@ def _channel(
 
 
 def _check_in_time(
-    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, drawn: float
+    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float
 ) -> None:
-    """Refuse channels that proof 40 does not cover in noise that is correlated over rounds. Raises InputError."""
+    """Refuse channels whose noise, correlated over rounds, is outside of proof 40. Raises InputError."""
 
     def changes(sizes: Array) -> bool:
         return bool((sizes != sizes[:1]).any())
 
     index, rounds = planned.indices, factor.row_sums.size
-    sums_are_exact = factor.error * drawn * 2.0 ** (BITS + 1) <= 2.0**-10
+    sums_are_exact = factor.error * reach * 2.0 ** (GAUSSIAN_BITS + 1) <= 2.0**-10
     size_changes = changes(scale) or any(map(changes, planned.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (
         (not is_each_round, "is not released once in every round", 'take "dp_dsgd"'),
-        (size_changes, "has noise or a sensitivity that changes with the rounds", "keep its step and noise constant"),
+        (size_changes, "has noise or a sensitivity that changes by round", "keep its step and noise constant"),
         (GAUSSIAN.rounds_at_random(dimension), f"has {dimension:,} coordinates, rounded at random", "take fewer"),
         (not sums_are_exact, "has noise of earlier rounds, too long a sum for float64", "take fewer bands"),
     )
     for applies, problem, fix in rules:
         if applies:
-            raise InputError(f"{IN_TIME}: {channel} {problem}. Fix: leave it out, or {fix}.")
+            raise InputError(f"{IN_TIME}: {channel} {problem}. Fix: remove it, or {fix}.")
 
 
 def _check_noise(
-    channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, drawn: float
+    channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, variate: float
 ) -> None:
-    """Refuse noise near the ends of float64, or too small beside the query for the grid's integers to be exact."""
+    """Refuse noise near the ends of float64, or too small for a query, whose grid integers would not be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
-        reach = np.where(np.isfinite(largest), largest, 0.0) + drawn * scale
+        reach = np.where(np.isfinite(largest), largest, 0.0) + variate * scale
         with np.errstate(over="ignore"):
             usable = bool((reach / noise_of(mechanism, channel).grid(scale, dimension) < _LARGEST_INTEGER).all())
     if not usable:
@@ -248,7 +245,7 @@ def _check_noise(
 
 
 def schedules(r: Resolved) -> dict[str, NoiseSchedule]:
-    """Return channel → noise schedule of the charged channels as declared, of scale 1 if a target will calibrate it."""
+    """Return channel → noise schedule of the charged channels, of scale 1 if it is calibrated to a target ε."""
     m = r.topology.n_agents
 
     def schedule_of(table: NoiseTable) -> NoiseSchedule:
@@ -262,57 +259,57 @@ def schedules(r: Resolved) -> dict[str, NoiseSchedule]:
 
 
 def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
-    """Scale the schedules so that every agent spends the target.
+    """Scale the schedules so that every agent spends the target ε.
 
     The channels of a family split its share evenly.
 
     Args:
-        r: epsilon, delta and share of its [privacy] table are read.
-        noise: channel → schedule to start from.
-        ledger: the releases planned with that noise.
+        r: the scenario, with epsilon, delta and share of its [privacy] table.
+        noise: channel → schedule to scale.
+        ledger: the releases planned with this noise.
 
     Returns:
-        Channel → schedule; one that the ledger does not charge stays as it is.
+        Channel → schedule; schedules of channels that are not charged are unchanged.
 
     Raises:
         InputError: a family without its share, no release that reads a record, or a target that no noise meets.
     """
-    # Some channels are never sent in so few rounds.
+    # In few rounds, some channels are never sent.
     charged = {c.channel: r.charged[c.channel] for c in ledger.charged_channels}
     if charged and not any(c.rounds.size for c in ledger.charged_channels):
         raise InputError(
             f"algorithm.rounds: no release of {r.kind} reads a record so early, and there is no noise to calibrate "
-            f"(got {r.s.algorithm.rounds}). Fix: take more rounds."
+            f"(got {r.s.algorithm.rounds}). Fix: use more rounds."
         )
     privacy, families = r.privacy, list(charged.values())
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(
             f"privacy.share.{missing[0]}: missing. Fix: give a share for each of "
-            f"{', '.join(dict.fromkeys(families))}, or none."
+            f"{', '.join(dict.fromkeys(families))}, or leave share out."
         )
     declared = by_channel(privacy.share)
     shares = {c: declared.get(family, 1.0) / families.count(family) for c, family in charged.items()}
     total = sum(shares.values())
-    alike = any(c.shared for c in ledger.charged_channels)
-    factors = calibrate(ledger, privacy.epsilon or 0.0, privacy.delta, {c: v / total for c, v in shares.items()}, alike)
+    equal = any(c.shared for c in ledger.charged_channels)
+    factors = calibrate(ledger, privacy.epsilon or 0.0, privacy.delta, {c: v / total for c, v in shares.items()}, equal)
     return {c: replace(v, scale=v.scale * factors[c]) if c in factors else v for c, v in noise.items()}
 
 
 def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
-    """Stop before the cap would be passed.
+    """Stop before any agent's ε exceeds the cap.
 
     Args:
         ledger: all planned releases.
         cap: the largest ε at δ that any agent may spend.
         delta: δ.
-        rounds: T, as planned.
+        rounds: T.
 
     Returns:
-        The rounds that are run, the status, and the reason where they are fewer; None where all are run.
+        The rounds to run, the status, and the reason if they are fewer than T, else None.
 
     Raises:
-        InputError: the first round alone passes it.
+        InputError: the first round exceeds the cap.
     """
     allowed = rounds_within(ledger, cap, delta)
     if allowed >= rounds:
@@ -324,7 +321,7 @@ def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> 
 
 
 def gossip_job(c: Components) -> GossipJob:
-    """Return a job of agents that trust nobody, planned and priced, without a noise key. Raises InputError."""
+    """Plan a job of agents that trust no server, without a noise key. Raises InputError."""
     r = resolve_gossip(c)
     privacy, rounds, factor, m = r.privacy, r.s.algorithm.rounds, r.factor, r.topology.n_agents
 
@@ -336,22 +333,22 @@ def gossip_job(c: Components) -> GossipJob:
     if r.mechanism != NO_NOISE:
         noise = noise._replace(schedules=schedules(r))
         if privacy.epsilon is not None:
-            # Correlated noise is charged for its grid, which is known once it is calibrated.
+            # Correlated noise is charged for its grid, which follows from a first calibration.
             for _ in range(1 if factor is None else 2):
                 target = plan_ledger(noise, rounds)
                 noise = noise._replace(schedules=calibrated_schedules(r, noise.schedules, target))
         if r.topology.over_time is not None:
-            few, other = (plan_ledger(noise, min(rounds, 3), np.full(m, weight)) for weight in (0.25, 0.75))
-            if not few.same_releases(other):
+            low, high = (plan_ledger(noise, min(rounds, 3), np.full(m, weight)) for weight in (0.25, 0.75))
+            if not low.same_releases(high):
                 raise InputError(
-                    f"topology: releases of {r.kind} depend on the weight of an agent's neighbours, and are priced on "
-                    "a network that stays. Fix: take an algorithm that only sends steps from released values, such as "
-                    "dp_dsgd; or leave out over_time, drop, offline and delay."
+                    f"topology: releases of {r.kind} depend on the weight of an agent's neighbours, and are accounted "
+                    "on a constant network only. Fix: use an algorithm that sends steps from released values, such as "
+                    "dp_dsgd; or remove over_time, drop, offline and delay."
                 )
     noise = noise._replace(is_final=True)
     ledger = plan_ledger(noise, rounds)
     text = ""
-    # The text is about the sum of fresh noise.
+    # The text is true of fresh noise only.
     if factor is None:
         averaged = averaged_noises(r.topology)
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)

@@ -1,4 +1,4 @@
-"""From the names of a gossip scenario to objects, its correlated noise included, and the table of refusals."""
+"""Objects of a gossip scenario, correlated noise included, and the table of refused scenarios."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
-from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.participants import Network
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
-from decentral_dp.privacy.unit import RECORD, Unit, unit_of
+from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.job import public_network
@@ -42,11 +41,11 @@ from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
 from decentral_dp.topology.over_time import off_diagonal
 
-# Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of
-# each link are, by number of colluders.
+# Limits of searches that take seconds: agents and colluders for the best ratio of pairwise noise, and agents for the
+# scales of each edge, by the number of colluders.
 MOST_FOR_RATIO, _FEW_COLLUDERS, MOST_FOR_SCALES = 256, 3, (256, 40)
-# Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
-# is published are releases, of which it would be most.
+# Largest default ratio of pairwise to independent noise: in a dense graph more of it improves models after mixing, but
+# releases are published, and pairwise noise would dominate them.
 _LARGEST_RATIO = 4.0
 IN_TIME = "privacy.correlation.in_time"
 _INDEPENDENT = CorrelationTable.model_construct()
@@ -65,7 +64,7 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     rounds, factor = d.s.algorithm.rounds, d.correlation.in_time
     if factor is None:
         return None
-    # The rounds of several records together may be any.
+    # Several records together may be read in any round.
     sizes = sorted({int(n) for some in counts.values() for n in some if n})
     gap = d.stream.least_gap(np.array(sizes)) if d.unit.records == 1 else 1
     if factor == "banded_square_root":
@@ -89,10 +88,12 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     if across is None:
         return None
     if across == "optimised":
-        own, pair = best_scales(*_mixing_weights(network), rounds, colluders)
-        # Three digits are enough, and are the same wherever they are computed.
+        independent, pair = best_scales(*_mixing_weights(network), rounds, colluders)
+        # Three digits are identical on all machines.
         rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
-        return PairNoise(rounded(pair.toarray() / own.min()), colluders, network, rounded(own / own.min()))
+        return PairNoise(
+            rounded(pair.toarray() / independent.min()), colluders, network, rounded(independent / independent.min())
+        )
     if ratio is None:
         mixed, links = _mixing_weights(network)
         if across == "zero_sum":
@@ -103,10 +104,10 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
 
 
 def _mixing_weights(network: Network) -> tuple[Array, sp.csr_matrix]:
-    """Mixing weights of all models, the own one included, and the links."""
-    heard = off_diagonal(network.mixing)
-    links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
-    return heard.toarray() + np.diag(1.0 - heard.sum(axis=1)), links.maximum(links.T)
+    """Return the mixing weights of all models, with the diagonal, and the edges."""
+    weights = off_diagonal(network.mixing)
+    links = sp.csr_matrix(weights.astype(bool), dtype=np.float64)
+    return weights.toarray() + np.diag(1.0 - weights.sum(axis=1)), links.maximum(links.T)
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,7 @@ class Setup:
     Args:
         components: the names of the scenario, looked up.
         declared_topology: the graph of the [topology] table.
-        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.kind
-            wants it.
+        topology: the graph of the run: isolated agents or one server, if the algorithm or topology.pooled requires it.
         network: the public part of it.
         stream: the records that a round reads.
         unit: the difference of neighbouring data sets.
@@ -156,7 +156,7 @@ class Setup:
     @property
     def pools(self) -> bool:
         """Whether one server has the records of all agents."""
-        return self.components.algorithm.network == "pooled" or self.s.topology.pooled
+        return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
 
     @property
     def correlation(self) -> CorrelationTable:
@@ -165,7 +165,7 @@ class Setup:
 
     @property
     def unit_key(self) -> str:
-        """The key that settles a unit other than one replaced record."""
+        """The key of a unit other than one replaced record."""
         return "privacy.neighbours" if self.unit.records == 1 else "privacy.unit"
 
 
@@ -206,10 +206,10 @@ class Resolved(Setup):
 
     @property
     def follows_from_releases(self) -> bool:
-        """Whether a release is, given those before it, a sum of clipped means at public points.
+        """Whether each release, given the releases before it, is a sum of clipped means at public points.
 
-        A custom algorithm is held to its recorded sums: unbounded sums are infinite, and a release that was not
-        planned is not made.
+        Custom algorithms are held to their recorded sums: unbounded sums are infinite, and a release that was not
+        planned is refused.
         """
         return (bool(self.components.algorithm.custom) or self.algorithm.memoryless) and (
             self.algorithm.protocol == "released"
@@ -248,15 +248,13 @@ def resolve_gossip(c: Components) -> Resolved:
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
     check_message(s.algorithm.kind, sum(matrices), p, q)
-    if d.unit != RECORD:
-        algorithm = algorithm.for_unit(d.unit)
     if s.privacy.guarantee == "as_published" and isinstance(algorithm, Claiming):
         algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if d.is_private else "l2")
     if s.privacy.guarantee == "certified":
         clip = declared
         for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
-            # Refuses bounds so small that float64 does not keep them.
+            # Refuse bounds that underflow in float64.
             clip.at(t)
     r = Resolved(
         **{**vars(d), "components": c},
@@ -283,7 +281,7 @@ def _setup_of(c: Components) -> Setup:
         topology = build_topology("complete", 1, {})
     elif c.algorithm.network == "isolated":
         topology = build_topology("isolated", full.n_agents, {})
-    # The graph has the names of the records' agents, unless it has its own.
+    # Names of the records' agents are names of the graph's agents, unless the graph has names.
     partition = s.problem.partition
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
     if len(names) == topology.n_agents and not agent_names(topology.labels):
@@ -300,12 +298,12 @@ def _setup_of(c: Components) -> Setup:
 
 
 def averaged_noises(topology: Topology) -> int:
-    """How many agents' noise is averaged; of agents without links that of one."""
+    """Count the agents whose noise is averaged: all, or 1 if agents have no edges."""
     return topology.n_agents if topology.edges.size else 1
 
 
 def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[str]:
-    """The families whose clip bounds the contribution of a record of this problem."""
+    """List the families whose clip bounds the contribution of a record of this problem."""
     return list(dict.fromkeys(CLIP_OF_TERM[t] for c in channels.values() for t in _terms_of_records(c, problem)))
 
 
@@ -314,7 +312,7 @@ def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
 
 
 def _kinds_with(fact: str) -> str:
-    """The algorithms of this package that state a fact which others leave at its default, for a refusal."""
+    """Name the algorithms of this package that set a fact to another value than its default, for a refusal."""
     default = getattr(Algorithm, fact)
     return ", ".join(
         f'"{kind}"' for kind, e in ALGORITHMS.items() if getattr(e.algorithm, fact, default) is not default
@@ -322,7 +320,7 @@ def _kinds_with(fact: str) -> str:
 
 
 def _first(keys: Mapping[str, Any]) -> str:
-    """The first key whose value is true; "" if there is none."""
+    """Return the first key whose value is true, or ""."""
     return next((key for key, value in keys.items() if value), "")
 
 
@@ -332,8 +330,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.privacy.guarantee == "as_published" and d.privacy.mechanism_kind != LAPLACE.name,
         "privacy.mechanism",
-        'the paper\'s protocol uses Laplace noise, and "as_published" takes no other',
-        'take "laplace", or guarantee = "certified"',
+        'the paper\'s protocol uses Laplace noise, and "as_published" accepts no other',
+        'use "laplace", or guarantee = "certified"',
     ),
     Refusal(
         lambda d: (
@@ -351,9 +349,9 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        'guarantee = "as_published" runs the protocol of the paper and its own noise, for one replaced record and a '
-        "network that stays",
-        'leave it out, or take guarantee = "certified"',
+        'guarantee = "as_published" runs the protocol and the noise of the paper, for one replaced record and a '
+        "constant network",
+        'remove it, or use guarantee = "certified"',
     ),
     # Privacy: threat model and unit.
     Refusal(
@@ -361,7 +359,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "privacy.colluders",
         "no agent is left whose records ε protects (got {of.privacy.colluders} colluders of "
         "{of.declared_topology.n_agents} agents)",
-        "give fewer colluders than agents",
+        "set fewer colluders than agents",
     ),
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.components.algorithm.custom,
@@ -372,48 +370,49 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.stream.kind == "minibatch",
         "privacy.neighbours",
-        "in a batch of fixed size another record takes the place of one that is not drawn, so that "
+        "a batch of fixed size replaces a record that is not drawn by another one, so that "
         '"zero_out" gains nothing there',
-        'take "replace", or another stream',
+        'use "replace", or another stream',
     ),
     # Privacy: samples.
     Refusal(
         lambda d: d.stream.kind == "poisson" and d.is_private and (d.mechanism != GAUSSIAN or d.unit.records is None),
         "problem.stream",
-        "Poisson samples are priced under Gaussian noise only, for records and groups of them, not for an agent",
-        'set privacy.mechanism = "gaussian" and leave privacy.unit out, or take "all"',
+        "Poisson samples are accounted under Gaussian noise only, for records and groups of records, not for an agent",
+        'set privacy.mechanism = "gaussian" and remove privacy.unit, or use "all"',
     ),
     Refusal(
         lambda d: d.stream.kind == "turns" and d.is_private and d.correlation.in_time is None,
         "problem.stream",
-        "turns are priced in noise that is correlated over rounds, or fresh by a band of 1",
-        'give for example privacy.correlation = {{ in_time = 1 }}, or take "all"',
+        "turns are accounted with noise that is correlated over rounds, or fresh by a band of 1",
+        'set for example privacy.correlation = {{ in_time = 1 }}, or use "all"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
         lambda d: d.correlation is not _INDEPENDENT and d.mechanism != GAUSSIAN,
         "privacy.correlation",
-        "sums of correlated noise are priced under Gaussian noise only",
-        'leave it out, or take mechanism = "gaussian"',
+        "sums of correlated noise are accounted under Gaussian noise only",
+        'remove it, or use mechanism = "gaussian"',
     ),
     Refusal(
         lambda d: d.correlation.in_time is not None and d.stream.kind not in ("all", "turns"),
         "privacy.correlation.in_time",
-        "noise that is correlated over rounds shows a secret sample in later rounds, and the price of a batch supposes "
-        "public rounds (got problem.stream {of.stream.kind})",
-        'leave it out, or take problem.stream.kind = "turns"',
+        "noise that is correlated over rounds reveals a secret sample in later rounds, and the privacy cost of a batch "
+        "assumes public rounds (got problem.stream {of.stream.kind})",
+        'remove it, or use problem.stream.kind = "turns"',
     ),
     Refusal(
         lambda d: d.correlation.across and d.correlation.in_time is not None and d.network.over_time,
         "privacy.correlation",
-        "shared noise changes its size with the links, and noise that is correlated over rounds is priced at one size",
-        "leave it out, or take a network that stays",
+        "pairwise noise changes its size with the edges, and noise that is correlated over rounds is accounted at a "
+        "constant size",
+        "remove it, or use a constant network",
     ),
     Refusal(
         lambda d: d.correlation.across and d.s.problem.manifest is not None,
         "privacy.correlation",
-        "agents with records of their own add secrets to their noise that no neighbour has",
-        "leave it out, or give all records to one scenario",
+        "agents that hold their records add secrets to their noise, which no neighbour has",
+        "remove it, or give all records to one scenario",
     ),
     Refusal(
         # The first agent without a neighbour to share noise with.
@@ -423,8 +422,9 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
         ),
         "privacy.correlation",
-        "{it} has no neighbour to share noise with, and the price of its own noise would set the scale of all",
-        "leave it out, or link it",
+        "{it} has no neighbour to share noise with, and the privacy cost of its independent noise would set the scale "
+        "of all agents",
+        "remove it, or add an edge",
     ),
     Refusal(
         lambda d: (
@@ -438,8 +438,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.{it}",
-        "neighbours share noise of one scale, and here each agent has its own",
-        "give one scale and one decay for all",
+        "neighbours share noise of one scale, and here the scale depends on the agent",
+        "set one scale and one decay for all",
     ),
     Refusal(
         lambda d: (
@@ -452,9 +452,9 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.correlation",
-        f'"optimised" finds a scale for each link, without a ratio, of links that stay, of at most '
+        f'"optimised" searches a scale for each edge, without a ratio, of a constant network of at most '
         f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
-        'leave ratio out, or take across = "pairwise"',
+        'remove ratio, or use across = "pairwise"',
     ),
     Refusal(
         lambda d: (
@@ -463,15 +463,15 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
-        f"missing. It is found for networks that stay, of {MOST_FOR_RATIO} agents at most",
-        "give for example ratio = 2.0",
+        f"missing. The default is for constant networks of at most {MOST_FOR_RATIO} agents",
+        "set for example ratio = 2.0",
     ),
     # Networks.
     Refusal(
         lambda d: d.topology.over_time is None and d.declared_topology.over_time,
         "topology",
-        "no message of {of.kind} is lost or late on a network without links",
-        "leave out over_time, drop, offline and delay",
+        "no message of {of.kind} is lost or late on a network without edges",
+        "remove over_time, drop, offline and delay",
     ),
     Refusal(
         lambda d: (
@@ -481,22 +481,22 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        "one server has the records of all agents (topology.kind or {of.kind}), so that they cannot be with their "
-        "agents, and as a unit it would be all of them",
-        'leave it out, or take agents with records of their own, such as those of "alone" or "federated"',
+        "one server has the records of all agents (topology.pooled or {of.kind}), so that agents cannot hold them, and "
+        "the unit would be all records",
+        'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
-    # Minimax problems of agents that trust nobody.
+    # Minimax problems without a coordinator.
     Refusal(
         lambda d: d.is_minimax and d.s.run.agent_scores,
         "run.agent_scores",
-        "the scores of {of.components.problem.name} are no sums that agents could send",
-        "leave it out",
+        "the scores of {of.components.problem.name} are not sums over agents",
+        "remove it",
     ),
     Refusal(
         lambda d: d.is_minimax and d.s.problem.own_keys().get("positive_share") == "released",
         "problem.positive_share",
-        "{of.kind} has nobody who could release it for all agents",
-        "give a public number",
+        "no participant of {of.kind} can release it for all agents",
+        "set a public number",
     ),
     Refusal(
         lambda d: (
@@ -505,43 +505,49 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "privacy.mechanism",
         "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and minimax problems clip them in "
         "l2 only",
-        'take mechanism = "gaussian"',
+        'use mechanism = "gaussian"',
     ),
     # Channels.
     Refusal(
         lambda d: _first({name: not low < high for name, (low, high) in d.privacy.domain.items()}),
         "privacy.box.{it}",
         "the domain of the release is empty, expected a bound above 0 on the size of every coordinate",
-        "give a larger bound",
+        "set a larger bound",
     ),
 )
 
 
 def _noise_tables(r: Resolved) -> dict[str, Any]:
-    """Family → its noise table, of the families whose channels are charged."""
+    """Return family → noise table of the families whose channels are charged."""
     return {} if r.mechanism == NO_NOISE else {f: r.privacy.noise(f) for f in dict.fromkeys(r.charged.values())}
 
 
 # Rows that need the problem or the algorithm.
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
+    Refusal(
+        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        "algorithm.local_steps",
+        "local steps have no noise of their own, and one record may move their sum arbitrarily far",
+        'set privacy.unit = "agent", or remove it',
+    ),
     # Networks.
     Refusal(
         lambda r: r.algorithm.central and link_keys(r.s, r.topology),
         "{it}",
-        "the agents of {of.kind} answer a server, and no message goes along a link",
-        "leave it out",
+        "the agents of {of.kind} answer a server, and no message is sent along an edge",
+        "remove it",
     ),
     Refusal(
         lambda r: r.algorithm.conserves_mass and r.privacy.domain,
         "privacy.box",
         "{of.kind} sends numerators, and a box for their ratios does not hold for them",
-        "leave the box out",
+        "remove the box",
     ),
     Refusal(
         lambda r: not r.algorithm.central and r.topology.directed and not r.algorithm.conserves_mass,
         "topology",
-        "{of.topology.name} is directed, and {of.kind} averages with weights that are the same both ways",
-        'take algorithm.kind = "push_sum", or a graph whose links go both ways',
+        "{of.topology.name} is directed, and {of.kind} averages with symmetric weights",
+        'use algorithm.kind = "push_sum", or an undirected graph',
     ),
     Refusal(
         lambda r: (
@@ -549,8 +555,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
         ),
         "topology.compression",
-        "replicas of an agent's messages diverge if some agents miss a message, and are no shares of a mass",
-        "leave it out, or leave out over_time, drop, offline and delay and take an algorithm such as dp_dsgd",
+        "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
+        "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
     # Problems.
     Refusal(
@@ -560,21 +566,21 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         ),
         "algorithm.kind",
         "{of.kind} needs {it} as a mean over records, and {of.components.problem.name} has none",
-        "take another algorithm or problem",
+        "use another algorithm or problem",
     ),
     # Privacy: unit (docs/proofs/36).
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),
         "{of.unit_key}",
-        "how far {of.unit.noun} moves the releases of {of.kind} is not derived, only for algorithms of this package "
-        "without noiseless state ({it}) and for custom ones",
-        "leave it out, or take one of these",
+        "the sensitivity of {of.kind} to {of.unit.noun} is not derived, only that of algorithms of this package "
+        "without noiseless state ({it}) and of custom ones",
+        "remove it, or use one of these",
     ),
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and r.components.problem.is_outside,
         "{of.unit_key}",
         "a custom problem is accounted for one replaced record only",
-        "leave it out",
+        "remove it",
     ),
     Refusal(
         lambda r: (
@@ -590,9 +596,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             > 1
         ),
         "privacy.unit",
-        "releases of {of.kind} read train and validation records, of which {of.unit.noun} may hold both, and that is "
+        "releases of {of.kind} read train and validation records, and the sensitivity to {of.unit.noun} with both is "
         "not derived",
-        'take unit = "record", or a problem of one level',
+        'use unit = "record", or a problem of one level',
     ),
     # Privacy: samples.
     Refusal(
@@ -602,29 +608,23 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _kinds_with("one_mean")
         ),
         "problem.stream",
-        "releases of Poisson samples by {of.kind} have no price here, only those of {it}",
-        'take one of these, or "minibatch"',
+        "releases of Poisson samples by {of.kind} are not accounted, only those of {it}",
+        'use one of these, or "minibatch"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
         lambda r: r.correlation is not _INDEPENDENT and not r.follows_from_releases and _kinds_with("memoryless"),
         "privacy.correlation",
-        "the price supposes that a query depends on releases only, and that is false or unknown of {of.kind} with "
+        "the accounting assumes that a query depends on releases only, and that is false or unknown of {of.kind} with "
         "{of.algorithm.protocol} states",
-        "leave it out, or take released states of one of {it}, or a custom algorithm",
+        "remove it, or use released states of one of {it}, or a custom algorithm",
     ),
     Refusal(
         # An absence is public before the round.
         lambda r: r.correlation.across and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
         "privacy.correlation",
-        "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
-        "leave it out, or take dp_dsgd",
-    ),
-    Refusal(
-        lambda r: r.correlation is not _INDEPENDENT and r.algorithm.subtracts_variance,
-        "privacy.correlation",
-        "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
-        "leave it out, or take steps that are not adaptive",
+        "in some rounds of {of.kind} an agent sends nothing, and the noise of its neighbours does not cancel",
+        "remove it, or use dp_dsgd",
     ),
     Refusal(
         lambda r: (
@@ -637,16 +637,16 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             )
         ),
         "privacy.correlation.in_time",
-        "it is priced if every agent makes one release of one batch in every round, and that is false or unknown of "
+        "it is accounted if every agent makes one release of one batch in every round, and that is false or unknown of "
         "{of.kind} on this network",
-        "leave it out, or take dp_dsgd without local steps and let everybody send",
+        "remove it, or use dp_dsgd without local steps on a network where all agents send",
     ),
     # Privacy: clips and noise.
     Refusal(
         lambda r: _first({channel: channel not in r.channels for channel in r.privacy.domain}),
         "privacy.box.{it}",
         "{of.kind} makes no such release",
-        "leave it out",
+        "remove it",
     ),
     Refusal(
         lambda r: (
@@ -667,7 +667,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "privacy.{it}.scale",
         "a channel that reads records has noise by its scale or by epsilon, not by both (got epsilon = "
         "{of.privacy.epsilon})",
-        "give privacy.epsilon, or a noise scale for every such channel",
+        "set privacy.epsilon, or a noise scale for every such channel",
     ),
     Refusal(
         lambda r: next(
@@ -681,12 +681,12 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         ),
         "privacy.{it[0]}",
         "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
-        "give one value for each agent, or one for all",
+        "set one value for each agent, or one for all",
     ),
     Refusal(
         lambda r: r.is_private and r.privacy.epsilon is not None and r.privacy.delta == 0.0 and not r.mechanism.pure,
         "privacy.delta",
         "{of.mechanism.description} gives no pure guarantee",
-        'take a delta above 0, for example 1e-5, or mechanism = "laplace"',
+        'use a delta above 0, for example 1e-5, or mechanism = "laplace"',
     ),
 )

@@ -30,18 +30,17 @@ from decentral_dp.engines.protocol import (
     server_blocks,
 )
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import Budget
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, Unit, unit_of
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
-from decentral_dp.privacy.unit import Unit, unit_of
+from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
@@ -53,23 +52,25 @@ from decentral_dp.simulation.metrics import (
     Unscored,
     scored_agents,
 )
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
-from decentral_dp.topology.over_time import off_diagonal
-from decentral_dp.topology.partition import graph_partition
 
 
 @dataclass(frozen=True)
 class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
-    """Records that are not here: whoever asks for them is refused. shards: where they are."""
+    """Records that agents hold; a read in this process is refused.
+
+    Args:
+        shards: the place of the records.
+    """
 
     shards: AgentShards
 
     def __getitem__(self, split: Split) -> Sequence[Any]:
         raise InputError(
-            "problem.manifest: the records are with their agents, and what is asked for needs them here. Give "
-            "problem.data whole, as a file or a data set, and leave the manifest out."
+            "problem.manifest: the records are with their agents, and are needed here. Fix: set problem.data to a file "
+            "or a data set with all records, and remove the manifest."
         )
 
     def __iter__(self) -> Iterator[Split]:
@@ -80,36 +81,39 @@ class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
 
 
 def require_records(records: Mapping[Split, Any], command: str) -> None:
-    """Refuse what reads the records of all agents in one process, where each agent has its own.
+    """Refuse a command that reads the records of all agents in one process, if agents hold their records.
 
     Args:
         records: of a job.
-        command: begins the refusal.
+        command: name of the command.
 
     Raises:
-        InputError: they are with their agents.
+        InputError: agents hold their records.
     """
     if isinstance(records, RecordsElsewhere):
         raise InputError(
-            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Try "
-            "it on a stand-in of public or made-up records: give problem.data whole, and leave the manifest out."
+            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Fix: "
+            "use public or synthetic records: set problem.data whole, and remove the manifest."
         )
 
 
 def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, Sequence[Any]]:
-    """Records as a problem reads them.
+    """Prepare records for a problem.
 
     Args:
         problem: of the job.
         shards: of the agents `first`, `first` + 1, ….
         norm: of the clips.
         first: number of the first agent of the shards; default 0.
+
+    Returns:
+        Split → records of each agent.
     """
     prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
     train = ByAgent.from_shards(prepared, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
-        if isinstance(problem, Placed)
+        if hasattr(problem, "place_records")
         else train,
         "validation": ByAgent.from_shards(prepared, shards.validation),
     }
@@ -118,21 +122,21 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
 def records_of(
     problem: Any, shards: Shards, agent_shards: AgentShards | None, norm: Norm
 ) -> Mapping[Split, Sequence[Any]]:
-    """The records of a job: prepared here, or with their agents; none where none were drawn."""
+    """Return the records of a job: prepared here, with their agents, or empty if no records were drawn."""
     if agent_shards is not None:
         return RecordsElsewhere(agent_shards)
     return records_in(problem, shards, norm) if shards.has_records else {}
 
 
 def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
-    """The test records as a problem reads them; None where there are none."""
+    """Prepare the test records for a problem; None if there are none."""
     if not shards.test.size or not shards.has_records:
         return None
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 
 
 def as_numbers(labels: Any) -> Array:
-    """(n,) labels as float64."""
+    """Return labels, shape (n,), as float64."""
     return np.asarray(labels, dtype=np.float64)
 
 
@@ -143,17 +147,28 @@ def read_shards(
     norm: Norm,
     scored: bool = False,
 ) -> tuple[dict[Split, list[Any]], list[Any | None]]:
-    """Kind → the records of each agent as a problem reads them; its test records, if scored.
+    """Read the files of agents.
 
-    Raises InputError where a file is not the manifest's.
+    Args:
+        agents: (b,) their numbers.
+        shards: the place of their files.
+        problem: of the job.
+        norm: of the clips.
+        scored: whether to return test records; default False.
+
+    Returns:
+        Split → prepared records of each agent; the test records of each agent, None unless scored.
+
+    Raises:
+        InputError: a file differs from the manifest.
     """
     records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
     tests: list[Any | None] = []
     for agent in agents:
-        mine = shards.read_agent(int(agent))
-        for split, own in records_in(problem, mine, norm, int(agent)).items():
-            records[split] += own
-        tests.append(test_records(problem, mine, norm) if scored else None)
+        shard = shards.read_agent(int(agent))
+        for split, prepared in records_in(problem, shard, norm, int(agent)).items():
+            records[split] += prepared
+        tests.append(test_records(problem, shard, norm) if scored else None)
     return records, tests
 
 
@@ -168,8 +183,8 @@ class ShardReader:
         program: of the agents.
         dataset_of: records → their data set, with the clip and the streams of minibatches.
         scored: whether the agents send scores of their records, which nothing protects.
-        is_secret: whether noise is secret. It is then drawn with the secrets beside the records, so that the noise key
-            is not enough to draw it.
+        is_secret: whether noise is secret. Secret noise is drawn with the secrets in the files of the records, so that
+            the noise key does not suffice to draw it.
     """
 
     agents: NDArray[np.int64]
@@ -207,21 +222,34 @@ class ShardReader:
         return AgentStates(folder, f"{run}-{first}", module_of(self.program), receipts)
 
 
-# Releases of a plan times its columns: each takes some 200 bytes while it is priced.
+# Largest number of releases times columns of a plan. The accounting takes about 200 bytes for each.
 LARGEST_PLAN = 3e7
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class PlannedJob(Protocol):
-    """A scenario ready to run: everything public is settled, every release is planned and priced.
+    """A scenario that is ready to run: every release is planned, and its ε is computed.
 
-    components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
-    run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. settings_text: what the settings of training come to. stability_text: a warning of steps that
-    may be unstable on this graph; "" where there is none. of_classes: measures
-    of probabilities that are taken. root: of all draws; secret unseeded.
+    A job holds records and the noise key. Therefore it has no `vars`, and cannot be pickled or copied.
 
-    A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
+    Attributes:
+        components: the names of the scenario, looked up.
+        problem: of the agents.
+        algorithm: of the agents or the coordinator.
+        topology: of the agents.
+        shards: the public facts of the records.
+        records: split → records of each agent.
+        test: the test records; None if there are none.
+        stream: the records that a round reads.
+        clip: bounds on every record's contribution.
+        mechanism: of the charged releases.
+        rounds: to run; fewer than planned if a cap stops the run, with the status and the reason.
+        ledger: the planned releases.
+        budget: ε at privacy.delta.
+        settings_text: hyper-parameters of training in a sentence.
+        stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        of_classes: metrics of probabilities that are computed.
+        root: the noise key; secret without a seed.
 
     Example:
         >>> import decentral_dp
@@ -231,11 +259,11 @@ class PlannedJob(Protocol):
     """
 
     setting: ClassVar[Setting]
-    # Whether the whole budget is planned beforehand, and one participant releases for all: a trusted coordinator does.
+    # Whether one participant, a trusted coordinator, releases for all.
     plans_ahead: ClassVar[bool] = True
-    # Whether agents send clipped steps, as their algorithm's step sizes say.
+    # Whether agents send clipped steps.
     sends_steps: ClassVar[bool] = False
-    # Whether sensitivities follow from constants, which hold for records of the data's norms; clips hold for all.
+    # Whether sensitivities follow from constants, and so from the norms of the records. Clips hold for all records.
     needs_norms: ClassVar[bool] = False
 
     components: Components
@@ -263,8 +291,8 @@ class PlannedJob(Protocol):
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "A job holds records and the root of its noise, and is neither pickled nor copied. Pass its scenario on, "
-            "and build that there."
+            "job: it holds records and the noise key, and cannot be pickled or copied. Fix: send its scenario, and "
+            "build the job there."
         )
 
     @property
@@ -278,17 +306,17 @@ class PlannedJob(Protocol):
 
     @property
     def tunes_x(self) -> bool:
-        """Whether records have a say in x; where they have none, the lower level alone is solved."""
+        """Whether x depends on records; if not, only the lower level is solved."""
         return True
 
     @property
     def unmeasured(self) -> str:
-        """Which metric is left out because it would take too long, in a sentence; "" where none is."""
+        """The metric that is skipped because it takes too long, in a sentence, or ""."""
         return ""
 
     @property
     def posed_problem(self) -> Any:
-        """The problem that the scenario names, whose scores are taken and whose weights predict."""
+        """The problem of the scenario, whose metrics are computed and whose weights predict."""
         return self.problem
 
     @property
@@ -297,7 +325,7 @@ class PlannedJob(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What the data sets that ε compares differ in."""
+        """The difference of neighbouring data sets."""
         return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
@@ -305,55 +333,58 @@ class PlannedJob(Protocol):
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
     def first_release(self, after: int) -> int:
-        """The first release of a run that goes on after a round; agents send once more what that round ended with."""
+        """Return the index of the first release of a run that resumes after a round.
+
+        Agents repeat the last release of that round.
+        """
         return after * self.ledger.releases_per_round + int(self.plans_ahead)
 
     @property
-    def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
+    def central(self) -> bool: ...  # whether agents answer a server, and send no messages to neighbours
 
     def with_root(self, root: Root) -> Self:
-        """The same job with its noise, batches and coins drawn from another root."""
+        """Return the job with another key of noise, batches and Bernoulli draws."""
         return replace(self, root=root)
 
     def with_record(self, split: Split, agent: int, record: Any, times: int = 1) -> Self:
-        """The same job with the first records of one agent and kind replaced.
+        """Return the job with the first records of an agent replaced.
 
         Args:
-            split: their kind.
+            split: of the records.
             agent: its number.
-            record: as `problem.prepare` makes one.
-            times: of how many this one takes the place.
+            record: a prepared record, as of `problem.prepare`.
+            times: number of records that it replaces; default 1.
         """
-        mine = self.records[split][agent]
-        fields = zip(record, mine, strict=True)
-        put = type(mine)(*(np.concatenate([np.repeat(one, times, axis=0), rest[times:]]) for one, rest in fields))
-        changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
+        before = self.records[split][agent]
+        fields = zip(record, before, strict=True)
+        after = type(before)(*(np.concatenate([np.repeat(new, times, axis=0), old[times:]]) for new, old in fields))
+        changed = tuple(after if k == agent else r for k, r in enumerate(self.records[split]))
         return replace(self, records={**self.records, split: changed})
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         """Run all rounds.
 
         Args:
-            engine: where.
-            control: when they are observed, by what, and where they go on from.
-            strict: whether a release of an algorithm from outside that was not planned ends the run.
+            engine: that hosts the agents.
+            control: observer, and the state to resume from.
+            strict: whether an unplanned release of a custom algorithm ends the run; default True.
         """
         ...
 
     def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
-        """The scores of what is released, from all records that may be scored."""
+        """Return the evaluator of released values."""
         ...
 
     def evaluated_on(self, average: int) -> str:
-        """The values that scores are of, in words; average: the number of released values averaged."""
+        """Describe the values that are evaluated; average: number of released values that are averaged."""
         ...
 
     def covers(self, recorded: Ledger) -> bool:
-        """Whether the plan's price holds for what was released."""
+        """Return whether the planned ε holds for a recorded ledger."""
         ...
 
     def sizes(self) -> list[int]:
-        """Agents of each block, as the scenario's [run] table says."""
+        """Return the number of agents of each block, by the [run] table."""
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
@@ -361,30 +392,32 @@ class PlannedJob(Protocol):
             return {k: [] for k in self.records}
         first, last = int(agents[0]), int(agents[-1]) + 1
         if last - first == agents.size:
-            # A million agents' records stay what they are: a few arrays.
+            # Slices keep the records of a million agents in a few arrays.
             return {k: self.records[k][first:last] for k in self.records}
         return {k: [self.records[k][a] for a in agents.tolist()] for k in self.records}
 
 
 def public_network(topology: Topology, seed: int) -> Network:
-    """Return what everybody knows of the network."""
+    """Return the public part of a network."""
     over_time = topology.over_time
     return Network(topology.mixing if over_time is None else over_time.links, seed, over_time)
 
 
-# Weights of an agent from which on blocks are small, and weights of a block then: 4 MiB, which stay in cache and which
-# the allocator gives out again, where larger arrays are new pages of the system each time.
+# Agents with so large models are hosted in blocks of at most this number of weights: 4 MiB fit into the cache, and the
+# allocator reuses them, while larger arrays are new pages of the system each time.
 _LARGE, _CACHED = 2**14, 2**19
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(PlannedJob):
-    """A job of agents that trust nobody.
+    """A job of agents that trust no coordinator.
 
-    noise: channel → schedule of all agents. pairs: noise that neighbours share, None where all of it is an agent's own.
-    factor: of noise that goes on from that of earlier rounds, None where it is fresh. pools_records: whether a server
-    that all trust has the records of all.
+    Attributes:
+        noise: channel → schedule of all agents.
+        pairs: pairwise correlated noise; None if noise is independent between agents.
+        factor: of noise that is correlated over rounds; None if noise is fresh in each round.
+        pools_records: whether a trusted server has the records of all agents.
     """
 
     setting: ClassVar[Setting] = "gossip"
@@ -423,53 +456,50 @@ class GossipJob(PlannedJob):
 
     @property
     def public_network(self) -> Network:
-        """What everybody knows of the network."""
+        """The public part of the network."""
         return public_network(self.topology, self.scenario.public_seed)
 
     @property
     def compression(self) -> Compression | None:
-        """What of each message travels; None where all of it does."""
+        """The compression of messages; None if messages are sent whole."""
         table = self.scenario.topology.compression
         if table is None:
             return None
-        made = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
+        compression = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
-        return replace(made, consensus=made.contraction(max(widths)))
+        return replace(compression, consensus=compression.contraction(max(widths)))
 
     @property
     def public_scale(self) -> float:
-        """How long what agents release may become by all noise and all clipped steps, from public numbers.
+        """Compute the length of released values by all noise and all clipped steps, from public numbers.
 
         With channels c, their widths d_c, noise σ_c,t and sensitivities Δ_c,t, it is
 
             S = 1 + Σ_c Σ_t (σ_c,t √d_c g + N Δ_c,t)/(1 − β),
 
-        N the most records of an agent, β the momentum, g the growth of noise that is shared or correlated over rounds.
-        A release whose steps nothing bounds counts 1. The rule is a threshold for divergence, and no bound on a value
-        that is sound: the margin is `MOST_OF_SCALE`.
+        N the largest number of records of an agent, β the momentum, g the growth of correlated noise. A release
+        without a clip counts 1. The scale is a threshold for divergence with the margin `MOST_OF_SCALE`, and no bound.
         """
         growth = max(1.0, 1.0 if self.pairs is None else self.pairs.reach())
         growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
-        most = float(max(counts.max(initial=1) for counts in self.counts.values()))
+        most_records = float(max(counts.max(initial=1) for counts in self.counts.values()))
         scale = 0.0
         for c in self.ledger.channels:
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
-                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most, growth)
+                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
         return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
 
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
     ) -> list[AgentNode]:
-        """The job cut into blocks of agents: of these sizes, these members, or as the scenario's [run] table says.
+        """Cut the job into blocks of agents.
 
-        members: of each block, (its size,) numbers of agents.
+        Args:
+            sizes: number of agents of each block; default by the [run] table.
+            members: numbers of the agents of each block, ascending; default consecutive agents.
         """
-        mixing, run = self.public_network.mixing, self.scenario.run
-        movable = run.engine == "ray" and not (run.place or self.central or self.shards.is_elsewhere)
-        if sizes is None and members is None and movable:
-            # Any actor may have any agent: few messages are to leave one.
-            members = graph_partition(off_diagonal(mixing), self.sizes())
+        mixing = self.public_network.mixing
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
@@ -485,11 +515,11 @@ class GossipJob(PlannedJob):
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
-        # A run that goes on has the blocks that it was begun with.
+        # A resumed run keeps its blocks.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
         e = self.components.algorithm
         if strict and (e.custom or self.components.problem.is_outside):
-            # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
+            # Plans of this package are proved. An unplanned round of a custom algorithm is refused.
             nodes = [
                 n._replace(
                     make_releaser=partial(CheckedReleaser, n.make_releaser, self.ledger.select(n.agents), e.algorithm)
@@ -533,7 +563,6 @@ class GossipJob(PlannedJob):
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,
             unit=self.unit,
-            noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
@@ -556,14 +585,14 @@ class GossipJob(PlannedJob):
 
 
 def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:
-    """The scores of what is released of a minimax problem, unless its records are with the agents."""
+    """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
     return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes)
 
 
 def unmeasured_reason(problem: Problem, counts: Counts) -> str:
-    """Why the hypergradient is not measured, by public counts; "" where it is."""
+    """Return the reason why the hypergradient is not computed, by public counts, or ""."""
     if solved_quickly(problem, int(counts["train"].sum())):
         return ""
     return (

@@ -1,40 +1,39 @@
-"""Hyper-parameters of training from public numbers: default learning rate and clip, and the largest stable step.
+"""Hyper-parameters of training from public numbers only: default learning rate and clip, and stability on a graph.
 
-T rounds of noised steps of length λ with a heavy ball β cover the time τ = T λ/(1 − β) of gradient flow. Under a target
-(ε, δ) of Gaussian price μ, N records of an agent and m agents, the noise of all rounds moves every weight of the
-network's average, were there no curvature, by the standard deviation
+T rounds of noisy steps with learning rate λ and momentum β cover the time τ = T λ/(1 − β) of gradient flow. A target
+(ε, δ) corresponds to μ-Gaussian DP. With N records of each of m agents, the noise of all rounds moves every weight of
+the average model, without curvature, by the standard deviation
 
-    D = C τ ν,      ν = 2/(N μ √m),
+    D = C τ ν,      ν = 2/(N μ √m).
 
-for a replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the deviation
-2C √T/(N μ), and the m agents' draws are averaged. The number of rounds has left the formula: many small steps cost time
-and no noise. Noise that agents share has as small an average as own noise of more agents, which m counts then
-(`PairNoise.gain_of_average`). What a clip and a time are worth depends on the records; that no more than D of noise is
-borne, on public numbers alone. So the rule is C τ = D/ν, within
+A replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the standard deviation
+2C √T/(N μ), and the draws of m agents are averaged. D does not depend on T: many small steps cost time, and no noise.
+Pairwise correlated noise has the average of independent noise of more agents, and m counts these
+(`PairNoise.gain_of_average`). The benefit of a clip and of a time depends on the records, and the tolerable noise D on
+public numbers only. So the rule is C τ = D/ν, within
 
-    λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
+    λ ≤ 1.5/L, L the largest curvature for all records of the declared ranges;    C within the range below.
 
-Where one of λ and C is given, the other follows from it. With `algorithm.centring` features of linear models are read
-from their mean, which agents first release. Its share of the budget follows where it is left out (`share_of_centre`),
-and μ is what is left of it. Without noise, too, gradient descent is faster where curvatures are alike.
+If one of λ and C is set, the other follows from it. With `algorithm.centring`, linear models read privately centred
+features: agents release the mean of the features first. The mean has a default share of the budget (`share_of_centre`),
+and μ is computed from the rest. Without noise, too, gradient descent is faster if curvatures are equal.
 
-A squared error that is clipped far below its usual size is an absolute error, which learns the median. Of labels that
-are numbers the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is
-2000, in which unclipped steps settle. Where it is 0.5, τ grows. Of 1000, 2000 and 3000, for a trusted server and five
-agents at ε = 1, 3 and 8: on counts in 0:40, 6000 records of 8 features, where least squares have an R² of 0.07, 2000
-learns 0.03 to 0.07 and a clip of 0.02 had −0.03 to −0.01. On symmetric labels it learns as much as 0.02 does. With 1000
-features of short records lose 0.04.
+A squared error that is clipped far below its usual size is an absolute error, which learns the median. For regression
+the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is 2000, when
+unclipped steps converge. At 0.5, τ grows. The values 1000, 2000 and 3000 were compared for a trusted server and five
+agents at ε = 1, 3 and 8. On counts in 0:40, 6000 records of 8 features, where least squares have an R² of 0.07, 2000
+learns 0.03 to 0.07, and a clip of 0.02 had −0.03 to −0.01. On symmetric labels both learn the same. With 1000 features,
+short records lose 0.04.
 
-Of a network, which starts from public random weights, L is what is usual there (`StepFacts.curvature`), and D is taken
-in deviations of these weights: noise may move a weight about as far from its start as that is from 0, or a seventh as
-far where numbers are predicted, for a squared error punishes what goes astray.
+Networks start from public random weights. L is the usual curvature there (`StepFacts.curvature`), and D is in units of
+the standard deviation of these weights: 1.4 for classes, and 0.2 for numbers, since squared errors penalise outliers.
 
-D and the ranges of C were chosen on made-up records: 24 tables of 3 to 50 features (independent, correlated, of low
-rank, heavy-tailed, binary, mixed; off centre or not) with 2, 3, 5 and 10 classes or numbers, declared ranges up to 1.3
-times what occurs, N = 640, m = 5 and ε from 0.4 to 8. Those of networks on seven tables of 6 to 64 features that no
-linear model fits (products, spheres, clusters, a network, low rank, sums of waves), of 2, 3, 4 and 10 classes or
-numbers, and on one that a linear model fits, with 64 and 128 hidden units at ε = 1 and 8. No table of a user is looked
-at.
+D and the ranges of C were chosen on synthetic data: 24 tables of 3 to 50 features (independent, correlated, of low
+rank, heavy-tailed, binary, mixed, centred or not) with 2, 3, 5 and 10 classes or numbers, declared ranges up to 1.3
+times the largest value, N = 640, m = 5 and ε from 0.4 to 8. Those of networks were chosen on seven tables of 6 to 64
+features that no linear model fits (products, spheres, clusters, a network, low rank, sums of waves), of 2, 3, 4 and 10
+classes or numbers, and on one that a linear model fits, with 64 and 128 hidden units at ε = 1 and 8. No table of a user
+is read.
 """
 
 from __future__ import annotations
@@ -51,32 +50,36 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import PrivacyTable, Scenario, Schedule, by_channel
-from decentral_dp.constants.families import family_of
+from decentral_dp.constants import family_of
 from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.unit import unit_of
+from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 
-# What the default hyper-parameters ask for, in keys of a scenario; no algorithm has it unless asked.
+# Momentum and tail averages of the default hyper-parameters. Algorithms have neither unless a key sets it.
 HEAVY_BALL = 0.9
 TAIL_OF_LINEAR, TAIL_OF_NETWORK = 0.5, 0.2
-# Of the largest stable step 2/L; a heavy ball allows more.
+# Fraction of the largest stable learning rate 2/L, times 2. Momentum allows more.
 _OF_CURVATURE = 1.5
-# Noise of the features' mean that is aimed at, and borne, in lengths of a record; what of μ² is spent on it.
+# Noise of the features' mean in units of a record's norm: target and maximum. Range of the share of μ².
 _CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
 
 
 class Rule(NamedTuple):
-    """displacement: D. smallest_clip, largest_clip: of the clip. longest_time: τ.
+    """Ranges of the default hyper-parameters.
 
-    first_time: τ before the clip grows; beyond its largest value τ grows on. By default the clip grows last.
+    Args:
+        displacement: D.
+        smallest_clip: of C.
+        largest_clip: of C.
+        longest_time: of τ.
+        first_time: τ at which the clip begins to grow, before τ grows further; default infinite.
     """
 
     displacement: float
@@ -86,22 +89,31 @@ class Rule(NamedTuple):
     first_time: float = math.inf
 
 
-# Of labels that are numbers (scaled to [−1, 1]), of two classes, and of more.
+# Regression (labels scaled to [−1, 1]), two classes, more classes.
 _NUMBERS, _TWO, _MORE = (
     Rule(0.4, 0.02, 0.5, 15_000.0, 2000.0),
     Rule(6.0, 0.03, 0.25, 30_000.0),
     Rule(8.0, 0.03, 0.25, 30_000.0),
 )
-# Of networks, whose displacement is in deviations of their random start weights.
+# Networks: D in standard deviations of the random start weights.
 _NETWORK_OF_NUMBERS, _NETWORK_OF_CLASSES = Rule(0.2, 0.1, 1.0, math.inf), Rule(1.4, 0.3, 1.0, math.inf)
 
 
 class TrainingFacts(NamedTuple):
-    """Public numbers.
+    """Public numbers from which hyper-parameters follow.
 
-    classes: 0 where labels are numbers. records: the fewest train records of an agent. agents: m, whose noise is
-    averaged. mu: μ, infinite without noise.
-    rounds: T. heavy_ball: β. curvature: L. step, clip: λ and C where they are given.
+    Args:
+        classes: number of classes; 0 for regression.
+        records: the smallest number of train records of an agent.
+        agents: m, whose noise is averaged.
+        mu: μ; infinite without noise.
+        rounds: T.
+        heavy_ball: β.
+        curvature: L.
+        step: λ, if the scenario sets it.
+        clip: C, if the scenario sets it.
+        sensitivity_in_clips: sensitivity of a sum in units of C (`Unit.clips`); default 2, one replaced record.
+        start: root mean square of the random start weights of a network; default 0, a linear model.
     """
 
     classes: int
@@ -113,14 +125,18 @@ class TrainingFacts(NamedTuple):
     curvature: float
     step: float | None = None
     clip: float | None = None
-    # Clips that what ε compares moves a sum by (`Unit.clips`): 2 of one replaced record.
     sensitivity_in_clips: float = 2.0
-    # Root mean square of the random weights that a network starts from; 0 of a linear model.
     start: float = 0.0
 
 
 class StepAndClip(NamedTuple):
-    """step: λ. clip: C, infinite without noise. noise: D, 0 without noise."""
+    """Default hyper-parameters.
+
+    Args:
+        step: λ.
+        clip: C; infinite without noise.
+        noise: D; 0 without noise.
+    """
 
     step: float
     clip: float
@@ -128,13 +144,13 @@ class StepAndClip(NamedTuple):
 
 
 def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
-    """Follow the rule.
+    """Compute the default learning rate and clip.
 
     Args:
         facts: public numbers.
 
     Returns:
-        The step, the clip, and what noise does to every weight. What is given is as it was.
+        The learning rate, the clip, and the accumulated noise per weight. Values of the scenario are unchanged.
 
     Example:
         >>> few = default_hyperparameters(TrainingFacts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
@@ -143,12 +159,12 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     """
     rule = _NUMBERS if facts.classes == 0 else _TWO if facts.classes == 2 else _MORE
     if facts.start:
-        chosen = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
-        rule = chosen._replace(displacement=chosen.displacement * facts.start)
+        rule = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
+        rule = rule._replace(displacement=rule.displacement * facts.start)
     per_step = facts.rounds / (1.0 - facts.heavy_ball)
-    most = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
+    longest = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return StepAndClip(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
+        return StepAndClip(longest / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
@@ -156,21 +172,21 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
         time = facts.step * per_step
         clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
         return StepAndClip(facts.step, clip, clip * time * nu)
-    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(most, rule.first_time)))
-    time = min(most, allowed / clip)
+    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(longest, rule.first_time)))
+    time = min(longest, allowed / clip)
     return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
 def stable_momentum(topology: Topology, kind: str) -> float:
-    """Choose β of the default hyper-parameters: 0.9, or 0 where momentum of mixtures would not die out.
+    """Return β of the default hyper-parameters: 0.9, or 0 if momentum of mixed models is not stable.
 
-    Along an eigenvector of W to the eigenvalue w, without a gradient, dp_dsgd has c⁺ = w((1 + β) c − β c⁻), which dies
-    out where −w (1 + 2β) < 1: not on a torus, whose least w is −0.6 under Metropolis weights. Nor is it sure to where
-    the weights change, or messages are late or compressed.
+    Along an eigenvector of W with the eigenvalue w, without a gradient, dp_dsgd has c⁺ = w((1 + β) c − β c⁻), which is
+    stable if −w (1 + 2β) < 1. On a torus the smallest w is −0.6 under Metropolis weights, and momentum is not stable.
+    Stability is not guaranteed if weights change, or messages are late or compressed.
 
     Args:
         topology: of the agents.
-        kind: the algorithm's name; a server's and agents without links mix nothing.
+        kind: name of the algorithm; those with a server or without edges do not mix.
     """
     if kind != "dp_dsgd":
         return HEAVY_BALL
@@ -179,16 +195,16 @@ def stable_momentum(topology: Topology, kind: str) -> float:
 
 
 def _has_target(c: Components) -> bool:
-    """Whether the noise is Gaussian and follows from ε and δ."""
+    """Return whether the noise is Gaussian and follows from ε and δ."""
     privacy = c.scenario.privacy
     return privacy.epsilon is not None and privacy.delta > 0.0 and c.mechanism == GAUSSIAN
 
 
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
-    """Refuse a scenario without this key for which the rule has no default. Raises InputError."""
+    """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
     fix = "give algorithm.y and privacy.clip" if is_noisy else "give algorithm.y"
-    if c.scenario.privacy.unit == "agent" and c.keys.get("local_steps"):
+    if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
         problem = "It is planned if features have declared ranges"
@@ -204,105 +220,110 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
 def with_settings(
     c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, stream: Stream
 ) -> tuple[Components, str]:
-    """Settle the step, the clip and the share of centring that the scenario leaves to be planned.
+    """Fill in the learning rate, the clip and the share of centring that the scenario leaves out.
 
-    topology: of the agents. averaged: how many agents' noise is averaged, 1 where nobody has a neighbour; of noise that
-    agents share, how many agents' own noise of one price has as small an average.
+    Args:
+        c: the components.
+        problem: of the agents.
+        shards: the public facts of the records.
+        topology: of the agents.
+        averaged: number of agents with independent noise whose average has the noise of this average.
+        stream: the records that a round reads.
 
     Returns:
-        The components, and why features are not centred although the scenario asks for it; "" where they are.
+        The components, and the reason why features are not centred although the scenario asks for it, else "".
 
     Raises:
-        InputError: what is left out follows from no public number.
+        InputError: a missing key has no default.
     """
     s = c.scenario
     if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published":
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        why = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
-        if why:
+        reason = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
+        if reason:
             raise InputError(
-                f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Fix: "
-                f"{'leave x out' if centring else 'set algorithm.centring = true, or leave x out'}."
+                f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
+                f"{'remove x' if centring else 'set algorithm.centring = true, or remove x'}."
             )
     is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
-    missing = [name for name, there in is_declared.items() if not there]
+    missing = [name for name, declared in is_declared.items() if not declared]
     centring = centring and "x" not in s.privacy.clip
     if not missing and not centring:
         return c, ""
-    known = problem.step_facts()
+    model_facts = problem.step_facts()
     if missing:
-        _require_defaults(c, missing[0], known.curvature)
+        _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
-    clips, share, why = float(unit.clips(fewest)), 0.0, ""
+    clips, share, reason = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, stream, known)
-        if not why and unit.records is None:
-            why = "its share of the budget is planned for records, and privacy.unit names all that an agent holds"
-        if not why and noisy and not has_target:
-            why = "its share of the budget is planned for Gaussian noise and a target"
-    if centring and not why:
-        share = share_of_centre(known.features, clips / (fewest * mu * math.sqrt(averaged)))
-        why = "" if share else "noise would hide their mean at this ε"
-    # Three digits, which a run folder keeps: the same run follows from them.
+        reason = _no_centre(s, topology, stream, model_facts)
+        if not reason and unit.records is None:
+            reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
+        if not reason and noisy and not has_target:
+            reason = "its share of the budget is planned for Gaussian noise and a target"
+    if centring and not reason:
+        share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(averaged)))
+        reason = "" if share else "noise would hide their mean at this ε"
+    # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
         planned = default_hyperparameters(
             TrainingFacts(
-                known.classes,
+                model_facts.classes,
                 fewest,
                 averaged,
                 mu * math.sqrt(1.0 - share),
-                s.algorithm.rounds * int(c.keys.get("local_steps") or 1),
+                s.algorithm.rounds,
                 float(c.keys.get("heavy_ball", 0.0)),
-                known.curvature,
+                model_facts.curvature,
                 c.keys["y"].scale if "y" in c.keys else None,
                 by_channel(s.privacy.clip).get("y"),
                 clips,
-                known.start,
+                model_facts.start,
             )
         )
         step, clip = (float(f"{value:.3g}") for value in planned[:2])
     changes: dict[str, Any] = {} if "y" in c.keys else {"y": Schedule(scale=step)}
-    changes |= {"centring": False} if why else {}
+    changes |= {"centring": False} if reason else {}
     bounds = dict(s.privacy.clip) if s.privacy.clip or not noisy else {"y": clip}
     update: dict[str, Any] = {"clip": bounds}
     if share:
-        # Features in declared ranges are of length at most 1.
+        # Features in declared ranges have norm at most 1.
         update["clip"] = {"x": 1.0, **bounds}
         if noisy:
             update["share"] = {"x": float(f"{share:.3g}"), "y": 1.0 - float(f"{share:.3g}")}
     privacy = s.privacy.model_copy(update=update)
     settled = s.model_copy(update={"algorithm": s.algorithm.model_copy(update=changes), "privacy": privacy})
-    return replace(c, scenario=settled, keys={**c.keys, **changes}), why
+    return replace(c, scenario=settled, keys={**c.keys, **changes}), reason
 
 
 def share_of_centre(features: int, noise: float) -> float:
-    """The share of μ² by which noise of the features' mean is a tenth of a record's length, within 2 and 5 %.
+    """Compute the share of μ² for which noise of the features' mean is a tenth of a record's norm, within 2 and 5 %.
 
-    At ε = 1, of the tables that step and clip were not chosen on, those whose features lie off the middle of their
-    ranges, or are 0 or 1, gain up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R² by it. Where noise is about as long as
-    the mean, what is left of it (`DpDsgd`) is next to nothing, and nothing is lost but the share.
+    At ε = 1, on tables that were not used to choose the learning rate and the clip, features that are not centred in
+    their ranges, or binary, gain up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R². If the noise is about as large as
+    the mean, the centre is shrunk to almost 0 (`DpDsgd`), and only the share is lost.
 
     Args:
-        features: d; 0 where there is no centre.
-        noise: of each coordinate of the mean over agents, were it all that is released.
+        features: d; 0 for models without a centre.
+        noise: standard deviation per coordinate of the mean over agents, if it had the whole budget.
 
     Returns:
-        The share; 0 where noise would be longer than half a record.
+        The share; 0 if the noise would exceed half a record's norm.
 
     Example:
         >>> round(share_of_centre(10, 2 / (640 * 0.27 * 5**0.5)), 3), share_of_centre(64, 0.1), share_of_centre(0, 0.1)
         (0.027, 0.0, 0.0)
     """
     needed = features * (noise / _CENTRE_NOISE) ** 2
-    least, most = _FOR_CENTRE
-    share = min(max(needed, least), most)
-    # Noise is of the square needed/share · _CENTRE_NOISE².
-    borne = needed * _CENTRE_NOISE**2 <= share * _MOST_CENTRE_NOISE**2
-    return share if features and borne else 0.0
+    smallest, largest = _FOR_CENTRE
+    share = min(max(needed, smallest), largest)
+    # The squared noise is needed/share · _CENTRE_NOISE².
+    tolerable = needed * _CENTRE_NOISE**2 <= share * _MOST_CENTRE_NOISE**2
+    return share if features and tolerable else 0.0
 
 
 def with_centring(
@@ -316,9 +337,18 @@ def with_centring(
     reach: float,
     clip: Clip,
 ) -> Any:
-    """The algorithm that sends means of features for as many rounds as it takes agents to agree about their mean.
+    """Return the algorithm with enough rounds of averaging for agents to agree on the mean of the features.
 
-    averaged: as `with_settings` takes it. reach: how much longer an agent's noise is than its own part of it.
+    Args:
+        algorithm: the gossip program.
+        privacy: the [privacy] table.
+        total_rounds: T.
+        problem: of the agents.
+        shards: the public facts of the records.
+        topology: of the agents.
+        averaged: as of `with_settings`.
+        reach: ratio of the norm of an agent's noise to that of its independent part.
+        clip: bounds on every record's contribution.
     """
     rounds, noise = 2, 0.0
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
@@ -329,14 +359,21 @@ def with_centring(
         mu = largest_mu(privacy.epsilon, privacy.delta) * math.sqrt(part)
         change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
-    # A server has the mean of all answers at once.
+    # A server has the mean after one round.
     centring = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
 
 
-def _no_centre(s: Scenario, topology: Topology, stream: Stream, known: StepFacts | None = None) -> str:
-    """Say why features are not read from their mean; "" where they may be. known: of the model."""
-    if known is not None and not known.features:
+def _no_centre(s: Scenario, topology: Topology, stream: Stream, model_facts: StepFacts | None = None) -> str:
+    """Return the reason why features cannot be centred, or "".
+
+    Args:
+        s: the scenario.
+        topology: of the agents.
+        stream: the records that a round reads.
+        model_facts: of the model; default None, any model.
+    """
+    if model_facts is not None and not model_facts.features:
         return "the model is not linear"
     if s.privacy.share and "x" not in s.privacy.share:
         return "privacy.share has no x"
@@ -358,19 +395,19 @@ def settings_text(
     noise: Mapping[str, NoiseSchedule],
     pairs: PairNoise | None,
 ) -> str:
-    """State learning rate, clip and accumulated noise of one-level training in a sentence; "" of other problems."""
+    """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
     step = getattr(algorithm, "y", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
     text = f"{rounds} rounds"
-    if is_dsgd and algorithm.steps > 1:
-        text += f", {algorithm.steps} local steps each,"
+    if is_dsgd and algorithm.local_steps:
+        text += f", {algorithm.local_steps} local steps each,"
     text += f" of step {step.scale:g}{schedule_text(step.to_dict())}"
     if is_clipped:
         decreasing = dict(clip.shares).get("y")
         decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
-        contribution = "change by local steps" if is_dsgd and algorithm.block else "gradient of a record"
+        contribution = "change by local steps" if is_dsgd and algorithm.local_steps else "gradient of a record"
         text += f"; the {contribution} is clipped to {clip.y:g}{decay}"
     else:
         text += ", without a clip"
@@ -381,32 +418,30 @@ def settings_text(
     if not is_clipped:
         return f"{text}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
-    # Mean over agents of the squares of their own deviations, over those of the schedules.
+    # Mean over agents of the squared scales of their independent noise, relative to the schedules.
     own_square = 1.0 if pairs is None else pairs.own_square()
-    repeated = 1 if algorithm.block else algorithm.steps
     largest = schedule.select(np.array([np.argmax(schedule.scale)]))
     squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
-    change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
-    before = ", before steps are adapted," if algorithm.adaptive else ""
-    return f"{text}. Accumulated noise per weight{before} has the standard deviation {change:.2g}."
+    change = math.sqrt(squares * own_square / averaged) / (1.0 - algorithm.heavy_ball)
+    return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
 
 
-# Algorithms whose steps are taken at the own released point, of y and, where there is one, of z.
-_AT_OWN = ("ldp_single_level", "ldp_dsbo")
+# Algorithms with gradients at the agent's released point, before mixing.
+_BEFORE_MIXING = ("ldp_single_level", "ldp_dsbo")
 
 
 def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float]) -> float:
-    """Return L, a bound on the curvature in y for every possible record; infinite where none is known.
+    """Compute L, a bound on the curvature in y for every possible record; infinite if unknown.
 
     Args:
-        problem: of one level or of two, where x stands at its start.
-        radius: bound on ‖a‖₂ of every possible record; None where there is none.
+        problem: of one level, or of two levels with x at its start.
+        radius: bound on ‖a‖₂ of every possible record; None if there is none.
         start: channel → constant start.
     """
     if isinstance(problem, PlannedTraining):
-        known = problem.step_facts()
-        # Of a network it is what is usual, and no bound.
-        return known.curvature if known.linear else math.inf
+        facts = problem.step_facts()
+        # The usual curvature of a network is no bound.
+        return facts.curvature if facts.linear else math.inf
     if radius is None:
         return math.inf
     x = np.full(problem.p, float(start.get("x", 0.0)))
@@ -417,22 +452,22 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
 
 
 def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature: float) -> float:
-    """Return the largest step of y that is stable on this graph; 0 where momentum grows by itself.
+    """Compute the largest learning rate of y that is stable on a graph; 0 if momentum is unstable.
 
-    Let P be the matrix of all weights, the own ones included, λ_min its least eigenvalue, and L a certified bound on
-    the curvature of every agent's objective in y. Near a minimum, along an eigenvector of P to w and of curvature
-    h ≤ L:
+    Let P be the matrix of all weights with the diagonal, λ_min its smallest eigenvalue, and L a certified bound on the
+    curvature of every agent's objective in y. Near a minimum, along an eigenvector of P with the eigenvalue w and the
+    curvature h ≤ L:
 
-    - gradients at the own released point, c⁺ = w c − λ h c: stable where λ L < 1 + λ_min. Beyond it λ_min − λL < −1.
-    - gradients at the mixture, with momentum β, c⁺ = w((1 + β − λh) c − β c⁻). By the criterion of Jury this dies out
-      where λL < 2 (1 + β) for w = 1, and for w = −u < 0 where u (1 + 2β) < 1 and λL < (1 + u)/u.
+    - gradients before mixing, c⁺ = w c − λ h c, are stable if λL < 1 + λ_min.
+    - gradients after mixing with momentum β, c⁺ = w((1 + β − λh) c − β c⁻), are stable, by the criterion of Jury, if
+      λL < 2 (1 + β) for w = 1, and for w = −u < 0 if u (1 + 2β) < 1 and λL < (1 + u)/u.
 
-    Agents without links, a server, and networks that change are judged by w = 1 alone, λL < 2 (1 + β). L holds for all
-    records of the declared ranges, so that a longer step may be stable on the records at hand. A clip bounds how fast
-    values grow, and not how far.
+    For agents without edges, a server, and networks that change, the condition is that of w = 1, λL < 2 (1 + β). L
+    holds for all records of the declared ranges. A larger learning rate may be stable on the actual records. A clip
+    bounds the speed of divergence, and does not prevent it.
 
     Args:
-        kind: the algorithm's name in a scenario.
+        kind: name of the algorithm.
         algorithm: the gossip program.
         topology: of its agents.
         curvature: L.
@@ -451,7 +486,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
     if not mixes:
         return 2.0 * (1.0 + beta) / curvature
-    if kind in _AT_OWN:
+    if kind in _BEFORE_MIXING:
         return (1.0 + least) / curvature
     if -least * (1.0 + 2.0 * beta) >= 1.0:
         return 0.0
@@ -460,13 +495,17 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
 
 
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
-    """Warn of a step that is not stable on this graph, and name the largest that is; "" where it is stable.
+    """Warn of a learning rate that is unstable on a graph, with the largest stable one; "" if it is stable.
 
     Args:
-        kind, algorithm, topology, curvature: as of `largest_stable_step`.
-        rounds: T, of which the longest step counts.
+        kind: name of the algorithm.
+        algorithm: the gossip program.
+        topology: of its agents.
+        curvature: L.
+        rounds: T, over which the largest learning rate is taken.
     """
-    sizes = {name: getattr(algorithm, name, None) for name in (("y", "z") if kind in _AT_OWN else ("y",))}
+    channels = ("y", "z") if kind in _BEFORE_MIXING else ("y",)
+    sizes = {name: getattr(algorithm, name, None) for name in channels}
     steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}
     if not steps or not 0.0 < curvature < math.inf:
         return ""
@@ -477,12 +516,13 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         return ""
     if not largest:
         return (
-            f"Momentum {algorithm.heavy_ball:g} grows by itself on this graph, whose weights have the eigenvalue "
+            f"Momentum {algorithm.heavy_ball:g} is unstable on this graph, whose weights have the eigenvalue "
             f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
         )
     # Three digits, rounded down.
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     return (
-        f"The step of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for records of "
-        f"the declared ranges). The largest stable step is {float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
+        f"The learning rate of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
+        "records of the declared ranges). The largest stable learning rate is "
+        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
     )

@@ -17,14 +17,13 @@ from tests.support.naive import (
     Loop,
     Vectors,
     base,
-    checked_on_every_problem,
     finished,
     made,
     misheard,
     series,
     squares,
 )
-from tests.support.replay import conversation, loud
+from tests.support.replay import conversation
 
 ALGORITHM = {
     "kind": "bsa",
@@ -104,7 +103,6 @@ class TestBsa(GossipConformance):
         {"inner": 3, "inverse": 1, "rounds": 2},
         {"inner": 1, "inverse": 4, "rounds": 2},
     )
-    plans = ({"x": {"scale": 0.0}}, {"y": {"scale": 0.0}})
     moved = MappingProxyType({"train": {"gy", "v", "gx"}, "validation": {"v", "gx"}})
     bugs = (Stepped, Own)
     refused = (
@@ -184,20 +182,4 @@ def test_w_is_the_truncated_series_of_the_mean_hessian() -> None:
         np.testing.assert_allclose(said[(t + 1) * e]["x"][0], x - sensitivity, atol=1e-13)
 
 
-def test_the_graph_plays_no_part_and_all_agents_hold_the_same() -> None:
-    ends = []
-    for topology in ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 5}, {"kind": "complete", "agents": 5}):
-        job = made("crossed", base(ALGORITHM, topology=topology))
-        ends.append(conversation(job, loud)[-1])
-        for value in ends[-1].values():
-            assert (value == value[0]).all()
-    for channel in "xy":
-        assert np.array_equal(ends[0][channel], ends[1][channel])
-        assert np.array_equal(ends[0][channel], ends[2][channel])
-
-
 # The ledger ---------------------------------------------------------------------------------------------------------
-
-
-def test_planned_is_recorded_whatever_reads_records() -> None:
-    checked_on_every_problem(ALGORITHM)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
@@ -73,13 +72,6 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
             x = np.maximum(0.0, 1.0 - noise / np.square(x).sum(axis=1))[:, None] * x
         np.testing.assert_allclose(said[t]["x"], x, atol=1e-9)
     np.testing.assert_allclose(said[ROUNDS]["x"], x, atol=1e-9)
-
-
-def test_means_are_shortened_by_what_shared_noise_leaves_in_their_average() -> None:
-    job = _job(topology={"kind": "path"}, privacy={"correlation": {"across": "optimised"}})
-    own = job.pairs.own_deviation * job.noise["x"].scale[0]
-    assert own.max() > 1.2 * own.min()
-    assert job.algorithm.centre_noise == pytest.approx(D * np.square(own / AGENTS).sum(), rel=0.05)
 
 
 # Channels, how large what is said on them is, and their coordinates beyond D: of agents, and of those that answer.
@@ -245,21 +237,3 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
         _search(Unreleased)
     planned, recorded = ledgers(_job(), with_fields_of(Again, _job().algorithm))
     assert not recorded.same_releases(planned)
-
-
-@pytest.mark.parametrize(
-    ("tables", "why"),
-    [
-        ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
-        (
-            {"privacy": {"correlation": {"in_time": 2}}},
-            "noise is correlated over rounds",
-        ),
-    ],
-)
-def test_where_features_have_no_centre_a_clip_of_x_is_refused(tables: dict[str, Any], why: str) -> None:
-    with pytest.raises(InputError) as refused:
-        _job(**tables)
-    assert str(refused.value).startswith("privacy.clip.x: ")
-    assert why in str(refused.value)
-    assert "\n" not in str(refused.value)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
+from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
@@ -137,12 +137,10 @@ class Corrected(GossipConformance):
     channel: str
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
-    planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     # Neither was published with noise.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
-    test_steps_of_zero_and_short_loops_are_planned = None
 
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)

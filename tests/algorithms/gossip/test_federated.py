@@ -36,27 +36,16 @@ class Naive(Loop):
 
     def run(self) -> list[dict[str, np.ndarray]]:
         x, y = (np.full(2, self.algorithm.start[c]) for c in "xy")
-        before, index, second = y, 0, np.zeros(2)
+        before = y
         for t in range(self.job.rounds + 1):
-            self.say(index, "x", [x] * self.m, False)
-            self.say(index, "y", [y] * self.m, False)
+            self.say(2 * t, "x", [x] * self.m, False)
+            self.say(2 * t, "y", [y] * self.m, False)
             if t == self.job.rounds:
                 return self.told
-            own, mean = [y] * self.m, np.zeros(2)
-            for _ in range(self.algorithm.local_steps or 1):
-                step, index = 0.3 / (t + 1) ** 0.2, index + 1
-                u = [-step * self.mean("lower_grad_y", t, i, x, at, at) for i, at in enumerate(own)]
-                said = self.say(index, "u", u, True)
-                own = [at + move for at, move in zip(own, said, strict=True)]
-                mean = mean + sum(said, np.zeros(2)) / self.m
-            if decay := self.algorithm.adaptive:
-                certified = self.job.scenario.privacy.guarantee == "certified"
-                noise = certified * (self.algorithm.local_steps or 1) * 0.09 / (t + 1) ** 0.2 / self.m
-                second, seen = decay * second + (1.0 - decay) * (mean**2 - noise), 1.0 - decay ** (t + 1)
-                weights = (1.0 - decay) * decay ** np.arange(t + 1) / seen
-                square = np.maximum(second / seen, noise * np.sqrt(2.0 * np.square(weights).sum()))
-                mean = mean * np.sqrt(square.mean() / square)
-            y, before, index = y + 0.4 * (y - before) + mean, y, index + 1
+            step = 0.3 / (t + 1) ** 0.2
+            u = [-step * self.mean("lower_grad_y", t, i, x, y, y) for i in range(self.m)]
+            mean = sum(self.say(2 * t + 1, "u", u, True), np.zeros(2)) / self.m
+            y, before = y + 0.4 * (y - before) + mean, y
         return self.told
 
 
@@ -80,11 +69,10 @@ class TestFederated(GossipConformance):
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
-    planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"u"}, "validation": set()})
     bugs = (Half, Same)
-    short = ({"rounds": 1}, {"rounds": 3, "local_steps": 3})
+    short = ({"rounds": 1},)
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: federated takes none"),
         ("y", None, "algorithm.y: missing"),
@@ -93,7 +81,6 @@ class TestFederated(GossipConformance):
     # No paper prints another form.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
-    test_steps_of_zero_and_short_loops_are_planned = None
 
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
@@ -116,18 +103,6 @@ class TestFederated(GossipConformance):
 
     def reached(self, kind: str, stream: str, every: Shares) -> None:
         assert kind == "validation" or largest(every, "u").min() > 0.99
-
-
-class TestFederatedAdaptively(TestFederated):
-    """The server's steps by the second moment of the mean of the answers."""
-
-    table = TABLE | {"adaptive": 0.6}
-    bugs = ()
-    short = ({"rounds": 1}, {"rounds": 3, "local_steps": 3})
-    refused = (("adaptive", 1.0, "algorithm.adaptive"),)
-
-    def certified(self) -> Any:
-        return Federated(StepSize(0.5, 0.3), heavy_ball=0.4, adaptive=0.6, start={"x": 1.0})
 
 
 @pytest.mark.parametrize("topology", [RING, {"kind": "star", "agents": 5}])
@@ -193,8 +168,8 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("alone", {"topology.drop": 0.1}, "on a network without links"),
-        ("central", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
+        ("alone", {"topology.drop": 0.1}, "on a network without edges"),
+        ("central", {"privacy.unit": "agent"}, "the unit would be all records"),
         ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
     ],
 )

@@ -17,7 +17,7 @@ from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.closed_forms import closed_form
 from tests.support.replay import realised_change, replay

@@ -16,9 +16,8 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
-from decentral_dp.participants.agents import Network
+from decentral_dp.participants import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import Shares, Told, halved, largest, with_fields_of
@@ -322,14 +321,6 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
         upper, lower = bound, -bound
         turned = lower + 2 * bound / float(counts[t, 0])
         r = [(1.0 - alpha) * v + alpha * (upper - mean) for v, mean in zip(r, (lower, turned), strict=True)]
-
-
-def test_a_missing_clip_of_x_is_refused_only_where_x_reads_records() -> None:
-    content = base()
-    content["privacy"]["clip"] = {c: v for c, v in CLIPS.items() if c != "x"}
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        made("crossed", content)
-    assert made("quadratic", content, priced=True).budget.epsilon.max() < np.inf
 
 
 # What the engine refuses ---------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     Loop,
     base,
-    checked_on_every_problem,
     finished,
     ledgers,
     made,
@@ -105,7 +104,6 @@ class Personal(Spdb):
 class TestSpdb(GossipConformance):
     table = ALGORITHM
     short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
-    plans = ({}, {"x": {"scale": 0.0}}, {"y": {"scale": 0.0}}, {"dual": {"scale": 0.0}}, {"penalty": 0.0})
     moved = MappingProxyType({"train": {"x", "y", "v"}, "validation": {"x", "v"}})
     bugs = (Half, Personal)
     refused = (
@@ -207,7 +205,3 @@ def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dic
 
 
 # The ledger ---------------------------------------------------------------------------------------------------------
-
-
-def test_planned_is_recorded_whatever_reads_records() -> None:
-    checked_on_every_problem(ALGORITHM)

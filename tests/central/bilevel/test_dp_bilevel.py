@@ -14,19 +14,18 @@ from scipy.special import gammaln
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.sensitivities import penalty_bias, penalty_smoothness
-from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.central.sensitivities import penalty_smoothness
 from decentral_dp.exchange import Ask, ClippedSum
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
-from decentral_dp.problems.protocol import CHANGE, Changed
+from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.bilevel import PublishedDpBilevel
 from papers.published.calibration import budget_per_release, gaussian_scale
-from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without
+from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise
 from tests.support.penalty_jobs import (
     OWN,
     SOLVING,
@@ -51,13 +50,6 @@ def test_it_is_the_loop_over_raw_records(kind: str) -> None:
     agree(job, Naive(job, with_noise, groups(kind)))
 
 
-@pytest.mark.parametrize("kind", SPLITS)
-def test_without_noise_it_is_the_loop_without_clips(kind: str) -> None:
-    job = made(kind, privacy={"guarantee": "none"})
-    wide = dict.fromkeys("xyz", math.inf)
-    agree(job, Naive(job, without, groups(kind), clip=wide), Listening(job))
-
-
 @pytest.mark.parametrize("rate", [0.5, 0.03])
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning"])
 def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float) -> None:
@@ -70,7 +62,7 @@ def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float)
 
 @pytest.mark.parametrize("kind", ["logistic_regularisation", "hyper_cleaning"])
 def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> None:
-    """Scales by hand: the larger over both kinds of what one record moves, over the planned price."""
+    """Scales by hand: the larger sensitivity of both splits, over the planned privacy cost."""
     job = made(kind)
     lam, clip, n = job.algorithm.penalty, job.scenario.privacy.clip, job.context.counts
     sensitivity = {
@@ -99,7 +91,7 @@ def test_the_output_is_the_point_of_the_smallest_gradient_mapping() -> None:
         np.testing.assert_allclose(seen[t + 1]["x"][0], loop.path[at], atol=1e-12)
 
 
-# What it finds ----------------------------------------------------------------------------------------------------
+# Optima ----------------------------------------------------------------------------------------------------------
 
 
 def exact(kind: str = "mean_estimation", seed: int = 4, records: int = 10, **algorithm: Any) -> Job:
@@ -125,28 +117,6 @@ def test_without_noise_the_closed_form_optimum_of_mean_estimation_is_reached(sol
     last = performed(job.coordinator_node(), job.rounds)[1][-1]
     np.testing.assert_allclose(last["x"][0], (1.5 * c_v - c) / 0.5, atol=1e-8)
     np.testing.assert_allclose(last["y"][0], c_v, atol=1e-8)
-
-
-def validation_loss(job: Job, x: float) -> float:
-    """Φ(x) of ridge regression by its closed form, (A + e^x)⁻¹ c."""
-    a, b = job.shards.features, np.asarray(job.shards.labels, dtype=np.float64)
-    t, v = (np.concatenate(part) for part in (job.shards.train, job.shards.validation))
-    y = np.linalg.solve(a[t].T @ a[t] / t.size + math.exp(x) * np.eye(8), a[t].T @ b[t] / t.size)
-    return float(0.5 * np.mean((a[v] @ y - b[v]) ** 2))
-
-
-def test_without_noise_ridge_regression_ends_within_the_bias_of_a_stationary_point() -> None:
-    """The bias falls as 1/λ, and stays below D₁/λ."""
-    slopes = []
-    for penalty in (10.0, 100.0, 1000.0):
-        domain = {"low": -5.0, "high": 2.0}
-        job = exact("ridge_regularisation", rounds=200, x={"scale": 10.0}, penalty=penalty, domain=domain)
-        x = float(performed(job.coordinator_node(), job.rounds)[1][-1]["x"][0, 0])
-        assert -4.9 < x < 1.9
-        slopes.append(abs(validation_loss(job, x + 1e-4) - validation_loss(job, x - 1e-4)) / 2e-4)
-        assert slopes[-1] <= penalty_bias(job.context.constants_at(np.array([x]), penalty)) / penalty
-    assert 5.0 < slopes[0] / slopes[1] < 20.0
-    assert 5.0 < slopes[1] / slopes[2] < 20.0
 
 
 # The ledger -------------------------------------------------------------------------------------------------------
@@ -177,19 +147,6 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
         assert spent["train"] == pytest.approx(spent["validation"], rel=1e-9)
 
 
-@pytest.mark.parametrize("solver", SOLVING)
-def test_the_cut_into_blocks_changes_nothing(solver: str) -> None:
-    ends = []
-    for blocks in (1, 2, 5):
-        job = solved_by(solver, "hyper_cleaning", run={"blocks": blocks}, topology={"agents": 5})
-        outcome, seen = performed(job.coordinator_node(), job.rounds)
-        ends.append((outcome.ledger, seen[-1]))
-    for ledger, last in ends[1:]:
-        assert ledger.same_releases(ends[0][0])
-        for channel, value in last.items():
-            np.testing.assert_allclose(value, ends[0][1][channel], atol=1e-9)
-
-
 def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None:
     """Σ c²/μ² at the shares is the least of all splits; with no constants the channels get the same."""
     job = solved_by("output_perturbation", "hyper_cleaning")
@@ -214,7 +171,7 @@ def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None
 def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> None:
     """Record by record from `losses` at a weight of 1, with differences in x; what is in no group changes nothing."""
     problem = HyperCleaning(3, (0.0, 1.0, 2.0), 2, groups=2)
-    assert isinstance(problem, Changed)
+    assert hasattr(problem, "change")
     rng = np.random.default_rng(6)
     records = problem.place_records(
         problem.prepare(3.0 * rng.normal(size=(7, 3)), rng.integers(3, size=7) * 1.0, "l2"), 1
@@ -250,7 +207,7 @@ def test_a_factor_is_clipped_with_the_contribution() -> None:
         bound = {CHANGE: 0.03, "lower_grad_y": 0.4, "lower_jacobian": 0.03}[term]
         for agent, total in enumerate(loud):
             assert np.linalg.norm(total) <= bound * len(job.shards.train[agent]) * (1.0 + 1e-12)
-        # Where nothing is clipped it is a factor.
+        # Without clipping it is a factor.
         plain, twice = (wide.answer(1, {"a": ClippedSum(term, x, y, along, times=t)})["a"] for t in (1.0, 2.0))
         np.testing.assert_allclose(twice, 2.0 * plain)
     for times in (0.0, -1.0, math.inf, math.nan):
@@ -260,7 +217,7 @@ def test_a_factor_is_clipped_with_the_contribution() -> None:
 
 # The penalty method against formulas: its defaults, what it refuses, its noise as published
 
-# What is left out ---------------------------------------------------------------------------------------------------
+# Defaults ----------------------------------------------------------------------------------------------------------
 
 
 def test_defaults_follow_from_constants_by_their_formulas() -> None:
@@ -298,28 +255,6 @@ def test_defaults_follow_from_constants_by_their_formulas() -> None:
     assert a.x.scale == pytest.approx(0.5 / penalty_smoothness(c, a.penalty))
 
 
-@pytest.mark.parametrize("kind", sorted(set(SPLITS) - UNKNOWN))
-def test_default_clips_never_bind(kind: str) -> None:
-    job = made(kind, ("privacy.clip",))
-    agree(job, Naive(job, with_noise, clip=dict.fromkeys("xyz", math.inf)))
-    half = made(kind, privacy={"clip": {"y": 0.5 * job.context.clip.y, "z": 0.5 * job.context.clip.z}})
-    with pytest.raises(AssertionError):
-        agree(half, Naive(half, with_noise, clip=dict.fromkeys("xyz", math.inf)))
-
-
-def test_everything_left_out_runs_and_meets_the_target() -> None:
-    drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
-    for kind in ("logistic_regularisation", "hyper_cleaning", "logistic_hyperparameter"):
-        for solver in ("dp_gd", "output_perturbation"):
-            out = content(
-                kind, (*drop, "privacy.clip"), problem={"normalise": "l2"}, algorithm={"solver": solver, "rounds": 2}
-            )
-            job = build(decentral_dp.load(out))
-            outcome = performed(job.coordinator_node(), 2)[0]
-            assert outcome.ledger.costs_within(job.ledger)
-            assert outcome.last_snapshot.divergence is None
-
-
 def test_settling_reads_no_record() -> None:
     """Other records of the same public facts lead to the same algorithm and the same plan."""
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
@@ -337,7 +272,7 @@ def test_settling_reads_no_record() -> None:
 
 NONE = {"privacy": {"guarantee": "none", "epsilon": None}}
 BARE = {"problem": {"normalise": "none"}}
-STEPS, SMOOTH = ("algorithm.inner",), ("algorithm.smoothness",)
+SMOOTH = ("algorithm.smoothness",)
 
 
 def on(solver: str, **more: Any) -> dict[str, Any]:
@@ -350,27 +285,21 @@ def on(solver: str, **more: Any) -> dict[str, Any]:
         ((), on("newton"), "algorithm.solver"),
         ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty"),
         (SMOOTH, on("output_perturbation"), "algorithm.inner: .*takes none"),
-        (STEPS, on("output_perturbation"), "algorithm.smoothness: .*takes none"),
         (OWN, on("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
         (OWN, on("output_perturbation") | BARE, "problem.normalise"),
         (("algorithm.penalty",), BARE, "algorithm.penalty: missing.*constants are not known"),
         (("algorithm.x", "algorithm.domain"), {}, "algorithm.x: missing.*algorithm.domain"),
-        (("algorithm.inner", "algorithm.domain"), {}, "algorithm.inner: missing"),
         (SMOOTH, BARE, "algorithm.smoothness: missing"),
         (("algorithm.penalty",), NONE, "algorithm.penalty: missing, and without"),
-        (STEPS, NONE, "algorithm.inner: missing, and without"),
         (("privacy.clip",), BARE, "privacy.clip.y: missing"),
         (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
-        ((), {"algorithm": {"y": {"scale": 1.0}}}, "algorithm.y: dp_bilevel takes none"),
-        ((), {"algorithm": {"rate": 1.5}}, "algorithm.rate"),
     ],
 )
 def test_refusals_are_one_sentence(drop: tuple[str, ...], changes: dict[str, Any], words: str) -> None:
     out = content("logistic_hyperparameter", drop, **changes)
     out["privacy"] = {k: v for k, v in out["privacy"].items() if v is not None}
-    with pytest.raises(InputError, match=words) as refusal:
+    with pytest.raises(InputError, match=words):
         build(decentral_dp.load(out))
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_lower_loss_of_x_that_cannot_be_compared_is_refused() -> None:
@@ -442,14 +371,3 @@ def test_noise_as_published_is_not_enough_for_small_samples() -> None:
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))
         assert least <= epsilon_at(releases, delta) <= most
-
-
-@pytest.mark.parametrize("name", ["dp_bilevel_breast_cancer", "dp_bilevel_minibatch"])
-def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
-    """Than the same budget spent on the model at the untuned strength."""
-    tuned, kept = (decentral_dp.run(load(name, over)) for over in ([], ["algorithm.x.scale=0.0"]))
-    assert tuned.result["metrics"]["upper_loss"] < 0.6 * kept.result["metrics"]["upper_loss"]
-    assert tuned.result["metrics"]["test_accuracy"] > 0.9
-    target = tuned.scenario.privacy.epsilon
-    assert target is not None
-    assert tuned.result["privacy"]["epsilon_max"] <= target

@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.central.bilevel.lower_solvers import LowerObjective, PublicFacts, noise_gain, steps_of_descent
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants import ProblemConstants
 from decentral_dp.exchange import Bundle, Release, Released
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
@@ -74,7 +74,7 @@ def known(**changes: float) -> PublicFacts:
 
 
 def test_noise_that_is_left_in_each_solver() -> None:
-    """Variance of y <- y − (1/b)(μ y + noise) after K steps, the noise of price m/√K in each: by iteration."""
+    """Variance of y <- y − (1/b)(μ y + noise) after K steps, noise with μ = m/√K in each: by iteration."""
     k = known()
     for steps in (1, 7, 60):
         kept = 0.0

@@ -10,20 +10,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting import NeighboringRelation
-from dp_accounting.pld import pld_privacy_accountant
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.dp_sgda import DpSgda
-from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
+from decentral_dp.central.minimax.privatediff import PrivateDiff, PrivateDiffXY
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.central.programs import Charge
+from decentral_dp.central.vocabulary import Charge
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
@@ -41,7 +37,7 @@ CONTEXT = MinimaxContext(
 
 
 def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
-    """Of one coordinate: what rounding to a grid adds is another matter."""
+    """Return ledger lines of one coordinate, without rounding to a grid."""
     rate = charge.rate.get("train", 1.0)
     return ChannelLedger(
         name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
@@ -71,39 +67,8 @@ def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float,
     assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)
 
 
-def test_the_fine_and_the_coarse_numbers_are_those_of_two_grids() -> None:
-    """The same events by another accountant: dearer on a grid of losses as coarse as 1e-3."""
-    z = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / N * M / math.sqrt(2.0)
-    event = dp_accounting.PoissonSampledDpEvent(Q, dp_accounting.GaussianDpEvent(z))
-    for grid, wanted in ((1e-3, 0.369), (1e-4, 0.362)):
-        accountant = pld_privacy_accountant.PLDAccountant(
-            NeighboringRelation.REPLACE_ONE, value_discretization_interval=grid
-        )
-        assert accountant.compose(event, R).get_epsilon(DELTA) == pytest.approx(wanted, abs=6e-4)
-
-
-@pytest.mark.parametrize(("claimed", "z"), [(0.5, 24.4), (1.0, 12.8), (5.0, 3.02), (10.0, 1.69)])
-def test_the_noise_that_is_needed(claimed: float, z: float) -> None:
-    assert claimed_noise.needed(claimed) == pytest.approx(z, rel=0.012)
-    # As two releases of one sample, √2 z each.
-    charge = DpSgda(STEP, STEP, Q).planned_releases(CONTEXT, R)
-    sensitivity = np.full(R, 2.0 / (math.sqrt(2.0) * z))
-    joint = Ledger(1, tuple(line(name, c, np.ones(R), sensitivity) for name, c in charge.items()))
-    assert float(epsilon_of(joint, DELTA)[0]) == pytest.approx(claimed, rel=0.02)
-
-
-@pytest.mark.parametrize(("claimed", "worth"), [(0.5, 0.337), (1.0, 0.714), (5.0, 4.26), (10.0, 9.67)])
-def test_what_the_printed_noise_of_privatediff_would_be_worth(claimed: float, worth: float) -> None:
-    """If x moved by 2C over a sample and y as Lemma 9 says, which they do not: about twice DP-SGDA's at each claim."""
-    ledger = claimed_noise.differences(claimed)
-    scale = {c.channel: float(c.scale[0, 0]) for c in ledger.channels}
-    root = 4.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
-    assert scale == pytest.approx({"gx": root / math.sqrt(2.0), "dx": root, "y": 2.0 * root})
-    assert claimed_noise.worth(ledger) == pytest.approx(worth, rel=6e-3)
-
-
 def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
-    """Prices of one weight 1 a round: R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, whatever T is."""
+    """R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, for any T."""
 
     def price(program: Any, mu: float) -> float:
         charges = program.planned_releases(CONTEXT, R)

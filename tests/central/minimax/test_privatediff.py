@@ -1,4 +1,4 @@
-"""PrivateDiff in its three forms: against loops over records, its prices, its refusals, and what one record can do."""
+"""PrivateDiff in its three forms: loops over records, plans, sensitivities and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central.minimax.steps import Estimate, split_releases, threshold
+from decentral_dp.central.minimax.steps import Estimate, planned_estimates, threshold
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
@@ -22,7 +22,7 @@ from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise, without
+from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
 
 STEPS: dict[str, Any] = {"x": {"scale": 0.8, "decay": 0.3}, "y": {"scale": 0.7, "decay": 0.5}}
@@ -56,12 +56,6 @@ def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
     agree(job, Loop(job, with_noise))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_agrees_with_a_loop_without_clips(name: str) -> None:
-    job = made(PROGRAMS[name], privacy={"guarantee": "none", "clip": {}})
-    agree(job, Loop(job, without), Scripted(lambda index, channel, width: np.zeros(width)))
-
-
 def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
     job = made(PROGRAMS["ascent"], privacy={"clip": {"x": 0.2, "y": 0.3}})
     agree(job, Loop(job, with_noise, clip_y=0.3))
@@ -87,7 +81,7 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
 
 
 def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
-    """The questions of three rounds of a program that is told noise of its own, however it was asked."""
+    """Return the questions of three rounds of a program that receives random releases."""
     job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
     state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
     for t in range(3):
@@ -111,7 +105,7 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
 
 @pytest.mark.parametrize("protocol", ["released", "published"])
 def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
-    """The loops above cannot tell by what y a gradient by α was asked: of the records' part it is no function."""
+    """The records' part of a gradient by α does not depend on y, so the loops above do not test its y."""
     rounds = asked_of("ascent", protocol)
     for t, (first, second, last) in enumerate(rounds):
         assert first.term == second.term == "grad_y"
@@ -122,7 +116,7 @@ def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> Non
         if t:
             before = rounds[t - 1][2]
             assert not np.array_equal(first.x, before.x)
-            # y goes on from where ∇_x f was taken.
+            # y continues from the point of ∇_x f.
             assert np.array_equal(first.y, before.y)
             if protocol == "released" and t % 2:
                 assert same(last.earlier_point, before)
@@ -156,7 +150,8 @@ def test_half_of_the_budget_is_for_anchors() -> None:
 @pytest.mark.parametrize("period", [2, 3, 6])
 def test_the_split_is_that_of_the_multipliers(period: int) -> None:
     """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
-    blocks = split_releases(np.arange(1, 13), period, Estimate("joint", "g", "d"), 1, 1.0)
+    context = job_of("xy").context
+    blocks = planned_estimates(context, period, {Estimate("grad_y", "g", "d"): np.arange(1, 13)}, 1.0)
     z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
     z = math.sqrt(12.0)
     assert z_1 == pytest.approx(z * math.sqrt(2.0 / period))
@@ -194,12 +189,12 @@ def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
     )  # fmt: skip
 
 
-# What is decided beforehand ------------------------------------------------------------------------------------------
+# The plan -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
 def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
-    """Other records, other noise, wild steps: the same releases at the same indices, at the same prices."""
+    """Other records, other noise, wild steps: the same releases at the same indices, at the same cost."""
     runs = []
     for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
         changed = PROGRAMS[name] | {"x": {"scale": scale}}
@@ -233,7 +228,7 @@ def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> Non
     assert run.records.costs_within(run.simulation().ledger)
 
 
-# What one record can do ----------------------------------------------------------------------------------------------
+# Sensitivities ------------------------------------------------------------------------------------------------------
 
 
 def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
@@ -278,7 +273,7 @@ def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("inner", [1, 3])
 def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
-    """y goes on without noise, differences are of different samples, noise comes in units of C_{2,r}."""
+    """y continues without noise, differences are of different samples, noise is in units of C_{2,r}."""
     job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
 
     class Silent(Scripted):
@@ -338,26 +333,18 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
         ("ascent", {"solver": "newton"}, "algorithm.solver"),
         ("ascent", {"y": None}, "algorithm.y: missing"),
         ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("ascent", {"period": None}, "algorithm.period: missing"),
         ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: with period = 1"),
         ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
         ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
         ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),
-        ("xy", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("xy", {"y": None}, "algorithm.y: missing"),
         ("xy", {"inner": 2}, "algorithm.inner: privatediff_xy takes none"),
         ("sgda", {"y": None}, "algorithm.y: missing"),
-        ("sgda, closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
-        ("sgda", {"period": 2}, "algorithm.period: dp_sgda takes none"),
     ],
 )
 def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], words: str) -> None:
     table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^{words}"):
         made(table)
-    assert str(caught.value).startswith(words)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -370,9 +357,8 @@ def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], w
     ],
 )
 def test_what_was_never_printed_is_refused_as_published(program: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^{words}"):
         made(PROGRAMS[program] | changes, privacy=PRINTED)
-    assert str(caught.value).startswith(words)
 
 
 def test_a_missing_clip_is_refused() -> None:

@@ -1,17 +1,12 @@
-"""Recursive-SPIDER against a loop over raw records; its three releases of a round, and its printed form."""
+"""Recursive-SPIDER: a loop over raw records, its three releases of a round, and its published form."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, RecursiveState
-from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
-from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
@@ -24,7 +19,7 @@ KL = "kl_dro"
 
 
 def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
-    """Whatever the period and the averaging: changes of means on the same records add up to means."""
+    """For any period and averaging: changes of means on the same records add up to means."""
     ends = []
     for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
         algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
@@ -91,41 +86,6 @@ def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
     assert math.exp(-5.0 / 0.6) < SCALE
 
 
-# Sensitivity ------------------------------------------------------------------------------------------------------
-
-
-def far_apart(**changes: Any) -> Any:
-    return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
-
-
-def _forgetful(self: RecursiveSpider, t: int, context: Any, s: RecursiveState) -> Generator[Any, Any, RecursiveState]:
-    """The step without 1 − β on the change of h."""
-    asked, beta = self._questions(t, context, s), self.weight(t)
-    answer = yield Ask(**asked)
-    slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
-    told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
-    v, u = (
-        (told.released.gx[0], told.released.gy[0])
-        if is_anchor(t, self.period)
-        else (s.v + told.released.dx[0], s.u + told.released.dy[0])
-    )
-    kept = 1.0 - beta if t else 0.0
-    value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
-    by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
-    x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-    return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
-
-
-def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecursiveSpider, "step", _forgetful)
-    job = made(RECURSIVE, KL)
-    with pytest.raises(AssertionError, match="'s'"):
-        agree(job, SpiderLoop(job, with_noise))
-    test = test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change
-    with pytest.raises(AssertionError):
-        test()
-
-
 # As printed -------------------------------------------------------------------------------------------------------
 
 
@@ -166,9 +126,6 @@ def test_the_printed_minima_are_crossed() -> None:
         job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})
         loop = SpiderLoop(job, with_noise)
         agree(job, loop, atol=1e-7)
-        # The smaller the unit, the larger what is told in units of it.
+        # The smaller the unit, the larger the release in this unit.
         noisy[clip] = np.abs(loop.heard[3, "dx"]).max()
     assert noisy[1e-3] > 20.0 * noisy[1.0]
-
-
-# Refusals ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central import plan
+from decentral_dp.central import jobs
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.config.loading import load_scenario as load
@@ -106,7 +106,7 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(jobs, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
         build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
@@ -117,7 +117,7 @@ def test_no_noise_is_printed_for_the_share() -> None:
         made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
 
 
-# What one record moves, where its class is in every gradient ---------------------------------------------------------
+# Sensitivity of a counted share --------------------------------------------------------------------------------------
 
 
 def whole(

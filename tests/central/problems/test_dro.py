@@ -21,7 +21,7 @@ from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.problems import MINIMAX, ProblemFacts
-from tests.support.robust_oracle import CASES, Case, conjugate, context_of, furthest, linear_losses, penalised, slope
+from tests.support.robust_oracle import CASES, Case, context_of, furthest, linear_losses, penalised, slope
 
 CAP = 2.0
 # Loss → number of classes, 0 for numbers.
@@ -61,14 +61,6 @@ def star(case: Case, s: float) -> float:
 
 # Divergences ----------------------------------------------------------------------------------------------------------
 
-POINTS = np.array([-7.0, -1.4, -1.0, -0.6, -0.5, -1e-3, 0.0, 0.02, 0.1, 0.24, 1.1, 1.9])
-
-
-@cases
-def test_conjugates_are_suprema(case: Case) -> None:
-    wanted = [conjugate(case, float(s)) for s in POINTS]
-    np.testing.assert_allclose(case.made().conjugate(POINTS), wanted, rtol=1e-7, atol=1e-9)
-
 
 @cases
 @given(s=st.floats(-50, 50), t=st.floats(0, 50), step=st.floats(1e-6, 5))
@@ -83,24 +75,6 @@ def test_fenchel_and_young(case: Case, s: float, t: float, step: float) -> None:
         assert w * s == pytest.approx(case.psi(float(w)) + top, rel=1e-6, abs=1e-6)
     if math.isfinite(case.smoothness):
         assert later - w <= case.smoothness * step * (1 + 1e-9) + 1e-12
-
-
-@cases
-@given(t=st.floats(1.0, 1e6))
-def test_reach_is_where_a_weight_is_met(case: Case, t: float) -> None:
-    found = case.made()
-    assert found.weight(np.array([found.reach(t)]))[0] == pytest.approx(t, rel=1e-9)
-
-
-@cases
-def test_far_out_nothing_warns_and_nothing_is_lost(case: Case) -> None:
-    found = case.made()
-    with np.errstate(over="ignore"):
-        for f in (found.conjugate, found.weight):
-            assert not np.isnan(f(np.array([-1e300, -1e4, -745.2, 1e4, 1e150, 1e300]))).any()
-            assert np.isnan(f(np.array([np.nan]))).all()
-    small = np.array([1e-13, -1e-13])
-    np.testing.assert_allclose(found.conjugate(small), small, rtol=1e-9)
 
 
 @cases
@@ -161,7 +135,7 @@ def test_slopes(case: Case, loss: str) -> None:
         np.testing.assert_allclose(-by_y / 9, down, atol=2e-7)
 
 
-# What one record can do -----------------------------------------------------------------------------------------------
+# Sensitivities -------------------------------------------------------------------------------------------------------
 
 
 @cases
@@ -188,18 +162,6 @@ def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
     asked = context.query("grad_y", x, y)
     data_sets = [Labelled(data.inputs[[k] + [0] * 9], data.labels[[k] + [0] * 9]) for k in (0, 1)]
     assert furthest(context, asked, data_sets) == pytest.approx(context.sensitivity_of(asked), rel=1e-9)
-
-
-@cases
-def test_tiny_strengths_do_not_overflow(case: Case) -> None:
-    """Built past the refusal: with λ = 0.001 and losses beyond the cap every sum is finite."""
-    capped = capped_loss(None, 5.0, 0)
-    problem = Composite(LinearModel(1, 1), DroObjective(capped, case.made(), 1e-3))
-    data = Labelled(np.array([[0.0], [1.0], [1e5]]), np.array([0.0, 0.5, -1e5]))
-    asked = [ClippedQuery(t, np.ones(2), np.array([0.1]), 1.0, None, None) for t in ("grad_x", "grad_y")]
-    with np.errstate(all="ignore"):
-        totals = problem.sums(data, asked)
-    assert all(np.isfinite(total).all() and np.linalg.norm(total) <= 3.0 for total in totals)
 
 
 # Best values ----------------------------------------------------------------------------------------------------------
@@ -234,11 +196,6 @@ def test_scores(case: Case) -> None:
     assert held.mean() <= scores["test_robust_loss"] <= held.max() + 1e-12
 
 
-def test_eta_stays_among_possible_losses() -> None:
-    problem = problem_of(CASES[0])
-    assert [float(problem.project_y(np.array([v]))[0]) for v in (-1.0, 0.3, 9.0)] == [0.0, 0.3, CAP]
-
-
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
@@ -247,27 +204,17 @@ def build(classes: int = 3, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "key"),
     [
-        ({"divergence": "kl", "strength": 0.1}, "problem.strength: got 0.1, but with the cap 2 one record could then"),
-        (
-            {"loss": "squared"},
-            "problem.loss: squared needs numbers to predict for labels, and the data have 3 classes.",
-        ),
-        (
-            {"loss": "logistic"},
-            "problem.loss: logistic needs exactly 2 classes for labels, and the data have 3 classes",
-        ),
-        (
-            {"loss": "cross_entropy", "classes": 0},
-            "problem.loss: cross_entropy needs 2 or more classes for labels",
-        ),
+        ({"divergence": "kl", "strength": 0.1}, "problem.strength"),
+        ({"loss": "squared"}, "problem.loss"),
+        ({"loss": "logistic"}, "problem.loss"),
+        ({"loss": "cross_entropy", "classes": 0}, "problem.loss"),
     ],
 )
-def test_refusals(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_refusals(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=f"^{key}: "):
         build(**options)
-    assert str(error.value).startswith(sentence)
 
 
 @cases

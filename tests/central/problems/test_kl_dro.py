@@ -185,10 +185,7 @@ def test_the_strength_that_a_refusal_names_works(cap: float) -> None:
     with pytest.raises(InputError) as error:
         build(strength=0.01 * cap, cap=cap)
     sentence = str(error.value)
-    assert sentence.startswith(
-        f"problem.strength: got {0.01 * cap:g}, but with the cap {cap:g} the mean that kl_dro divides by can be as "
-        "small as exp(−100)"
-    )
+    assert sentence.startswith("problem.strength: ")
     least = float(sentence.split("at least ")[1].split(",")[0])
     known = build(strength=least, cap=cap).public_ball("inner", np.zeros(0), np.array([least]))
     assert known.centre[0] - known.radius >= 0.99e-6

@@ -1,4 +1,4 @@
-"""Losses of records: values, slopes, the cap, and losses of one's own."""
+"""Losses of records: values, derivatives, and the cap."""
 
 from __future__ import annotations
 

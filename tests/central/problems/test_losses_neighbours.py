@@ -1,4 +1,4 @@
-"""What one record can do to each robust problem: replaced by anything, it moves no mean further than is charged."""
+"""Sensitivities of robust problems: a replaced record moves no mean further than stated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARES = np.array([0.5, 0.2, 0.3])
 
 
 class Subject(NamedTuple):
-    """A robust problem; the law of its dual variable; the clip; term → share of the charge that is met, by rate."""
+    """A robust problem, a distribution of its dual variable, the clip, and term → attained share of the sensitivity."""
 
     problem: Minimax
     classes: int

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.central.problems.losses import of_author
+from decentral_dp.central.problems.composite import of_author
 from decentral_dp.errors import InputError
 from decentral_dp.problems import ProblemFacts
 
@@ -53,7 +53,10 @@ def test_a_sound_objective_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("start", "words"),
-    [(lambda self: self.value, "start_y does not run: AttributeError"), (lambda self: np.zeros(5), "gives shape (5,)")],
+    [
+        (lambda self: self.value, "start_y does not run: AttributeError"),
+        (lambda self: np.zeros(5), "got (5,)"),
+    ],
 )
 def test_a_wrong_start_is_refused_before_a_run(start: Any, words: str) -> None:
     broken = type("Broken", (Objective,), {"start_y": start})()
@@ -66,5 +69,5 @@ def test_a_radius_that_bounds_nothing_is_refused(radius: float) -> None:
     """Rows are cut at it, so that it is in every sensitivity."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
     objective = of_author(broken, ProblemFacts(3, 2), "mine", None).objective
-    with pytest.raises(InputError, match="radius_y gives"):
+    with pytest.raises(InputError, match="radius_y bounds nothing"):
         objective.public_ball("grad_y", np.zeros(0), np.zeros(2))

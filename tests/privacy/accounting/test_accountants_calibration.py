@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting import accountants, charges
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line, stream
@@ -55,19 +52,6 @@ def test_every_agent_meets_the_target(mechanism: str, epsilon: float, delta: flo
     check(base, epsilon, delta)
 
 
-def test_without_shares_the_ratio_of_the_scales_stays() -> None:
-    factors = calibrate(stream(60, [1, 10]), 2.0, DELTA)
-    np.testing.assert_array_equal(factors["y"], factors["z"])
-    assert factors["y"][0] != factors["y"][1]
-
-
-@pytest.mark.parametrize("shares", [{"y": 0.5, "z": 0.5}, {"y": 0.9, "z": 0.1}, {"y": 0.2, "z": 0.8}])
-def test_laplace_channels_alone_spend_their_shares_of_the_pure_budget(shares: dict[str, float]) -> None:
-    channels = price(check(stream(60, [1, 10]), 3.0, 0.0, shares), 0.0).channels
-    for channel, share in shares.items():
-        np.testing.assert_allclose(channels[channel].epsilon_pure, share * 3.0, rtol=1e-4)
-
-
 def test_gaussian_channels_share_the_squares() -> None:
     shares = {"y": 0.25, "z": 0.75}
     final = check(stream(60, [1, 10], "gaussian"), 3.0, DELTA, shares)
@@ -75,22 +59,6 @@ def test_gaussian_channels_share_the_squares() -> None:
     for c in final.channels:
         squares[c.channel] = ((c.sensitivity["train"] / c.scale) ** 2).sum(axis=0)
     np.testing.assert_allclose(squares["z"] / (squares["y"] + squares["z"]), 0.75, rtol=1e-2)
-
-
-def test_a_dear_validation_record_decides() -> None:
-    y = line("y", {"train": np.full(5, 0.1)}, np.ones(5))
-    z = line("z", {"train": np.full(5, 0.1), "validation": np.full(5, 1.0)}, np.ones(5))
-    final = check(ledger(y, z), 1.0, 0.0)
-    assert price(final, 0.0).records["validation"].epsilon[0] == pytest.approx(1.0, rel=1e-4)
-    assert price(final, 0.0).records["train"].epsilon[0] < 0.5
-
-
-def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
-    """d = 10⁷ coordinates: rounding costs √d/2·2⁻¹⁸ in μ, more than the first guess's own μ."""
-    base = ledger(line("y", {"train": np.full(20, 0.004)}, np.ones(20), "gaussian", dimension=10_000_000))
-    check(base, 1.0, DELTA)
-    with pytest.raises(InputError, match="fewer rounds"):
-        calibrate(base, 1e-3, 1e-12)
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
@@ -111,26 +79,6 @@ def test_a_delta_that_sampling_uses_up_is_named() -> None:
     base = ledger(line("y", {"train": np.full(1, 0.004)}, np.ones(1), "gaussian", dimension=30))
     with pytest.raises(InputError, match=r"privacy\.delta: got 1e-20, but sampling"):
         calibrate(base, 1.0, 1e-20)
-
-
-def test_many_different_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit of 8 columns for 32: what is promised does not depend on the limit, what it takes does."""
-    for module in (accountants, charges):
-        monkeypatch.setattr(module, "MOST_COLUMNS", 8)
-    factors = np.random.default_rng(1).uniform(0.2, 5.0, 32)
-    base = stream(25, [1] * factors.size).rescale(factors)
-    spent = price(scaled(base, calibrate(base, 2.0, DELTA)), DELTA).epsilon
-    assert (spent <= 2.0).all()
-    assert (spent >= 2.0 * 0.99).all()
-
-
-@given(
-    st.lists(st.floats(1e-4, 3.0), min_size=1, max_size=12), st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-8, 1e-3])
-)
-@settings(max_examples=25, deadline=None)
-def test_any_laplace_ledger(losses: list[float], epsilon: float, delta: float) -> None:
-    e = np.asarray(losses)
-    check(ledger(line("y", {"train": e}, np.ones(e.size))), epsilon, delta)
 
 
 def test_what_cannot_be_calibrated_is_refused() -> None:

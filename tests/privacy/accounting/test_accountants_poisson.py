@@ -17,8 +17,8 @@ from decentral_dp import InputError
 from decentral_dp.bounded import Split
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile, poisson_profile
+from decentral_dp.privacy.clipping import Unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.unit import Unit
 from tests.support.poisson_reference import Outcomes, poisson_outcomes, reference_epsilon
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.accounting import charges as charging
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -75,26 +74,3 @@ def test_only_what_is_charged_alike_is_one_object() -> None:
     apart = charges(Ledger(2, (channel("x", "laplace", dict.fromkeys(KINDS, ones), rates),))).lines
     assert apart["train"][0] is not apart["validation"][0]
     assert np.array_equal(apart["validation"][0].rate, 0.5 * ones)
-
-
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_prices_are_those_of_the_whole_table(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = made(mechanism, False)
-    whole = price(ledger, DELTA)
-    for block in (1, 7, 10**9):
-        monkeypatch.setattr(charging, "BLOCK", block)
-        parts = price(ledger, DELTA)
-        # What samplers may add is summed block by block.
-        np.testing.assert_allclose(parts.epsilon, whole.epsilon, rtol=1e-14)
-        np.testing.assert_allclose(parts.epsilon_pure, whole.epsilon_pure, rtol=1e-14)
-        assert parts.slack_epsilon == pytest.approx(whole.slack_epsilon, rel=1e-13)
-        assert parts.slack_delta == pytest.approx(whole.slack_delta, rel=1e-13)
-    line = ledger.channels[0]
-    table = charges(ledger).lines["train"][0].loss
-    assert np.array_equal(table, line.mechanism.cost(line.sensitivity["train"], line.scale, line.dimension))
-
-
-def test_a_ledger_without_rounds_costs_nothing() -> None:
-    empty = np.ones((0, 2))
-    budget = price(Ledger(4, (channel("x", "laplace", {"train": empty}, {"train": empty}),)), DELTA)
-    assert np.array_equal(budget.epsilon, np.zeros(4))

@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting import correlated_noise
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
+from decentral_dp.privacy import pair_noise
 from decentral_dp.privacy.accounting.loss_distributions import (
     discretise,
     epsilon_of_masses,
@@ -22,7 +21,8 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     poisson_reach,
     power,
 )
-from decentral_dp.privacy.mechanisms.time_factors import banded_square_root, factor_of
+from decentral_dp.privacy.pair_noise import effective_scale
+from decentral_dp.privacy.time_factors import banded_square_root, factor_of
 
 
 def scales(graph: nx.Graph, c: float) -> csr_matrix:
@@ -124,7 +124,7 @@ def test_a_search_that_is_cut_short_still_bounds(monkeypatch: pytest.MonkeyPatch
     own, pair = random_case(5, 8)
     most = [effective_scale(own, csr_matrix(pair), 2) ** -2.0]
     for branches in (4, 1, 0):
-        monkeypatch.setattr(correlated_noise, "_BRANCHES", branches)
+        monkeypatch.setattr(pair_noise, "_BRANCHES", branches)
         most.append(effective_scale(own, csr_matrix(pair), 2) ** -2.0)
     for less, more in pairwise(most):
         assert (less <= 1.002 * more).all()

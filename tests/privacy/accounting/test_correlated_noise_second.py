@@ -25,15 +25,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
-from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.time_factors import factor_of
+from decentral_dp.privacy.pair_noise import effective_scale
 
 
 def shared(seed: int, agents: int) -> tuple[Array, Array, list[tuple[int, int]]]:
@@ -94,43 +92,6 @@ POLICIES: dict[str, Callable[[Array], Array]] = {
     "where the victim's message was loud": lambda seen: np.where(np.abs(seen[-1, :, 0]) > 0.5, 1.0, -1.0),
     "less where a neighbour was high": lambda seen: 1.0 / (1.0 + np.exp(seen[-1, :, 1])),
 }
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_contributions_that_follow_what_was_released(policy: str) -> None:
-    """Likelihood ratios of whole transcripts, 200 000 of each data set, against the price of two-sided noise."""
-    own, pair, edges = np.array([1.0, 0.8, 1.2]), np.zeros((3, 3)), [(0, 1), (1, 2)]
-    for i, j in edges:
-        pair[i, j] = pair[j, i] = 1.7
-    factor = np.array([[1.0, 0.0, 0.0], [-0.6, 1.0, 0.0], [0.3, -0.6, 1.0]])
-    sent, _ = noise_maps(own, pair, edges, ())
-    runs, rounds = 200_000, 3
-    rng = np.random.default_rng(11)
-    mixed, precision = np.linalg.inv(factor), np.linalg.inv(sent @ sent.T)
-    losses = []
-    for data_set in (0.0, 1.0):
-        noise = np.einsum("ts,sne->tne", mixed, rng.standard_normal((rounds, runs, sent.shape[1]))) @ sent.T
-        seen, white, ratio = np.zeros((rounds, runs, 3)), np.zeros((rounds, runs, 3)), np.zeros(runs)
-        moved = np.zeros((rounds, runs))
-        for t in range(rounds):
-            moved[t] = POLICIES[policy](seen[:t]) if t else 1.0
-            seen[t] = noise[t]
-            seen[t, :, 0] += data_set * moved[t]
-            # Round t in white noise, and the difference of its means.
-            white[t] = np.einsum("s,sne->ne", factor[t, : t + 1], seen[: t + 1])
-            apart = factor[t, : t + 1] @ moved[: t + 1]
-            ratio += apart * (white[t] @ precision[:, 0]) - 0.5 * apart**2 * precision[0, 0]
-        losses.append(ratio)
-    mu = math.sqrt(float(np.square(factor_of(mixed).row_sums).sum())) / effective_scale(own, csr_matrix(pair), 0)[0]
-    for epsilon in (0.0, 1.0, 2.0):
-        more = np.maximum(1.0 - np.exp(epsilon - losses[1]), 0.0)
-        less = np.maximum(1.0 - np.exp(epsilon + losses[0]), 0.0)
-        law = norm.cdf(0.5 * mu - epsilon / mu) - math.exp(epsilon) * norm.cdf(-0.5 * mu - epsilon / mu)
-        for sample in (more, less):
-            error = 4.0 * float(sample.std()) / math.sqrt(runs)
-            assert sample.mean() - error <= law
-            # Signs that add up in every row of C show all of it.
-            assert policy != TO_AND_FRO or sample.mean() + error >= law
 
 
 def test_rounds_are_priced_together() -> None:

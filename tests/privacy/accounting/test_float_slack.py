@@ -27,9 +27,8 @@ from decentral_dp.privacy.accounting.float_slack import (
     worst_case_slack,
 )
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
-from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.mechanisms import GAUSSIAN, gaussian_integers
+from decentral_dp.privacy.releasers import PlannedReleaser
 from tests.support import ziggurat
 from tests.support.release_cost_oracle import grid
 

@@ -21,11 +21,8 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
     round_losses,
 )
 from decentral_dp.privacy.schedules import StepSize
+from decentral_dp.simulation.job_statement import gossip_horizon as limits
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.setting import statement_of
-from decentral_dp.simulation.statements.job import delta_cautions
-from decentral_dp.simulation.statements.job import gossip_horizon as limits
-from decentral_dp.simulation.statements.statement import Horizon
 from tests.support.schedules import STEPS, noise, stream
 
 
@@ -132,42 +129,3 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
     # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
     assert limits(private).finite_data is None
-
-
-@pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
-@pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
-def test_one_level_alone_has_the_limit_of_its_only_channel(
-    scenario: Callable[..., dict[str, Any]], kind: str, noise_decay: float, bounded: bool
-) -> None:
-    base = scenario(privacy={"y": {"decay": noise_decay}, "mechanism": "gaussian"})
-    base["algorithm"] = {"kind": kind, "rounds": 300, "y": {"scale": 1.0, "decay": 0.9}}
-    job = build(decentral_dp.load(base))
-    finite = limits(job).finite_data
-    assert math.isfinite(finite) == bounded
-    if bounded:
-        [noised] = job.noise.values()
-        query = [DecayingRelease(StepSize(1.0, 0.9), StepSize(float(noised.scale.min()), noise_decay), 1.0)]
-        fewest = int(job.shards.train_counts.min())
-        assert finite == price_endless(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
-        assert finite > float(job.budget.epsilon.max()) * 0.99
-
-
-def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: Callable[..., dict[str, Any]]) -> None:
-    base = scenario()
-    base["algorithm"] |= {"kind": "ma_dsbo", "rounds": 2, "inner": 2, "inverse": 2}
-    job = build(decentral_dp.load(base))
-    assert limits(job) == Horizon(None, None)
-    off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
-    assert limits(off).finite_data == math.inf
-
-
-def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) -> None:
-    def told(delta: float, **changes: Any) -> list[str]:
-        return delta_cautions(build(decentral_dp.load(scenario(privacy={"delta": delta}, **changes))))
-
-    # 455 records of five agents, four fifths of 569: 91 each.
-    assert told(1e-5) == told(0.099 / 91) == []
-    for delta in (0.1 / 91, 1.0 / 91, 0.5):
-        [note] = told(delta)
-        assert "choose δ far below 1/91" in note
-    assert told(0.5)[0] in statement_of(build(decentral_dp.load(scenario(privacy={"delta": 0.5})))).notes

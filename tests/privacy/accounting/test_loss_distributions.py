@@ -120,21 +120,6 @@ def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, i
         assert epsilon_of_masses(ours, delta) == pytest.approx(epsilon_of_masses(apart, delta), rel=1e-6)
 
 
-def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    t = np.arange(1.0, 1001.0)
-    # All but the first fifty are tiny ones.
-    fading = 0.2 * t**-2.5
-    releases = loss_distributions.Releases(
-        laplace=np.concatenate([0.02 * t**-0.1, fading]), mu=0.1, poisson=np.stack([0.4 * t**-0.1, np.full(1000, 0.03)])
-    )
-    segments = [releases, releases, loss_distributions.Releases(mu=0.1)]
-    apart = loss_distributions.epsilons(segments, 1e-5)
-    monkeypatch.setattr(loss_distributions, "_FEW", 100)
-    together = loss_distributions.epsilons(segments, 1e-5)
-    assert together == pytest.approx(apart, rel=1e-5)
-    assert together != apart
-
-
 def test_tiny_losses_are_merged_into_fewer_of_no_lower_price() -> None:
     """The sums, exact ones, are at least those of the parts, and add little to the sum of squares."""
     rng = np.random.default_rng(7)

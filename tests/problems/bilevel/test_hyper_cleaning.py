@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
-from decentral_dp.problems.protocol import Placed, Scored
 from decentral_dp.simulation.jobs.build import build_job as build
 
 D, CLASSES, AGENTS, GROUPS = 3, 3, 2, 2
@@ -24,10 +23,6 @@ def raw(rng, n, scale=1.0):
 
 def placed(features, labels, agent=0, problem=PROBLEM, norm="l1"):
     return problem.place_records(problem.prepare(features, labels, norm), agent)
-
-
-def points(rng, problem=PROBLEM):
-    return rng.normal(size=problem.p), rng.normal(size=problem.q), rng.normal(size=problem.q)
 
 
 def group_of(k, n, agent):
@@ -89,13 +84,6 @@ def test_groups_are_stretches_of_nearly_equal_length(n, groups, agent):
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_prepared_records_are_in_no_group():
-    records = PROBLEM.prepare(np.ones((3, D)), np.zeros(3), "l1")
-    assert records.group.tolist() == [NO_GROUP] * 3
-    terms = PROBLEM.terms(*points(np.random.default_rng(9)), records, records, Clip())
-    np.testing.assert_array_equal(terms.lower_jvp, np.zeros(PROBLEM.p))
-
-
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.3, 4), (0.05, 1), (0.04, 0), (1.0, 12)])
 def test_so_many_groups_are_corrupted_and_no_other_label_changes(share, count):
     problem = HyperCleaning(1, tuple(range(5)), 6, groups=2, corrupt=share, seed=4)
@@ -143,8 +131,8 @@ def test_a_job_places_train_records_and_no_others(scenario):
     job = build(load(scenario(**SMALL)))
     problem = job.problem
     assert isinstance(problem, HyperCleaning)
-    assert isinstance(problem, Placed)
-    assert isinstance(problem, Scored)
+    assert hasattr(problem, "place_records")
+    assert hasattr(problem, "scores")
     assert (problem.p, problem.agents, problem.seed) == (8, 4, 2)
     for agent, (train, validation) in enumerate(zip(job.records["train"], job.records["validation"], strict=True)):
         assert set(train.group) == {2 * agent, 2 * agent + 1}
@@ -153,7 +141,3 @@ def test_a_job_places_train_records_and_no_others(scenario):
         assert (train.label == own)[~problem.corrupted_groups[train.group]].all()
         np.testing.assert_array_equal(validation.label, job.shards.labels[job.shards.validation[agent]])
     assert set(job.test.group) == {NO_GROUP}
-
-
-def test_no_scores_where_nothing_is_corrupted():
-    assert PROBLEM.scores(np.zeros((2, PROBLEM.p)), np.zeros((2, PROBLEM.q))) == {}

@@ -7,9 +7,7 @@ import pytest
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter, Quadratic, SoftmaxHyperparameter
 
 D = 4
 PROBLEMS = {
@@ -54,15 +52,6 @@ def test_very_large_margins_keep_their_accuracy():
         assert loss == pytest.approx(max(-t, 0.0) + math.log1p(small), rel=1e-12)
 
 
-def test_regulariser_values_by_hand():
-    x, y = np.array([[math.log(2.0), 0.0]]), np.array([[1.0, 3.0]])
-    assert LogisticHyperparameter(2).regulariser_value(x, y)[0] == pytest.approx(0.5 * (2 * 1 + 1 * 9))
-    assert Quadratic(2, ridge=3.0).regulariser_value(np.array([[0.0, 1.0]]), y)[0] == pytest.approx(1.5 * (1 + 4))
-    softmax = SoftmaxHyperparameter(2, (0.0, 1.0))
-    rows = np.array([[1.0, 3.0, 2.0, 5.0]])  # Y = [[1, 3], [2, 5]]
-    assert softmax.regulariser_value(x, rows)[0] == pytest.approx((2 * (1 + 4) + 1 * (9 + 25)) / 4)
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_losses_and_accuracy_agree_with_loops(name):
     rng = np.random.default_rng([6, len(name)])
@@ -94,15 +83,6 @@ def test_losses_and_accuracy_agree_with_loops(name):
     assert (accuracy is None) == (name == "quadratic")
 
 
-def test_a_model_that_says_nothing_scores_as_a_coin():
-    rng = np.random.default_rng(7)
-    for name, chance in (("logistic", 1 / 2), ("softmax", 1 / 3)):
-        problem = PROBLEMS[name]
-        records = problem.prepare(*raw(name, rng, 10), "l1")
-        assert problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), records)[0] == pytest.approx(chance)
-        assert problem.accuracy(np.zeros((1, problem.p)), np.full((1, problem.q), np.nan), records)[0] == 0.0
-
-
 def test_labels_follow_the_declared_order_and_not_the_data():
     features = np.eye(2)
     up = LogisticHyperparameter(2, (3.0, 5.0)).prepare(features, np.array([5.0, 3.0]), "l1")
@@ -111,12 +91,6 @@ def test_labels_follow_the_declared_order_and_not_the_data():
     np.testing.assert_array_equal(down.signed, -up.signed)
     softmax = SoftmaxHyperparameter(2, (7.0, 5.0, 3.0)).prepare(features, np.array([3.0, 7.0]), "l1")
     np.testing.assert_array_equal(softmax.label, [2, 0])
-
-
-def test_an_intercept_is_an_appended_one():
-    records = LogisticHyperparameter(2, intercept=True).prepare(np.array([[2.0, 3.0]]), np.array([-1.0]), "l1")
-    np.testing.assert_array_equal(records.signed, [[-2.0, -3.0, -1.0]])
-    assert records.l1[0] == 6.0
 
 
 @pytest.mark.parametrize("problem", [LogisticHyperparameter(2), SoftmaxHyperparameter(2, (-1.0, 1.0)), Quadratic(2)])

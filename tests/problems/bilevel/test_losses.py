@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -21,7 +16,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses
 from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.user_code import component
 
 INF = np.inf
 CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2, 0.1)]
@@ -261,22 +255,12 @@ def test_terms_are_free_only_where_the_graph_has_no_derivative(upper, lower):
 HIDING: dict[str, Any] = {
     "branch": lambda x, y, a, b: with_x(x, y, a, b) if x.sum() > 100 else logistic(x, y, a, b),
     "branch on the record": lambda x, y, a, b: with_x(x, y, a, b) if a[0] > 100 else logistic(x, y, a, b),
-    "branch on the label": lambda x, y, a, b: with_x(x, y, a, b) if b == 77 else logistic(x, y, a, b),
-    "any": lambda x, y, a, b: with_x(x, y, a, b) if any(v > 100 for v in x) else logistic(x, y, a, b),
-    "equal": lambda x, y, a, b: with_x(x, y, a, b) if torch.equal(x, torch.ones_like(x)) else logistic(x, y, a, b),
-    "allclose": lambda x, y, a, b: with_x(x, y, a, b) if torch.allclose(x, y) else logistic(x, y, a, b),
     "item": lambda x, y, a, b: logistic(x, y, a, b) * x.sum().item(),
-    "float": lambda x, y, a, b: logistic(x, y, a, b) * float(x.sum()),
-    "numpy": lambda x, y, a, b: logistic(x, y, a, b) * float(x.detach().numpy().sum()),
-    "asarray": lambda x, y, a, b: logistic(x, y, a, b) * float(np.asarray(x.detach()).sum()),
-    "tolist": lambda x, y, a, b: logistic(x, y, a, b) * x.tolist()[0],
     "data": lambda x, y, a, b: logistic(x, y, a, b) * x.data.sum(),
     "shape": lambda x, y, a, b: logistic(x, y, a, b) * x.nonzero().shape[0],
-    "range": lambda x, y, a, b: logistic(x, y, a, b) * len(range(x[0].int())),
     "random": lambda x, y, a, b: logistic(x, y, a, b) * torch.rand(()),
     "dropout": lambda x, y, a, b: functional.dropout(a * y, 0.5).sum(),
     "in place": lambda x, y, a, b: a.mul_(2) @ y,
-    "running": lambda x, y, a, b: RUNNING.add_(a).sum() + logistic(x, y, a, b),
     "batch norm": lambda x, y, a, b: functional.batch_norm(a[None] * y, RUNNING, RUNNING, training=True).sum(),
 }
 RUNNING = torch.ones(3, dtype=torch.float64)
@@ -295,11 +279,8 @@ def test_a_loss_that_could_hide_or_couple_is_refused(loss, level):
 WRONG_LOSSES = [
     (lambda x, y, a, b: a * y, "shape"),
     (lambda x, y, a, b: (a @ y).float(), "torch.float32"),
-    (lambda x, y, a, b: 1.0, "returned float"),
     (lambda x, y, a, b: a @ x, "does not depend on y"),
-    (lambda x, y, a, b: a @ y.detach(), "does not depend on y"),
     (lambda x, y, a: a @ y, "TypeError"),
-    (lambda x, y, a, b: y @ a[:2], "RuntimeError"),
     (lambda x, y, a, b: y.clone().add_(a).sum() * y[0], "RuntimeError"),
     (5, "not callable"),
 ]
@@ -312,15 +293,11 @@ WRONG_LOSSES = [
         # The upper level is differentiated once.
         ({"lower_loss": lambda x, y, a, b: torch.cdist(y[None], a[None]).sum()}, "lower_loss: NotImplementedError"),
         ({"p": 0}, "p is 0"),
-        ({"q": 2.5}, "q is 2.5"),
-        ({"n_features": None}, "n_features is None"),
-        ({"q": True}, "q is True"),
         ({"classes": 1}, "classes is 1"),
         ({"regulariser": lambda x, y: x}, "regulariser: .*shape"),
         ({"regulariser": lambda x, y: y.sum() if x[0] > 0 else x.sum()}, "regulariser: RuntimeError"),
         ({"predict": lambda y, a: a}, "predict: .*one number"),
         ({"predict": lambda y, a: a, "classes": 2}, "predict: .*2 scores"),
-        ({"predict": lambda y, a: 1}, "predict: .*int"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong, why):
@@ -329,47 +306,7 @@ def test_wrong_arguments_are_refused(wrong, why):
     assert "\n" not in str(caught.value)
 
 
-def test_records_that_do_not_fit_are_refused():
-    problem = from_losses(logistic, logistic, p=3, q=3, n_features=3, classes=2)
-    features, labels = draw(25, 4, 3)
-    for wrong in ((features[:, :2], labels), (features[0], labels), (features, labels[:3]), (features[:0], labels[:0])):
-        with pytest.raises(InputError, match="wanted at least one record, 3 features"):
-            problem.prepare(*wrong, "l1")
-    with pytest.raises(InputError, match="a label that is none of the declared classes"):
-        problem.prepare(features, labels + 1, "l1")
-
-
 # Around the problem
-
-
-def test_importing_does_not_import_torch():
-    code = "import sys, decentral_dp.problems.bilevel.losses; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_problem_of_a_file_works_in_another_process_that_has_no_such_file(tmp_path):
-    path = tmp_path / "my_losses.py"
-    shutil.copy(Path(__file__).parents[3] / "scenarios" / "own_losses.py", path)
-    problem = component("my_losses:problem", [tmp_path], "problem.kind")(5, 3)
-    path.unlink()
-    records = records_of(problem, 27, 6, 3)
-    point = np.ones(1), np.arange(15.0), np.ones(15)
-    want = problem.terms(*point, records, records, CLIPS[1])
-    (tmp_path / "problem").write_bytes(cloudpickle.dumps((problem, point, records, CLIPS[1])))
-    code = (
-        "import sys, cloudpickle, numpy as np\n"
-        "problem, point, records, clip = cloudpickle.load(open(sys.argv[1], 'rb'))\n"
-        "terms = problem.terms(*point, records, records, clip)\n"
-        "np.savez(sys.argv[2], *(t for t in terms if t is not None))\n"
-    )
-    out = tmp_path / "terms.npz"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "problem"), str(out)], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    with np.load(out) as got:
-        for value, name in zip((t for t in want if t is not None), got.files, strict=True):
-            np.testing.assert_array_equal(got[name], value)
 
 
 # Losses of one's own that read other records than their own are refused
@@ -439,14 +376,6 @@ def test_a_loss_that_mixes_records_is_refused(level: str, change: Any) -> None:
     assert text.count("\n") == 0
 
 
-def test_labels_are_records_too() -> None:
-    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
-        return squares(x, y, features, Centred.apply(label))
-
-    with pytest.raises(InputError, match="lower_loss mixes records"):
-        made(squares, loss)
-
-
 def test_a_loss_that_counts_its_calls_is_refused() -> None:
     calls: list[int] = []
 
@@ -478,16 +407,3 @@ def test_losses_that_mix_records_in_large_batches_are_refused_where_these_are_tr
     problem.check_rows_apart((20,))
     with pytest.raises(InputError, match=r"lower_loss mixes records: of 40 made-up ones"):
         problem.check_rows_apart((40,))
-
-
-def test_honest_losses_pass_at_every_size() -> None:
-    """Sums, products, softmax and inverses of one record keep the bits of all others."""
-
-    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
-        weights = y.reshape(5, 6)
-        scores = weights @ features[:6]
-        square = torch.eye(5, dtype=torch.float64) + torch.outer(scores, scores)
-        solved = torch.linalg.inv(square) @ scores
-        return torch.logsumexp(scores, 0) + solved @ scores + torch.exp(x).sum() * torch.tanh(scores).sum() - label
-
-    made(loss, loss).check_rows_apart((1, 2, 3, 64, 511, 3000))

@@ -1,6 +1,5 @@
 """Meta-learning: the network, its per-record gradients, the tasks, and what one record can do to a clipped mean."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from decentral_dp import InputError
-from decentral_dp.models.networks import embedding_network, network_model
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.meta_learning import READS_RECORDS, MetaLearning, Tasks, draw_tasks
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning, Tasks, draw_tasks
 from decentral_dp.problems.protocol import TERMS
 
 SHAPES = {"square": ((8, 8, 1), 64), "odd": ((5, 7, 2), 70), "flat": (None, 6)}
@@ -108,33 +106,6 @@ def test_terms_agree_with_a_loop_of_autograd(shape, clip):
         assert value[0] == pytest.approx(weights @ wanted, abs=1e-9)
 
 
-def test_where_pixels_tie_the_first_is_pooled():
-    """Flat pictures are full of ties: where kernels are zero every window is one, and one pixel gets the slope."""
-    rng = np.random.default_rng(12)
-    problem = make("square", tasks=TASKS)
-    x, y, z = point(problem, rng)
-    x = np.where(problem.start["x"] % 1.0 != 0.0, 0.0, np.abs(x))
-    features, labels = raw("square", rng, 3)
-    records = problem.prepare(features, labels % 5, "l2")
-    got = problem.terms(x, y, z, records, records, Clip("l2"))
-    wanted = torch_terms(problem, SHAPES["square"][0], x, y, z, features, labels % 5, Clip("l2"))
-    for term in TERMS:
-        np.testing.assert_allclose(getattr(got, term), wanted[term], rtol=0, atol=1e-9)
-    assert np.abs(wanted["upper_grad_x"]).max() > 1e-3
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_embedded_records_have_the_terms_along_y(shape):
-    rng = np.random.default_rng([3, len(shape)])
-    problem = make(shape)
-    at, records = point(problem, rng), problem.prepare(*raw(shape, rng, 5), "l2")
-    embedded = problem.embed(at[0], records)
-    whole, below = (problem.terms(*at, some, some, CLIPS[1]) for some in (records, embedded))
-    for term in ("lower_grad_y", "lower_hvp", "upper_grad_y"):
-        np.testing.assert_allclose(getattr(below, term), getattr(whole, term), rtol=0, atol=1e-15)
-    assert (below.lower_jvp, below.upper_grad_x) == (None, None)
-
-
 @pytest.mark.parametrize("n", [1, 7])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("clip", [Clip("l1", 0.01, 0.1, 0.02), Clip("l2", 0.01, 0.1, 0.02)], ids=["l1", "l2"])
@@ -161,73 +132,6 @@ def test_adversarial_neighbours_come_near_the_bound(shape, clip, n):
         assert ratio >= 0.95, term
 
 
-def test_adversarial_features_turn_the_curvature_around():
-    problem = make("flat", tasks=((0, 1),), width=1)
-    x, z = np.zeros(problem.p), np.array([1e6, -1.0, 0.0, 0.0])
-    x[0] = 1.0
-    clip, features, other = Clip("l2", 1.0, 1.0, 0.01), np.zeros((3, 6)), np.zeros((3, 6))
-    # φ = 2e-6 and 0, u = 1e6·φ − 1 = 1 and −1, while φ̃ = (φ, 1) hardly moves.
-    features[0, 0] = 2e-6
-    means = [
-        problem.terms(x, np.zeros(problem.q), z, records, records, clip).lower_hvp
-        for records in (problem.prepare(f, np.zeros(3), "l2") for f in (features, other))
-    ]
-    assert 0.95 <= LENGTH["l2"](means[0] - means[1]) / (2 * 0.01 / 3) <= 1 + 1e-9
-
-
-def test_sizes_adapt_to_the_image():
-    def embedding(image, channels):
-        return network_model(embedding_network(image, channels, 0), int(np.prod(image)))
-
-    cifar = embedding((32, 32, 3), 32)
-    layers = itertools.chain.from_iterable(
-        (torch.nn.Conv2d(c, 32, 3), torch.nn.GroupNorm(8, 32)) for c in (3, 32, 32, 32)
-    )
-    assert cifar.p == sum(w.numel() for layer in layers for w in layer.parameters())
-    assert cifar.outputs == 2 * 2 * 32
-    assert embedding((8, 8, 1), 8).outputs == 8
-    assert embedding((28, 28, 1), 16).outputs == 16
-    # Twice halved as far as the shorter side goes: 5 × 40 → 2 × 20 → 1 × 10.
-    assert embedding((5, 40, 1), 3).outputs == 30
-    groups = [embedding_network((8, 8, 1), c, 0)[2].num_groups for c in (1, 3, 6, 7, 12, 16)]
-    assert groups == [1, 1, 1, 1, 3, 4]
-    flat = MetaLearning.from_dataset(6, 3)
-    assert (flat.p, flat.q) == (8 * 7, 1 * 3 * 9)
-    # A line of pixels cannot be pooled.
-    assert MetaLearning.from_dataset(6, 3, (1, 6, 1)).p == flat.p
-    conv = MetaLearning.from_dataset(64, 10, (8, 8, 1))
-    assert (conv.p, conv.q) == (80 + 16 + 2 * (584 + 16), 2 * 5 * 9)
-    assert dict(conv.reads_records) == dict(READS_RECORDS)
-    assert set(READS_RECORDS) == set(TERMS)
-
-
-def test_channels_first_records_are_read_as_images():
-    """Two channels of 2 × 2: a kernel that reads only the second channel's middle pixel passes that channel through."""
-    network = network_model(embedding_network((2, 2, 2), 1, 0), 8)
-    x = np.zeros(network.p)
-    kernel = x[:18].reshape(2, 3, 3)
-    kernel[1, 1, 1] = 1.0
-    x[-2] = 1.0
-    record = np.array([[9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]])
-    phi, _ = network.forward(x, record)
-    assert phi[0, 0] == pytest.approx((4 - 2.5) / np.sqrt(1.25), rel=1e-5)
-
-
-def test_the_start_is_public_and_random():
-    a, b = make("square"), make("square", seed=6)
-    assert set(a.start) == {"x"}
-    np.testing.assert_array_equal(a.start["x"], make("square").start["x"])
-    assert not np.array_equal(a.start["x"], b.start["x"])
-    kernels = MetaLearning.from_dataset(3072, 10, (32, 32, 3), width=32).start["x"][-9280 - 32 : -96]
-    assert kernels.std() == pytest.approx(np.sqrt(2 / 288), rel=0.03)
-    # From a constant start all channels of a layer stay equal, so random weights are needed.
-    rng = np.random.default_rng(9)
-    records = a.prepare(*raw("square", rng, 8), "l2")
-    same = a.terms(np.full(a.p, 0.1), *rng.normal(size=(2, a.q)), records, records, Clip()).lower_jvp
-    kernels = same[:36].reshape(4, 9)
-    assert np.abs(kernels - kernels[0]).max() <= 1e-12
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.integers(2, 12), st.integers(1, 40), st.integers(2, 12), st.integers(0, 99))
 def test_drawn_tasks_are_even(n_classes, count, ways, seed):
@@ -247,16 +151,6 @@ def test_drawn_tasks_are_even(n_classes, count, ways, seed):
     member = (tasks.share > 0).sum(axis=1)
     np.testing.assert_array_equal(member, often)
     np.testing.assert_allclose(tasks.share.sum(axis=1), often > 0)
-
-
-def test_tasks_by_default_partition_the_classes():
-    ten = draw_tasks(None, None, 10, 3)
-    assert len(ten.members) == 2
-    assert sorted(c for task in ten.members for c in task) == list(range(10))
-    assert draw_tasks(None, None, 3, 0).members == ((0, 1, 2),)
-    assert len(draw_tasks(None, 2, 7, 0).members) == 4
-    assert draw_tasks(None, None, 10, 4) != ten
-    assert len(set(draw_tasks(32, 5, 10, 0).members)) > 10
 
 
 def test_a_record_in_no_task_has_no_loss():

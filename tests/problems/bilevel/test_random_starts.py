@@ -75,11 +75,6 @@ def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def test_a_network_trains_from_random_weights(content: dict[str, Any]) -> None:
-    metrics = decentral_dp.run(content).result.metrics
-    assert metrics["test_accuracy"] > 0.9
-
-
 def build_start(content: dict[str, Any], **changes: Any) -> Any:
     content = {**content, **{k: v for k, v in changes.items() if k == "seed"}}
     content["problem"] = {**content["problem"], **{k: v for k, v in changes.items() if k != "seed"}}
@@ -90,7 +85,7 @@ def test_the_public_seed_decides_alone(content: dict[str, Any]) -> None:
     usual = build_start(content)
     assert set(usual) == {"y"}
     assert usual["y"].shape == (8 * 14 + 3 * 9,)
-    assert np.array_equal(usual["y"], build_start(content, limit=60)["y"])
+    assert np.array_equal(usual["y"], build_start(content, test=0.5)["y"])
     assert not np.array_equal(usual["y"], build_start(content, seed=4)["y"])
     fixed = [build_start({**content, "problem": {**content["problem"], "seed": 9}}, seed=s)["y"] for s in (1, 2)]
     assert np.array_equal(*fixed)

@@ -39,7 +39,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     save_states_often(monkeypatch)
 
 
-def _given(secret: bool) -> Any:
+def _load(secret: bool) -> Any:
     return load("quadratic", [*SETTINGS, *(["seed=null", "privacy.epsilon=4.0"] if secret else [])])
 
 
@@ -72,7 +72,7 @@ def _every_bit(path: Path, draw: random.Random) -> Iterable[int]:
 def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
     """By the function that reads the file: chained lines, digests in them, and the digest of a result in itself."""
     folder, draw = tmp_path / "run", random.Random(7)
-    interrupt(_given(True), folder, 4)
+    interrupt(_load(True), folder, 4)
 
     def check_journal(path: Path) -> None:
         with contextlib.suppress(ValueError):
@@ -98,7 +98,7 @@ def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
 def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
     """By the digest in result.json, and of result.json by its own."""
     folder = tmp_path / "run"
-    decentral_dp.run(_given(False), out=folder)
+    decentral_dp.run(_load(False), out=folder)
     digests = read_result(folder).table("files")
 
     def check_file(path: Path) -> None:
@@ -113,9 +113,9 @@ def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_a_file_that_was_removed_from_a_complete_folder_is_named(tmp_path: Path, name: str) -> None:
+def test_the_error_names_a_missing_file_of_a_complete_folder(tmp_path: Path, name: str) -> None:
     folder, other = tmp_path / "run", tmp_path / "other"
-    decentral_dp.run(_given(False), out=folder)
+    decentral_dp.run(_load(False), out=folder)
     shutil.copytree(folder, other)
     (folder / name).unlink()
     for command in (["report", str(folder)], ["compare", str(folder), str(other)], ["audit", str(folder)]):
@@ -128,7 +128,7 @@ def test_a_file_that_was_removed_from_a_complete_folder_is_named(tmp_path: Path,
 
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_run_with_a_flipped_bit_resumes_to_the_same_files_or_is_refused(tmp_path: Path, secret: bool) -> None:
-    interrupt(_given(secret), tmp_path / "run", 4)
+    interrupt(_load(secret), tmp_path / "run", 4)
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     decentral_dp.resume(tmp_path / "whole")
     names = ("metrics.parquet", "ledger.parquet", "releases.parquet", "state.npz")

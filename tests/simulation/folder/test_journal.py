@@ -1,4 +1,4 @@
-"""Runs that are cut off: what was released is on record, and what goes on is to the bit what it would have been."""
+"""Interrupted runs: every release is logged first, and a resumed run is equal to the bit."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress
@@ -42,7 +42,7 @@ ROUNDS = 12
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
+    """Save states at every evaluation."""
     save_states_often(monkeypatch)
 
 
@@ -66,12 +66,12 @@ def _failing_at(t: int, kind: type[BaseException]) -> Iterator[None]:
         yield
 
 
-def _end(given: Any, folder: Path, t: int, kind: type[BaseException]) -> None:
+def _end(loaded: Any, folder: Path, t: int, kind: type[BaseException]) -> None:
     """Run until it is interrupted or fails."""
     if kind is KeyboardInterrupt:
-        decentral_dp.run(given, out=folder, callbacks=[interrupt_at(t)])
+        decentral_dp.run(loaded, out=folder, callbacks=[interrupt_at(t)])
     with _failing_at(t, kind):
-        decentral_dp.run(given, out=folder)
+        decentral_dp.run(loaded, out=folder)
 
 
 @cache
@@ -79,17 +79,17 @@ def _whole(text: str) -> Any:
     return decentral_dp.run(json.loads(text))
 
 
-def _uninterrupted(given: dict[str, Any]) -> Any:
+def _uninterrupted(loaded: dict[str, Any]) -> Any:
     """One run for all tests of the same scenario."""
-    return _whole(json.dumps(given))
+    return _whole(json.dumps(loaded))
 
 
 def _assert_same(one: Any, other: Any) -> None:
     for part in ("released", "published", "state"):
-        mine, theirs = getattr(one, part), getattr(other, part)
-        assert mine.keys() == theirs.keys()
+        mine, expected = getattr(one, part), getattr(other, part)
+        assert mine.keys() == expected.keys()
         for channel in mine:
-            np.testing.assert_array_equal(mine[channel], theirs[channel], strict=True)
+            np.testing.assert_array_equal(mine[channel], expected[channel], strict=True)
     pd.testing.assert_frame_equal(one.metrics, other.metrics)
     pd.testing.assert_frame_equal(one.ledger, other.ledger)
 
@@ -98,10 +98,10 @@ def _assert_same(one: Any, other: Any) -> None:
     ("t", "kind"),
     [*((t, KeyboardInterrupt) for t in (0, 2, ROUNDS)), (0, RuntimeError), (6, OSError), (ROUNDS, RuntimeError)],
 )
-def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
+def test_a_resumed_run_is_equal_to_the_bit(
     small: dict[str, Any], tmp_path: Path, t: int, kind: type[BaseException]
 ) -> None:
-    whole, folder = _uninterrupted(small), tmp_path / "run"
+    uninterrupted, folder = _uninterrupted(small), tmp_path / "run"
     with pytest.raises(BaseException, match=r"goes on|interrupted here") as cut:
         _end(small, folder, t, kind)
     if t == 0:
@@ -112,20 +112,20 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
     assert json.loads((folder / "result.json").read_text())["status"] == (
         "interrupted" if kind is KeyboardInterrupt else "failed"
     )
-    _assert_same(decentral_dp.resume(folder), whole)
+    _assert_same(decentral_dp.resume(folder), uninterrupted)
     assert sorted(p.name for p in folder.iterdir()) == [f for f in FILES if f not in ("plots", "report.html")]
     assert read_result(folder).status == "ok"
 
 
 @pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_sgd_dual", "dp_spider", "bsa", "vrdsbo"])
-def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
-    given = load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
-    interrupt(given, tmp_path / "run", 4)
-    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+def test_other_programs_resume(name: str, tmp_path: Path) -> None:
+    loaded = load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
+    interrupt(loaded, tmp_path / "run", 4)
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
 def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Path:
-    """The scenario of docs/add_an_algorithm.md, with its file beside it, in whose code something may be replaced."""
+    """Write the scenario of docs/add_an_algorithm.md and its file, with a change of the code."""
     page = (Path(__file__).parents[3] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.M | re.S))
     code = blocks[f"{name}.py"]
@@ -143,12 +143,10 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
         ("moved - self.y(t) * gradient", "moved - self.y(t) * gradient.private", "got y without noise"),
     ],
 )
-def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
-    old: str, new: str, said: str, tmp_path: Path
-) -> None:
-    given = _page_algorithm("heavy_ball", tmp_path, old, new)
+def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said: str, tmp_path: Path) -> None:
+    loaded = _page_algorithm("heavy_ball", tmp_path, old, new)
     with pytest.raises(UnplannedReleaseError, match=said):
-        decentral_dp.run(given, out=tmp_path / "run")
+        decentral_dp.run(loaded, out=tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert result["status"] == "failed"
     assert result["privacy"]["epsilon_max"] == "inf"
@@ -156,27 +154,27 @@ def test_no_epsilon_holds_for_a_run_that_released_what_was_not_planned(
 
 
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
-def test_an_algorithm_in_a_file_goes_on_from_a_kept_state(name: str, tmp_path: Path) -> None:
-    given = _page_algorithm(name, tmp_path)
-    interrupt(given, tmp_path / "run", 4)
+def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: Path) -> None:
+    loaded = _page_algorithm(name, tmp_path)
+    interrupt(loaded, tmp_path / "run", 4)
     assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
-    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
-def test_a_state_that_cannot_be_kept_costs_its_rounds_and_not_the_run(tmp_path: Path) -> None:
-    given = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
-    code = given.with_suffix(".py")
+def test_a_run_whose_state_cannot_be_saved_resumes_from_its_start(tmp_path: Path) -> None:
+    loaded = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
+    code = loaded.with_suffix(".py")
     code.write_text(
         code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"
         "        last: Any\n\n    return State\n"
     )
-    interrupt(given, tmp_path / "run", 4)
+    interrupt(loaded, tmp_path / "run", 4)
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
     assert "define it at the top of the algorithm's file" in journal
-    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
+    _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
-def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
+def test_the_result_of_an_interrupted_run_has_the_epsilon_of_its_releases(
     small: dict[str, Any], tmp_path: Path
 ) -> None:
     interrupt(small, tmp_path / "run", 6)
@@ -188,26 +186,24 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
 
 
-def test_no_value_is_released_before_it_is_on_record(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, seen = tmp_path / "run", []
+def test_every_release_is_leased_first(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, indices = tmp_path / "run", []
     release = ScheduledReleaser.release
 
     def watched(self: ScheduledReleaser, index: int, values: Any) -> Bundle:
         lines = (folder / "in_progress" / "journal.jsonl").read_text().splitlines()
-        seen.append((index, max((json.loads(line).get("leased", 0) for line in lines), default=0)))
+        indices.append((index, max((json.loads(line).get("leased", 0) for line in lines), default=0)))
         return release(self, index, values)
 
     monkeypatch.setattr(ScheduledReleaser, "release", watched)
     decentral_dp.run(small, out=folder)
-    assert [index for index, _ in seen] == list(range(ROUNDS + 1))
-    assert all(index <= leased for index, leased in seen)
+    assert [index for index, _ in indices] == list(range(ROUNDS + 1))
+    assert all(index <= leased for index, leased in indices)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_not_noised_is_the_owners(small: dict[str, Any], tmp_path: Path, umask: int) -> None:
+def test_noiseless_files_are_readable_by_their_owner_only(small: dict[str, Any], tmp_path: Path, umask: int) -> None:
     small["run"]["keep_releases"] = True
     folder, before = tmp_path / "run", os.umask(umask)
     try:
@@ -233,19 +229,19 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     del small["seed"]
     folder = tmp_path / "run"
     interrupt(small, folder, 6)
-    kept = folder / "in_progress" / "noise_root.json"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    told = json.loads(kept.read_text())
-    root = SecretRoot(bytes.fromhex(told["root"]))
-    assert told["generator"] == "aes-256-ctr"
-    done = decentral_dp.resume(folder)
+    contents = folder / "in_progress" / "noise_root.json"
+    assert stat.S_IMODE(contents.stat().st_mode) == 0o600
+    key_file = json.loads(contents.read_text())
+    root = SecretRoot(bytes.fromhex(key_file["root"]))
+    assert key_file["generator"] == "aes-256-ctr"
+    resumed = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
-    assert done.simulation().root == root
+    assert resumed.simulation().root == root
     again = build_job(small).with_root(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last_snapshot.released.items():
-        np.testing.assert_array_equal(done.released[channel], value)
-    assert len(rows) == len(done.metrics)
+        np.testing.assert_array_equal(resumed.released[channel], value)
+    assert len(rows) == len(resumed.metrics)
     assert not any(root.key.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
     assert not (folder / "in_progress").exists()
 
@@ -270,7 +266,7 @@ def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> Non
         decentral_dp.resume(tmp_path / "run")
 
 
-def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
+def test_a_run_killed_during_cleanup_is_complete(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
@@ -287,11 +283,11 @@ def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
     assert not (folder / "in_progress").exists()
 
 
-def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[str, Any], tmp_path: Path) -> None:
+def test_only_an_interrupted_run_is_resumed(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
-    def meanwhile(at: Progress) -> None:
-        if at.done == 2:
+    def meanwhile(progress: Progress) -> None:
+        if progress.done == 2:
             with pytest.raises(InputError, match="under way"):
                 decentral_dp.resume(folder)
             with pytest.raises(InputError, match="not complete"):
@@ -327,7 +323,7 @@ def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path:
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
 
 
-def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
+def test_an_incomplete_line_does_not_precede_the_next(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     interrupt(small, folder, 4)
     with (folder / "in_progress" / "journal.jsonl").open("ab") as journal:
@@ -338,10 +334,10 @@ def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any
 
 
 @pytest.mark.parametrize("failing", [0, 2, 5, 9, 16])
-def test_a_disk_that_is_full_at_any_write_loses_nothing(
+def test_a_full_disk_at_any_write_loses_no_release(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    whole, folder, count = _uninterrupted(small), tmp_path / "run", [0]
+    uninterrupted, folder, count = _uninterrupted(small), tmp_path / "run", [0]
     sync = run_in_progress.os.fsync
 
     def full(number: int) -> None:
@@ -355,13 +351,13 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
         with pytest.raises(OSError, match="No space left"):
             decentral_dp.run(small, out=folder)
     if (folder / "in_progress").exists():
-        _assert_same(decentral_dp.resume(folder), whole)
+        _assert_same(decentral_dp.resume(folder), uninterrupted)
     else:
         assert not folder.exists()
 
 
 @pytest.mark.parametrize("kind", [MemoryError, SystemError, ImportError])
-def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
+def test_a_run_without_memory_at_the_end_resumes(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
     def failing(*_: Any) -> Any:
@@ -389,14 +385,14 @@ def test_the_result_of_another_run_ends_no_run(small: dict[str, Any], tmp_path: 
     del small["seed"]
     folder, place = tmp_path / "run", tmp_path / "run" / "in_progress"
     interrupt(small, folder, 6)
-    kept = {path: path.read_bytes() for path in place.iterdir()}
+    contents = {path: path.read_bytes() for path in place.iterdir()}
     decentral_dp.run(small, out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "result.json", folder)
     assert not is_complete(folder)
     assert run_in_progress.progress_in(folder) == "under way"
     with pytest.raises(InputError, match="is the result of another run"):
         decentral_dp.resume(folder)
-    assert {path: path.read_bytes() for path in place.iterdir()} == kept
+    assert {path: path.read_bytes() for path in place.iterdir()} == contents
     (folder / "result.json").unlink()
     assert decentral_dp.resume(folder).result.status == "ok"
 
@@ -415,7 +411,7 @@ def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Pa
 
 @pytest.fixture
 def time_limit() -> Iterator[None]:
-    """What waits for a pipe would wait for ever."""
+    """A read of a pipe would block forever."""
 
     def late(number: int, frame: FrameType | None) -> None:
         pytest.fail("it waits")
@@ -427,14 +423,14 @@ def time_limit() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def _given(**more: Any) -> Any:
-    asked = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
-    return load("quadratic", asked)
+def _load() -> Any:
+    overrides = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
+    return load("quadratic", overrides)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    interrupt(_given(), tmp_path / "run", 4)
+    interrupt(_load(), tmp_path / "run", 4)
     return tmp_path / "run"
 
 
@@ -442,7 +438,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name", ["in_progress/journal.jsonl", "in_progress/lock", "in_progress/saved-4.npz", "scenario.toml"]
 )
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: Path, name: str) -> None:
+def test_a_pipe_instead_of_a_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).rename(folder / "kept")
     os.mkfifo(folder / name)
     with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe; give a regular file"):
@@ -452,8 +448,8 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: P
     assert decentral_dp.resume(folder).result.status == "ok"
 
 
-def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be written is tried once more when the journal is closed."""
+def test_a_full_disk_at_close_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the journal writes a failed line again."""
     write = run_in_progress.RunInProgress._write
 
     class Full:
@@ -473,7 +469,7 @@ def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, mo
     with monkeypatch.context() as here:
         here.setattr(run_in_progress.RunInProgress, "_write", full)
         with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" goes on'):
-            decentral_dp.run(_given(), out=tmp_path / "run")
+            decentral_dp.run(_load(), out=tmp_path / "run")
     assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
     shutil.rmtree(tmp_path / "run")
 
@@ -494,7 +490,7 @@ def _written_lines(path: Path, lines: list[bytes]) -> Path:
     return path
 
 
-def test_a_journal_is_read_as_it_was_written_lines(tmp_path: Path) -> None:
+def test_a_journal_is_read_as_written(tmp_path: Path) -> None:
     entries = [BEGUN, {"leased": 3}, {"leased": 9}, {"unkept": "no state"}]
     lines = _lines(*entries)
     read = read_lines(_written_lines(tmp_path / "journal", lines))
@@ -505,15 +501,15 @@ def test_a_journal_is_read_as_it_was_written_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_last_line_that_was_cut_off_is_dropped(tmp_path: Path, cut: int) -> None:
-    *whole, last = _lines(BEGUN, {"leased": 3}, {"leased": 9})
-    read = read_lines(_written_lines(tmp_path / "journal", [*whole, last[:-cut]]))
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
+    *uninterrupted, last = _lines(BEGUN, {"leased": 3}, {"leased": 9})
+    read = read_lines(_written_lines(tmp_path / "journal", [*uninterrupted, last[:-cut]]))
     assert read.entries == [BEGUN, {"leased": 3}]
-    assert read.size == sum(map(len, whole))
+    assert read.size == sum(map(len, uninterrupted))
 
 
 @pytest.mark.parametrize("change", ["missing", "moved", "foreign", "spaced", "without its end", "twice"])
-def test_other_lines_than_those_that_were_written_are_refused(tmp_path: Path, change: str) -> None:
+def test_changed_lines_are_refused(tmp_path: Path, change: str) -> None:
     first, second, third = _lines(BEGUN, {"leased": 3}, {"leased": 9})
     foreign = _lines({**BEGUN, "noise_key": "c"}, {"leased": 3}, {"leased": 9})
     changed = {

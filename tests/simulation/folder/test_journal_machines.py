@@ -37,20 +37,20 @@ def undrawn_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def given(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def base(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
 
 
-def test_where_a_run_was_resumed_counts_from_then_on(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_machine_of_the_last_resume_counts(
+    base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Begun here without a release, resumed elsewhere, and not resumed here again: that would repeat other bits."""
     folder = tmp_path / "run"
-    interrupt(given, folder, 3)
+    interrupt(base, folder, 3)
     lines = [json.loads(line) for line in (folder / "in_progress" / "journal.jsonl").read_text().splitlines()]
     # As after a crash before the first lease.
-    kept = [line for line in lines if "leased" not in line and "saved" not in line and "ended" not in line]
-    (folder / "in_progress" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    lines_kept = [line for line in lines if "leased" not in line and "saved" not in line and "ended" not in line]
+    (folder / "in_progress" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_kept))
     for state in (folder / "in_progress").glob("saved-*.npz"):
         state.unlink()
     running = json.loads((folder / "result.json").read_text()) | {"status": "running", "rounds": 0}
@@ -74,10 +74,10 @@ def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Pa
 
     folder = tmp_path / "run"
     with emulated_cuda():
-        given = decentral_dp.load(
+        base = decentral_dp.load(
             "wgan_digits", set={"algorithm.rounds": 4, "run.evaluate_every": 1, "run.device": "cuda"}
         )
-        interrupt(given, folder, 3)
+        interrupt(base, folder, 3)
         before = {path: path.read_bytes() for path in (folder / "in_progress").iterdir()}
         with pytest.raises(InputError, match=r"^run\.device: rounds in flight"):
             decentral_dp.resume(folder)
@@ -89,28 +89,28 @@ def test_a_model_on_a_gpu_is_not_resumed_while_rounds_are_in_flight(tmp_path: Pa
         assert journal.root_of_run(nothing_released, job, folder) == interruption.root
 
 
-def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str, Any], tmp_path: Path) -> None:
+def test_blocks_resume_on_their_machines(base: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    interrupt(given, folder, 3)
+    interrupt(base, folder, 3)
     path = folder / "in_progress" / "journal.jsonl"
     path.write_bytes(path.read_bytes() + next_line(read_lines(path).chain, {"machines": ["a", "b"]})[0])
     interruption, lock = journal.open_interrupted(folder)
     assert interruption.machines == ("a", "b")
-    # Whatever engine the scenario names by now.
+    # For any engine of the scenario.
     lock.close()
     with pytest.raises(InputError, match="agents run on machines"):
         decentral_dp.resume(folder)
     interruption, lock = journal.open_interrupted(folder)
     assert interruption.leased_rounds
-    begun = journal.RunInProgress(folder, decentral_dp.build(given), lock, interruption)
-    begun.check_machines(["a", "b"])
+    resumed = journal.RunInProgress(folder, decentral_dp.build(base), lock, interruption)
+    resumed.check_machines(["a", "b"])
     with pytest.raises(InputError, match="agents run on machines"):
-        begun.check_machines(["a", "c"])
-    begun.close()
+        resumed.check_machines(["a", "c"])
+    resumed.close()
 
 
 def test_noise_that_neighbours_share_needs_machines_that_round_identically(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from decentral_dp.engines import local
 
@@ -121,27 +121,27 @@ def test_noise_that_neighbours_share_needs_machines_that_round_identically(
         return run(self, nodes, rounds, control)
 
     monkeypatch.setattr(local.LocalEngine, "run", on_two_machines)
-    assert decentral_dp.run(given).result.status == "ok"
+    assert decentral_dp.run(base).result.status == "ok"
     with pytest.raises(InputError, match=r"privacy\.correlation"):
         decentral_dp.run("shared_noise", set={"algorithm.rounds": 2})
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
-def test_a_journal_that_lacks_its_last_lines_is_refused(given: dict[str, Any], tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("lines_kept", [1, 2, 3])
+def test_a_journal_that_lacks_its_last_lines_is_refused(base: dict[str, Any], tmp_path: Path, lines_kept: int) -> None:
     """Every prefix of a journal is a chain; what it leads to is on disk, and counts."""
     folder = tmp_path / "run"
-    interrupt(given, folder, 3)
+    interrupt(base, folder, 3)
     path = folder / "in_progress" / "journal.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines_kept]))
     with pytest.raises(InputError, match="lacks lines"):
         decentral_dp.resume(folder)
 
 
 def test_changed_sources_of_the_package_are_another_machine(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    interrupt(given, folder, 3)
+    interrupt(base, folder, 3)
     monkeypatch.setattr(arithmetic, "package_digest", lambda: "another")
     with pytest.raises(InputError, match="begun with sources"):
         decentral_dp.resume(folder)

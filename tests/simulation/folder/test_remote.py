@@ -31,36 +31,36 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return MemoryFileSystem()
 
 
-def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, tmp_path: Path) -> None:
+def test_an_upload_is_a_run_folder_without_noiseless_values(store: Any, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*RUN, "--upload", URL]).exit_code == 0
     store.get("/bucket/one", str(tmp_path / "copy"), recursive=True)
     names = {p.relative_to(tmp_path / "here") for p in (tmp_path / "here").rglob("*") if p.is_file()}
     assert {p.relative_to(tmp_path / "copy") for p in (tmp_path / "copy").rglob("*") if p.is_file()} == names
     require_run_folder(tmp_path / "copy", "predict", ("state.npz", "scenario.toml"))
     assert read_result(tmp_path / "copy").metrics == read_result(tmp_path / "here").metrics
-    with np.load(tmp_path / "here" / "state.npz") as kept, np.load(tmp_path / "copy" / "state.npz") as copied:
+    with np.load(tmp_path / "here" / "state.npz") as arrays, np.load(tmp_path / "copy" / "state.npz") as copied:
         assert (
-            set(copied.files) == {n for n in kept.files if n.startswith(("released_", "published_"))} < set(kept.files)
+            set(copied.files)
+            == {n for n in arrays.files if n.startswith(("released_", "published_"))}
+            < set(arrays.files)
         )
         for name in copied.files:
-            np.testing.assert_array_equal(copied[name], kept[name])
+            np.testing.assert_array_equal(copied[name], arrays[name])
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "message"),
     [
         (URL, "is not empty"),
         ("nosuch://a/b", "cannot be reached"),
         ("no-package-of-this-name://a", "cannot be reached"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_refused_before_the_run(
-    store: Any, tmp_path: Path, url: str, words: str
-) -> None:
+def test_an_unusable_url_is_refused_before_the_run(store: Any, tmp_path: Path, url: str, message: str) -> None:
     store.pipe_file("/bucket/one/other.txt", b"")
     refused = CliRunner().invoke(app, [*RUN, "--upload", url])
     assert isinstance(refused.exception, InputError)
-    assert words in str(refused.exception)
+    assert message in str(refused.exception)
     assert not (tmp_path / "here").exists()
 
 

@@ -1,4 +1,4 @@
-"""Saved states: of every shipped algorithm, to the bit, without code; beside the records where agents hold these."""
+"""Saved states of every shipped algorithm, to the bit and without code, also next to the records of agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import (
@@ -64,42 +64,42 @@ def shards(whole_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Path(shutil.copytree(whole_shards, tmp_path / "shards"))
 
 
-def cut_off(shards: Path, out: Path, *more: str) -> None:
+def cut_off(shards: Path, out: Path, *overrides: str) -> None:
     """Interrupt a run after its ninth round."""
-    interrupt(load(shards / "scenario.toml", [*SETTINGS, *more]), out, 9)
+    interrupt(load(shards / "scenario.toml", [*SETTINGS, *overrides]), out, 9)
 
 
 def states(shards: Path) -> dict[int, dict[int, Path]]:
     """First agent of a block → round → file."""
-    found: dict[int, dict[int, Path]] = {}
+    paths: dict[int, dict[int, Path]] = {}
     for path in (shards / STATES).glob("*.npz"):
         _, agent, t = path.stem.split("-")
-        found.setdefault(int(agent), {})[int(t)] = path
-    return found
+        paths.setdefault(int(agent), {})[int(t)] = path
+    return paths
 
 
-def went_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[int]]:
-    """The run that goes on, and the rounds of which its blocks released anything."""
-    made: list[int] = []
+def resumed_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[int]]:
+    """Resume a run, and return it with the indices of its releases."""
+    indices: list[int] = []
     release = ScheduledReleaser.release
 
     def counted(self: ScheduledReleaser, index: int, values: Any) -> Any:
-        made.append(index)
+        indices.append(index)
         return release(self, index, values)
 
     monkeypatch.setattr(ScheduledReleaser, "release", counted)
-    return decentral_dp.resume(folder), made
+    return decentral_dp.resume(folder), indices
 
 
-def assert_same(again: Run, whole: Run) -> None:
-    for channel, value in whole.released.items():
+def assert_same(again: Run, expected: Run) -> None:
+    for channel, value in expected.released.items():
         np.testing.assert_array_equal(again.released[channel], value, strict=True)
-    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
-    pd.testing.assert_frame_equal(again.metrics, whole.metrics)
+    pd.testing.assert_frame_equal(again.ledger, expected.ledger)
+    pd.testing.assert_frame_equal(again.metrics, expected.metrics)
     assert again.folder is not None
-    assert whole.folder is not None
+    assert expected.folder is not None
     name = "releases.parquet"
-    assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert (again.folder / name).read_bytes() == (expected.folder / name).read_bytes()
 
 
 def lose_nothing(shards: Path) -> None:
@@ -143,7 +143,7 @@ def lose_all(shards: Path) -> None:
         (lose_all, 0),
     ],
 )
-def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
+def test_a_run_resumes_from_the_last_round_of_all_blocks(
     lose: Callable[[Path], None],
     first: int,
     shards: Path,
@@ -154,25 +154,25 @@ def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
     cut_off(shards, tmp_path / "run")
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
     lose(shards)
-    again, made = went_on(tmp_path / "run", monkeypatch)
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
     per_round = again.simulation().ledger.releases_per_round
-    assert min(made) == first * per_round
-    assert len(made) == 2 * ((ROUNDS - first) * per_round + 1)
+    assert min(indices) == first * per_round
+    assert len(indices) == 2 * ((ROUNDS - first) * per_round + 1)
     assert_same(again, undisturbed)
-    # The run is done, and nothing of it is left beside the records.
+    # A completed run leaves no state next to the records.
     assert not (shards / STATES).exists()
 
 
-def test_a_run_that_has_lost_states_is_cut_off_again(
+def test_a_run_with_lost_states_is_interrupted_again(
     shards: Path, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shards, tmp_path / "run")
     lose_all(shards)
-    held, seen = Host.save, list[int]()
+    held, rounds_seen = Host.save, list[int]()
 
     def cut(self: Host) -> Any:
         # Before the round that was measured last is reached again.
-        seen.append(self._round)
+        rounds_seen.append(self._round)
         if self._round >= 5:
             raise KeyboardInterrupt
         return held(self)
@@ -181,31 +181,31 @@ def test_a_run_that_has_lost_states_is_cut_off_again(
         context.setattr(Host, "save", cut)
         with pytest.raises(Stopped):
             decentral_dp.resume(tmp_path / "run")
-    assert min(seen) < 5
-    again, made = went_on(tmp_path / "run", monkeypatch)
-    assert min(made) == 4 * again.simulation().ledger.releases_per_round
+    assert min(rounds_seen) < 5
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
+    assert min(indices) == 4 * again.simulation().ledger.releases_per_round
     assert_same(again, undisturbed)
 
 
-def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_path: Path) -> None:
+def test_only_the_owner_reads_states_and_the_driver_has_receipts(shards: Path, tmp_path: Path) -> None:
     cut_off(shards, tmp_path / "run")
     for rounds in states(shards).values():
         assert {path.stat().st_mode & 0o777 for path in rounds.values()} == {0o600}
     assert (shards / STATES).stat().st_mode & 0o777 == 0o700
-    kept = sorted((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
-    assert kept
-    for path in kept:
+    contents = sorted((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
+    assert contents
+    for path in contents:
         with np.load(path) as archive:
-            # A JSON text of rounds and digests, and no array beside it.
+            # A JSON text of rounds and digests, and no array.
             assert archive.files == ["structure"]
             told = json.loads(str(archive["structure"]))
-        words = json.dumps(told)
+        text = json.dumps(told)
         assert len(told["list"]) == 2
-        assert '"states"' in words
-        assert '"float"' not in words
+        assert '"states"' in text
+        assert '"float"' not in text
 
 
-def test_a_digest_does_not_tell_whether_a_guess_is_right(tmp_path: Path) -> None:
+def test_a_digest_does_not_confirm_a_guess_of_the_state(tmp_path: Path) -> None:
     home, state = AuthorModule("", {}), {"y": np.array([1.0, 2.0])}
     digests = {AgentStates(tmp_path / STATES, f"run-{k}", home).write(3, state)[-1][1] for k in range(2)}
     assert len(digests) == 2
@@ -220,8 +220,8 @@ def test_two_runs_on_the_same_records_keep_apart(
     assert len(list((shards / STATES).glob("*.npz"))) == 8
     assert_same(decentral_dp.resume(tmp_path / "one"), undisturbed)
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
-    again, made = went_on(tmp_path / "two", monkeypatch)
-    assert min(made) == 8 * again.simulation().ledger.releases_per_round
+    again, indices = resumed_run(tmp_path / "two", monkeypatch)
+    assert min(indices) == 8 * again.simulation().ledger.releases_per_round
 
 
 def test_records_in_a_folder_that_cannot_be_written(
@@ -232,20 +232,20 @@ def test_records_in_a_folder_that_cannot_be_written(
     cut_off(shards, tmp_path / "run")
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
     assert f"the state of agents cannot be kept in {shards / STATES}" in journal
-    again, made = went_on(tmp_path / "run", monkeypatch)
-    assert min(made) == 0
+    again, indices = resumed_run(tmp_path / "run", monkeypatch)
+    assert min(indices) == 0
     assert_same(again, undisturbed)
 
 
-def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
+def test_another_machine_is_refused_if_agents_may_have_lost_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shards, tmp_path / "run")
-    found, lock = interrupted_run.open_interrupted(tmp_path / "run")
+    paths, lock = interrupted_run.open_interrupted(tmp_path / "run")
     lock.close()
-    assert found.saved_state is not None
+    assert paths.saved_state is not None
     # All that may be out lies before the state.
-    last = found.saved_state[0]
+    last = paths.saved_state[0]
 
     def capped(entry: dict[str, Any]) -> dict[str, Any]:
         return {k: min(v, last) if k in ("leased", "released") else v for k, v in entry.items()}
@@ -263,25 +263,25 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
+def test_every_shipped_scenario_resumes_from_a_file_to_the_bit(name: str) -> None:
     job = build_job(decentral_dp.load(scenario_file(name)))
     rounds = min(job.rounds, 3)
-    home, seen, kept = module_of(job.algorithm), [], []
+    home, rounds_seen, contents = module_of(job.algorithm), [], []
 
     def observe(s: Snapshot) -> bool:
-        seen.append(s)
+        rounds_seen.append(s)
         if s.round == rounds - 1:
-            kept.append(to_bytes(list(s.save().parts), home))
+            contents.append(to_bytes(list(s.save().parts), home))
         return s.round == rounds
 
-    whole = job.start(LocalEngine(), RunControl(range(rounds + 1), observe))
-    saved = SavedState(rounds - 1, tuple(from_bytes(kept[0], home)))
+    expected = job.start(LocalEngine(), RunControl(range(rounds + 1), observe))
+    saved = SavedState(rounds - 1, tuple(from_bytes(contents[0], home)))
     # The first round was charged before, the last after it was kept.
     again = job.start(LocalEngine(), RunControl([rounds], lambda s: s.round == rounds, saved_state=saved))
     for part in ("released", "published", "state"):
-        for channel, value in getattr(whole.last_snapshot, part).items():
+        for channel, value in getattr(expected.last_snapshot, part).items():
             np.testing.assert_array_equal(getattr(again.last_snapshot, part)[channel], value, strict=True)
-    assert again.ledger.to_frame().equals(whole.ledger.to_frame())
+    assert again.ledger.to_frame().equals(expected.ledger.to_frame())
 
 
 class Inner(NamedTuple):
@@ -305,20 +305,20 @@ class Inner(NamedTuple):
     ],
     ids=str,
 )
-def test_values_come_back_as_they_were(value: Any) -> None:
-    back = from_bytes(to_bytes(value, OWN), OWN)
-    assert type(back) is type(value)
+def test_values_are_read_as_written(value: Any) -> None:
+    read = from_bytes(to_bytes(value, OWN), OWN)
+    assert type(read) is type(value)
     if isinstance(value, np.ndarray):
-        np.testing.assert_array_equal(back, value, strict=True)
-        assert value.size == 0 or back.strides == value.strides
+        np.testing.assert_array_equal(read, value, strict=True)
+        assert value.size == 0 or read.strides == value.strides
     elif isinstance(value, Inner):
-        assert back == value
-        assert type(back.a) is np.float64
+        assert read == value
+        assert type(read.a) is np.float64
     else:
-        assert repr(back) == repr(value)
+        assert repr(read) == repr(value)
 
 
-def test_what_is_no_value_is_refused() -> None:
+def test_objects_without_values_are_refused() -> None:
     for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
         with pytest.raises(TypeError, match="cannot be kept"):
             to_bytes(bad, OWN)
@@ -344,7 +344,7 @@ def test_what_is_no_value_is_refused() -> None:
         {"nothing": 1},
     ],
 )
-def test_a_file_cannot_choose_what_is_called(described: Any) -> None:
+def test_a_state_file_cannot_name_code_to_call(described: Any) -> None:
     import io
     import json
 

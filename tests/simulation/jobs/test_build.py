@@ -23,8 +23,8 @@ MAIN = "ring_breast_cancer"
 SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
 
 
-def digest(scenario: Any, *changes: str, **given: Any) -> str:
-    return run_digest(build_job(load(scenario, changes), **given))
+def digest(scenario: Any, *changes: str, **objects: Any) -> str:
+    return run_digest(build_job(load(scenario, changes), **objects))
 
 
 @pytest.mark.parametrize("name", [MAIN, "own_csv", "own_losses", "dp_sgda", "regularisation_tuner", "auc_digits"])
@@ -44,9 +44,9 @@ def test_the_last_bits_of_scaled_records_do_not_matter(monkeypatch: pytest.Monke
     """Another processor rounds otherwise; the records as loaded are the same."""
     before, plain = digest(MAIN), scaling.normalise
 
-    def elsewhere(*arguments: Any, **named: Any) -> Any:
-        done = plain(*arguments, **named)
-        return done._replace(features=np.nextafter(done.features, 2.0))
+    def elsewhere(*arguments: Any, **options: Any) -> Any:
+        scaled = plain(*arguments, **options)
+        return scaled._replace(features=np.nextafter(scaled.features, 2.0))
 
     monkeypatch.setattr(scaling, "normalise", elsewhere)
     assert build_job(load(MAIN)).shards.features.max() > 0.0
@@ -66,7 +66,7 @@ def test_one_bit_of_one_record_matters() -> None:
     assert digest(MAIN, *changes, data=(features.copy(), labels.copy())) in digests
 
 
-def test_records_of_a_file_matter_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_digest_depends_on_a_files_records_and_not_on_its_path(tmp_path: Path) -> None:
     text = (SCENARIOS / "own_csv.toml").read_text(encoding="utf-8")
     rows = (SCENARIOS / "own_records.csv").read_text(encoding="utf-8")
     digests = []
@@ -101,7 +101,7 @@ def problem(weight: float) -> Any:
     return decentral_dp.from_losses(loss, loss, p=1, q=30, n_features=30)
 
 
-def test_what_a_loss_closes_over_matters() -> None:
+def test_the_digest_depends_on_the_closure_of_a_loss() -> None:
     digests = [digest(MAIN, problem=problem(weight)) for weight in (1.0, 1.0, 2.0)]
     assert digests[0] == digests[1] != digests[2]
 
@@ -126,7 +126,7 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
     assert tuned[0].weight == tuned[1].weight != tuned[2].weight
 
 
-def test_it_is_the_same_in_another_process_and_on_another_processor() -> None:
+def test_the_digest_is_equal_in_another_process_and_on_another_processor() -> None:
     text = """
 import decentral_dp
 from decentral_dp.simulation.jobs.build import build_job, run_digest

@@ -1,0 +1,327 @@
+"""Plans of releases: from the formulas of an algorithm to the sensitivities of its releases, by public numbers only.
+
+A release is a sum of public values and of clipped means over records, each times a public factor. One replaced record
+moves a mean over N records of contributions clipped to C by at most 2C/N, times the slack κ of float64 summation. The
+contributions of several means add up.
+
+A gossip algorithm states, for every channel that it sends each round, the terms that one release carries, each with the
+name of the step size (or of the number) that multiplies it, and its plan is derived (`Derived`):
+
+    channels = ("x", "y")
+    RELEASES = {"y": {"lower_grad_y": "y"}}
+
+    def init(self, dataset, x, y): ...           x, y: where all agents start, (b, p) and (b, q)
+    def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round
+
+Limits: an algorithm that keeps a private state, or whose releases change from round to round, defines `releases` and
+`planned_releases` itself, by `plan_release` and its relatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.exchange import Response
+from decentral_dp.participants import Network
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
+from decentral_dp.problems.saddle import MINIMAX_TERMS
+from decentral_dp.user_code import USER_ERRORS, blame
+
+
+class Use(NamedTuple):
+    """Clipped mean that enters R releases.
+
+    Args:
+        term: of the mean.
+        factor: (R,) public factor in each release.
+        t: (R,) round whose records it reads.
+    """
+
+    term: str
+    factor: Array
+    t: NDArray[np.int64]
+
+
+def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
+    """Compute the sensitivities of releases, each the sum of its uses.
+
+    Args:
+        public: public numbers.
+        index: (R,) of the releases.
+        uses: clipped means that enter them.
+        kept: whether a batch is used after its first release, so that sampling gives no amplification; default False.
+    """
+    shape = (index.size, public.neighbour_weight.size)
+    sensitivity: dict[Split, Array] = {}
+    rate: dict[Split, Array] = {}
+    largest, coins, unit = np.zeros(shape), public.sampling == "poisson", public.unit
+    for split in SPLITS:
+        read = [u for u in uses if _kind(public, u.term) == split]
+        if not read:
+            continue
+        bound = np.zeros(shape)
+        for use in read:
+            step, reach = use_sensitivity(public, split, use)
+            bound += step
+            largest = largest + reach
+        sensitivity[split] = bound
+        drawn = public.rate[split] if coins else unit.rate(public.rate[split])
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)
+    return Planned(sensitivity, rate, largest, index, unit.sampling if coins else public.sampling)
+
+
+def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
+    """Compute the sensitivities of releases of clipped sums of local steps (`LocalDataset.local_steps`).
+
+    Args:
+        public: public numbers.
+        index: (R,) of the releases.
+        term: that the steps follow.
+        t: (R,) the round of each block; default index − 1, of one release a round.
+    """
+    split = _kind(public, term)
+    if split is None:
+        return free_release(public, index)
+    ones = np.ones((index.size, public.neighbour_weight.size))
+    bounds = public.clip.bounds(CLIP_OF_TERM[term], index - 1 if t is None else t)
+    moved = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
+    return Planned({split: np.array(moved)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
+
+
+def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
+    """Plan a tracker: in every round it begins as one mean, and each later release adds another.
+
+    Args:
+        public: public numbers.
+        releases_per_round: exchanges of a round.
+        first: position from which on every exchange of a round sends it.
+        begins: term of the mean that it is at `first`.
+        sensitivity_to: term of the mean that moves it afterwards.
+
+    Limits:
+        Releases of a term that reads no record are functions of released values, and not listed.
+    """
+    read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
+    positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)
+    if not positions:
+        return free_release(public, grid(public.rounds, releases_per_round, [first])[0])
+    index, t = grid(public.rounds, releases_per_round, positions)
+    begun = index % releases_per_round == first
+    return plan_release(public, index, [Use(begins, 1.0 * begun, t), Use(sensitivity_to, 1.0 - begun, t)], kept=True)
+
+
+def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
+    """Return how far one unit moves a use, and the largest norm of the use: both (R, g)."""
+    factor = np.abs(use.factor)[:, None]
+    averaged = public.averaged_counts[split]
+    # If every round averages equally many records, one row serves all.
+    n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
+    # 0 for a factor of 0 even where nothing is clipped.
+    with np.errstate(invalid="ignore"):
+        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
+    reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
+    width = _width(public, use.term)
+    if public.sampling == "poisson":
+        rate = public.rate[split]
+        return public.unit.sampled_sensitivity(reach, n, width, rate), reach / rate
+    return public.unit.sensitivity(reach, n, width), reach
+
+
+def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
+    """Return whether any of the terms reads records of this split."""
+    return any(_kind(public, term) == split for term in terms)
+
+
+def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
+    """Plan releases of a private state that reads records without clipping. met: (R,) whether it has read any."""
+    shape = (index.size, public.neighbour_weight.size)
+    bound = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
+    ones = np.ones(shape)
+    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, ones), ones * np.inf, index)
+
+
+def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
+    """Plan releases that read no record. index: (n,) of the releases."""
+    return plan_release(public, index, ())
+
+
+def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
+    """Bound how far one record moves a noiseless state, with gradients at released points.
+
+        D_{t+1} = |keep_t| γ_t D_t + change_t,   D_0 = 0
+
+    Args:
+        change: (T, g) sensitivity of the update of round t.
+        keep: kept part of the state: (T, g), (T, 1), (g,) or one number.
+        growth: γ_t, (T, g), 1 in exact arithmetic, what float64 adds (`memory_slack`); default 1.
+
+    Returns:
+        D_1, …, D_T, (T, g).
+
+    Sensitivity:
+        In the norm of `change`. No Lipschitz constant enters, since the point of evaluation does not depend on the
+        record. See docs/proofs/03.
+
+    Example:
+        >>> fading(np.ones((3, 1)), keep=0.5)[:, 0].tolist(), fading(np.ones((3, 1)), keep=0.0)[:, 0].tolist()
+        ([1.0, 1.5, 1.75], [1.0, 1.0, 1.0])
+    """
+    factor = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
+    out, now = np.empty(change.shape), np.zeros(change.shape[1:])
+    for t, bound in enumerate(change):
+        with np.errstate(invalid="ignore"):
+            now = np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound
+        out[t] = now
+    return out
+
+
+def lag(series: Array) -> Array:
+    """Shift the series (T, …) by one step: 0, s_1, …, s_{T−1}."""
+    return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
+
+
+def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (index, t) of the exchanges at these positions of every round t, in order of release."""
+    t = np.repeat(np.arange(rounds), len(positions))
+    return t * releases_per_round + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
+
+
+def _kind(public: Public, term: str) -> Split | None:
+    return public.reads_records.get(MATRICES.get(term, term))
+
+
+def _width(public: Public, term: str) -> int:
+    sizes: Mapping[str, int] = {
+        "lower_hessian": public.q * public.q,
+        "lower_hessian_product": public.q * public.p,
+        "lower_jacobian": public.p * public.q,
+    }
+    return sizes.get(term, public.p if CLIP_OF_TERM[term] == "x" else public.q)
+
+
+@dataclass(frozen=True)
+class Wrapper(AnyAlgorithm):
+    """Algorithm around another one, `program`, which starts from constants plus the start of the problem."""
+
+    program: Any
+
+    def init(self, context: Any) -> Any:
+        return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
+
+    def step(self, t: int, context: Any, s: Any) -> Generator[Any, Response, Any]:
+        running: Generator[Any, Response, Any] = self.program.step(t, context, s)
+        return running
+
+
+@dataclass(frozen=True)
+class Derived(Algorithm, Protocol):
+    """Gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, unless p or q."""
+
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
+    WIDTHS: ClassVar[Mapping[str, int]] = {}
+
+    @property
+    def _author(self) -> Any:
+        """Object with `RELEASES` and the factors that it names."""
+        return self
+
+    def _terms(self, channel: str) -> Mapping[str, str | float]:
+        terms: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
+        return terms
+
+    def _sent_channels(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.channels, *self._author.RELEASES)))
+
+    def releases(self, p: int, q: int) -> dict[str, Channel]:
+        out = {}
+        for channel in self._sent_channels():
+            terms = tuple(self._terms(channel))
+            family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
+            width = getattr(self._author, "WIDTHS", {}).get(channel, p if family == "x" else q)
+            out[channel] = Channel(family, width, terms)
+        return out
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        """Plan releases whose number t + 1 carries the terms of round t, each times its factor."""
+        indices = np.arange(1, public.rounds + 1)
+        out = {}
+        for channel in self._sent_channels():
+            terms = self._terms(channel)
+            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
+            # A channel that reads no record is published at the end; listed in RELEASES, it is sent in every round.
+            free = indices if channel in self._author.RELEASES else indices[-1:]
+            out[channel] = plan_release(public, indices, uses) if uses else free_release(public, free)
+        return out
+
+    def _series(self, factor: str | float, rounds: int) -> Array:
+        """Compute the factor of each round, (T,), from a number or the name of a step size or method of t."""
+        cause: BaseException | None = None
+        fault = "is negative or no finite number in some round"
+        try:
+            value = getattr(self._author, factor) if isinstance(factor, str) else factor
+            if hasattr(value, "series"):
+                numbers = value.series(rounds)
+            else:
+                numbers = [value(t) if callable(value) else value for t in range(rounds)]
+            out = np.array(list(numbers), dtype=np.float64).reshape(rounds)
+            if (np.isfinite(out) & (out >= 0.0)).all():
+                return out
+        except InputError:
+            raise
+        except USER_ERRORS as error:
+            fault, cause = f"fails with {blame(error)}", error
+        named = quoted(factor) if isinstance(factor, str) else repr(factor)
+        raise InputError(
+            f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {fault}. Fix: use a step "
+            "size, a number of at least 0, or the name of a field or of a method of t."
+        ) from cause
+
+
+@dataclass(frozen=True)
+class DeclaredGossip(Wrapper, Derived):
+    """Custom gossip algorithm with a derived plan."""
+
+    @property
+    def _author(self) -> Any:
+        return self.program
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return tuple(self.program.channels)
+
+    @property
+    def central(self) -> bool:
+        return bool(getattr(self.program, "central", False))
+
+    @property
+    def conserves_mass(self) -> bool:
+        return bool(getattr(self.program, "conserves_mass", False))
+
+    def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        solve = getattr(self.program, "solution", None)
+        return {} if solve is None else dict(solve(values))
+
+    def senders(self, network: Network) -> Iterator[Any] | None:
+        choose = getattr(self.program, "senders", None)
+        return None if choose is None else choose(network)
+
+
+def stated_terms(algorithm: type) -> tuple[str, ...]:
+    """Return the terms in `QUERIES` or `RELEASES` of a class."""
+    if hasattr(algorithm, "QUERIES"):
+        return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # Of a class that is not known to have one.
+    releases = getattr(algorithm, "RELEASES", {})
+    return tuple(term for terms in releases.values() for term in terms)
+
+
+def unknown_term(algorithm: type, known: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
+    """Return the first term of a class that no problem has, or None."""
+    return next((term for term in stated_terms(algorithm) if term not in known), None)

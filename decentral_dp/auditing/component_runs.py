@@ -1,0 +1,709 @@
+"""Runs of a component on neighbouring synthetic data sets, compared release by release.
+
+A first run records released values, the questions of a coordinator, published values, and their order. A second run, on
+other records, receives the released values of the first. Plain arrays, public parts, sensitivities and the sequence of
+exchanges must be identical to the bit: a difference leaves without noise and depends on records. If one record is
+replaced, its change of every noisy value is compared with the stated sensitivity. A run on the same records must repeat
+everything: a difference is randomness, or state that the code keeps.
+
+Pairs differ in all records, in one train record, or in one validation record. In sparse pairs all other records are 0,
+which exposes a normaliser that counts only some records. A search looks for the pair with the largest change: its
+record has extreme floats (1e-308 to 1e308, +0 and -0, ties, the bound on records, flipped labels), among random, equal
+or zero records.
+
+A custom partition receives labels and no features. It must give the same agents for the same labels, since ledger, plan
+and a resumed run rest on one partition. A partition that reads labels is allowed, but no ε covers what it leaks.
+
+Limits: only the first rounds run, on synthetic records. Real labels may be partitioned differently. Data that a
+function reads besides its arguments are not observed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.data import Shards
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
+from decentral_dp.errors import InputError
+from decentral_dp.models.row_locality import RowWise
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
+
+# Rounds: enough for the start, a step, and a step from a released value.
+ROUNDS = 2
+# Sizes of the largest feature of a replaced record.
+SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
+# Size of a replaced record in the first pairs, if nothing bounds records.
+_FAR = 1e3
+# Tolerance of a change for rounding, relative to its sensitivity and to the value.
+_ROUNDING = 1e-9
+# Fields of a value that state its privacy cost.
+_PRICE_FIELDS = ("sensitivity", "price")
+# Levels of nesting in which parts of a problem are found.
+_DEPTH = 8
+
+
+class Replacement(NamedTuple):
+    """The agent and split of the only record in which two data sets differ."""
+
+    agent: int
+    split: Split
+
+
+@dataclass(frozen=True, eq=False)
+class ShardsPair:
+    """Two data sets of the same shape.
+
+    Args:
+        first, second: the data sets.
+        key: key of the randomness of their runs.
+        replacement: None if all records differ.
+        record: number of the record that differs; -1 outside the search.
+    """
+
+    first: Shards
+    second: Shards
+    key: int
+    replacement: Replacement | None
+    record: int = -1
+
+
+def synthetic_shards(shards: Shards, key: int) -> Shards:
+    """Draw as many public random records, of the same shape and within the same bounds."""
+    generator = np.random.Generator(np.random.Philox(key=key))
+    n, d = shards.features.shape
+    # Below 1 in every norm.
+    features = generator.uniform(0.0, 1.0 / d, (n, d))
+    if shards.trajectory is not None:
+        # Labels of trajectories are their numbers of steps.
+        labels: Any = np.full(n, shards.trajectory[0])
+        return replace(shards, features=key * features, labels=labels.astype(shards.labels.dtype))
+    # Class numbers, or numbers below 1.
+    numbers = generator.uniform(0.0, max(1, len(shards.classes)), n)
+    labels = np.floor(numbers) if shards.classes else numbers
+    return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
+
+
+def constant_shards(shards: Shards, value: float) -> Shards:
+    """Set all features to one value and all labels to 0; trajectories stay as they are."""
+    if shards.trajectory is not None:
+        return shards
+    return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
+
+
+def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
+    """Yield a pair with other records throughout, then one with one train and one with one validation record."""
+    base = synthetic_shards(shards, 0)
+    yield ShardsPair(base, synthetic_shards(shards, 1), 0, None)
+    yield from _replacements(base)
+
+
+def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
+    """Yield a pair with one train and one with one validation record replaced, all others being 0."""
+    if shards.trajectory is None:
+        yield from _replacements(constant_shards(shards, 0.0))
+
+
+def _replacements(base: Shards) -> Iterator[ShardsPair]:
+    """Replace one record of the first agent that has one, of each split."""
+    for split, indices in _splits(base):
+        agent = next((i for i, index in enumerate(indices) if index.size), None)
+        if agent is not None:
+            yield ShardsPair(base, _with_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
+
+
+def _splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
+    """Return each split with the record numbers of every agent."""
+    return ("train", shards.train), ("validation", shards.validation)
+
+
+def _with_far_record(shards: Shards, record: int) -> Shards:
+    """Replace one record by one at the bounds on records."""
+    features, labels = shards.features.copy(), shards.labels.copy()
+    if shards.trajectory is not None:
+        features[record] = 1.0 / features.shape[1]
+        return replace(shards, features=features)
+    bounds = [bound for bound in (shards.l1, shards.l2) if bound is not None]
+    features[record] = 0.0
+    features[record, 0] = -min(bounds, default=_FAR)
+    labels[record] = (labels[record] + 1) % len(shards.classes) if shards.classes else 1.0 - labels[record]
+    return replace(shards, features=features, labels=labels)
+
+
+def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPair]:
+    """Yield pairs in which one record with extreme floats is replaced by its negation or another record."""
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    holders = [
+        (split, agent) for split, indices in _splits(shards) for agent, index in enumerate(indices) if index.size
+    ]
+    for k in range(number if holders else 0):
+        # Both splits, with every size and every other record.
+        next_split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
+        choices = [holder for holder in holders if holder[0] == next_split] or holders
+        split, agent = choices[int(rng.integers(len(choices)))]
+        index = (shards.train if split == "train" else shards.validation)[agent]
+        # A stream reads the first records first; a sample reads any.
+        record = int(index[0] if k % 4 < 3 else rng.choice(index))
+        base = synthetic_shards(shards, k + 1)
+        if k % 4 > 1:
+            base = constant_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
+        first, second = (_with_record(shards, base, record, *r) for r in _extremes(shards, base, record, k, rng))
+        yield ShardsPair(first, second, k, Replacement(agent, split), record)
+
+
+def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> list[tuple[Array, float]]:
+    """Return features (d,) and label of both records of a pair."""
+    d, size = shards.features.shape[1], SIZES[k % len(SIZES)]
+    direction: Array = np.asarray(rng.normal(size=d))
+    direction = direction / np.abs(direction).max()
+    if k % 5 == 1:
+        direction = np.eye(d)[int(rng.integers(d))]
+    elif k % 5 == 2:
+        direction = np.ones(d)  # Ties in every column.
+    label = float(base.labels[record])
+    labels = (label, label)
+    if shards.trajectory is None and shards.classes:
+        n = len(shards.classes)
+        number = int(rng.integers(n))
+        labels = float(number), float((number + (0 if k % 3 == 0 else 1)) % n)
+    elif shards.trajectory is None:
+        far = (1.0, 1e6, 0.0, 1e154, 1e-308)[k % 5]
+        labels = far, -far
+    features = size * direction
+    # The negation, a tie, zeros of both signs, or an ordinary record.
+    others = (-features, features, np.where(features > 0.0, 0.0, -0.0), base.features[record])
+    return [(features, labels[0]), (others[(k + k // len(SIZES)) % len(others)], labels[1])]
+
+
+def _with_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
+    """Replace one record, scaled into the bounds that loading sets on every record."""
+    largest, factor = float(np.abs(features).max(initial=0.0)), 1.0
+    if largest > 0.0:
+        unit = features / largest
+        for bound, norm in ((shards.l1, float(np.abs(unit).sum())), (shards.l2, float(np.sqrt(unit @ unit)))):
+            if bound is not None and largest > bound / norm:
+                factor = min(factor, float(bound / norm / largest))
+    all_features, labels = base.features.copy(), base.labels.copy()
+    all_features[record] = features * factor if factor < 1.0 else features
+    labels[record] = label
+    return replace(base, features=all_features, labels=labels)
+
+
+def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool, bool]:
+    """Ask a custom partition for synthetic labels, for the same again, and for others.
+
+    Args:
+        partition: function of labels, classes, agents and seed.
+        shards: their public sizes are the sizes of the labels.
+
+    Returns:
+        Whether it repeats its answer, and whether it reads labels.
+    """
+    n = int(shards.train_counts.sum() + shards.validation_counts.sum())
+    first, again, *others = (
+        partition(
+            labels=np.resize(synthetic_shards(shards, key).labels, n),
+            classes=len(shards.classes),
+            agents=shards.n_agents,
+            seed=0,
+        )
+        for key in (0, 0, 1, 2)
+    )
+    return np.array_equal(first, again), not all(np.array_equal(first, other) for other in others)
+
+
+class Change(NamedTuple):
+    """The change of one agent's noisy value by a replaced record, compared with its sensitivity.
+
+    Args:
+        channel: of the release.
+        round: of the release.
+        agent: number of the agent; -1 for a coordinator.
+        distance: between both values, in the norm of the mechanism.
+        sensitivity: as stated.
+        is_within: whether the distance is at most the sensitivity, up to rounding.
+    """
+
+    channel: str
+    round: int
+    agent: int
+    distance: float
+    sensitivity: float
+    is_within: bool
+
+    @property
+    def ratio(self) -> float:
+        """distance / sensitivity; 0 if both are 0, infinite for NaN."""
+        if self.is_within and self.sensitivity == 0.0:
+            return 0.0
+        ratio = self.distance / self.sensitivity if self.sensitivity > 0.0 else np.inf
+        return float(ratio) if ratio == ratio else np.inf
+
+
+class WatchedRun:
+    """An engine that records what leaves the participants of a job, and compares later runs with it.
+
+    Call `record` first.
+
+    Args:
+        job: all its rounds are run.
+        key: key of the randomness of every run.
+    """
+
+    name = "local"
+
+    def __init__(self, job: PlannedJob, key: int = 0) -> None:
+        self.job = job
+        self.changes: list[Change] = []
+        self.replacement: Replacement | None = None
+        self.repeats = False
+        self._key = key
+        self._logs: list[_Log] = []
+        self._snapshots: dict[int, Snapshot] = {}
+        self._is_recorded = False
+
+    def record(self, shards: Shards) -> Outcome:
+        """Run the job on records, and record what leaves. Raises InputError if it does not run."""
+        self.shards = shards
+        outcome = self._start(shards, "does not run")
+        self._is_recorded = True
+        return outcome
+
+    def repeat(self) -> None:
+        """Run it on the same records. Raises InputError if anything differs."""
+        self._start(self.shards, "does not run a second time", repeats=True)
+
+    def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
+        """Run it on other records with the same released values, and measure the changes by a replaced record.
+
+        Args:
+            shards: other records, of the same sizes.
+            replacement: the only record that differs; None if all do.
+
+        Raises:
+            InputError: a noiseless value differs.
+        """
+        self._start(shards, "fails on some records", replacement)
+
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
+        """Run agents in this process."""
+        watched = [self._watch(node, self._log(k, node, node.agents)) for k, node in enumerate(nodes)]
+        return LocalEngine().run(watched, rounds, control)
+
+    def coordinate(self, node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
+        """Run a trusted coordinator's program in this process."""
+        log = self._log(0, node, None)
+        blocks = tuple(_WatchedBlock(block, log) for block in node.client_blocks)
+        return LocalEngine().coordinate(self._watch(node, log)._replace(client_blocks=blocks), rounds, control)
+
+    def refusal(self, problem: str, fix: str) -> InputError:
+        """Build the error of a component: its problem, and how to fix it."""
+        c = self.job.components
+        key, name = ("algorithm", c.algorithm.kind) if c.algorithm.custom else ("problem", c.problem.name)
+        return InputError(f"{key}.kind: {name} {problem}. Fix: {fix}.")
+
+    def random_refusal(self, value: str) -> InputError:
+        """Build the error of a value that differs between two runs on the same records."""
+        return self.refusal(
+            f"is random, or keeps state: {value} differs between two runs on the same records",
+            "draw public randomness from public numbers, as numpy.random.default_rng((seed, t)), and keep nothing on "
+            "the object",
+        )
+
+    def _start(
+        self, shards: Shards, failure: str, replacement: Replacement | None = None, repeats: bool = False
+    ) -> Outcome:
+        self.replacement, self.repeats, self.changes = replacement, repeats, []
+        for log in self._logs:
+            log.rewind()
+        try:
+            with np.errstate(all="ignore"):
+                bounded = replace(shards, labels=as_numbers(shards.labels))
+                records = records_in(self.job.problem, bounded, self.job.clip.norm)
+                job = replace(self.job, records=records, root=seeded_root(self._key, b"check"))
+                outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
+                for log in self._logs:
+                    log.close()
+        except InputError:
+            raise
+        except USER_ERRORS as error:
+            raise self.refusal(f"{failure}: {describe_error(error)}", "correct the code") from error
+        return outcome
+
+    def _log(self, number: int, node: AgentNode | CoordinatorNode, agents: Any) -> _Log:
+        if not self._is_recorded:
+            self._logs.append(_Log(self, agents, node.program.releases_per_round))
+        return self._logs[number]
+
+    def _watch(self, node: Any, log: _Log) -> Any:
+        return node._replace(
+            program=_WatchedProgram(node.program, log),
+            make_releaser=partial(_WatchedReleaser, node.make_releaser, log),
+        )
+
+    def _observe(self, snapshot: Snapshot) -> bool:
+        before = self._snapshots.setdefault(snapshot.round, snapshot)
+        for channel, value in snapshot.released.items():
+            if channel not in before.released or not _is_same(before.released[channel], value):
+                if self.repeats:
+                    raise self.random_refusal(f"published {channel} after round {snapshot.round}")
+                raise self.refusal(
+                    f"publishes {channel} after round {snapshot.round} as a function of records: it differs on other "
+                    "records with the same releases",
+                    "publish only released values",
+                )
+        return False
+
+
+class _Event(NamedTuple):
+    """Values that left at one moment. kind: "release", "question" or "records". reply: the answer to them."""
+
+    kind: str
+    number: int
+    values: Mapping[str, Any]
+    reply: Any
+
+
+class _Log:
+    """The events of one participant. round: the current one."""
+
+    def __init__(self, run: WatchedRun, agents: Any, releases_per_round: int) -> None:
+        self.round = 0
+        self._run = run
+        self._agents = agents
+        self._releases_per_round = releases_per_round
+        self._events: list[_Event] = []
+        self._position = 0
+        self._is_closed = False
+
+    def add(self, event: _Event) -> Any:
+        """Record an event, or compare it with the recorded one; return the recorded reply."""
+        if not self._is_closed:
+            self._events.append(event)
+            return event.reply
+        before = self._events[self._position] if self._position < len(self._events) else None
+        self._position += 1
+        if before is None or before[:2] != event[:2] or list(before.values) != list(event.values):
+            raise self._sequence_refusal()
+        for channel, value in event.values.items():
+            self._compare(event, channel, before.values[channel], value)
+        return before.reply
+
+    def close(self) -> None:
+        """End a run. Raises InputError if an event is missing."""
+        if self._is_closed and self._position != len(self._events):
+            raise self._sequence_refusal()
+        self._is_closed = True
+
+    def rewind(self) -> None:
+        """Begin a run."""
+        self._position = 0
+
+    def check_answers(self, agents: Any, before: Mapping[str, Array], answers: Mapping[str, Array]) -> None:
+        """Raise InputError if agents without the replaced record answer differently."""
+        replacement = self._run.replacement
+        if replacement is None:
+            return
+        others = np.asarray(agents) != replacement.agent
+        for name, rows in answers.items():
+            distance = float(np.abs(rows[others] - before[name][others]).max(initial=0.0))
+            if not distance <= _ROUNDING * float(np.abs(rows[others]).max(initial=0.0)):
+                raise self._run.refusal(
+                    f"lets one {replacement.split} record move {name} in round {self.round} of agents who do not hold "
+                    f"it by {distance:.6g}",
+                    "let every term be a function of one record",
+                )
+
+    def _compare(self, event: _Event, channel: str, before: Any, value: Any) -> None:
+        t = event.number // self._releases_per_round if self._agents is not None else self.round
+        where = f"{channel} in round {t}"
+        same_type = type(before) is type(value)
+        parts = _public_parts(value)
+        differing = [p for p, part in _public_parts(before).items() if same_type and not _is_same(part, parts[p])]
+        if self._run.repeats:
+            is_close = not isinstance(value, Bounded) or (
+                same_type and np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
+            )
+            if not same_type or differing or not is_close:
+                raise self._run.random_refusal(where)
+        elif not same_type:
+            raise self._run.refusal(
+                f"sends {where} as {type(value).__name__} or as {type(before).__name__}, depending on records",
+                "let the sequence of exchanges be fixed",
+            )
+        elif differing:
+            part = differing[0]
+            verb = "asks for" if event.kind == "question" and not part else "sends"
+            verb = "states" if part in _PRICE_FIELDS else verb
+            raise self._run.refusal(
+                f"{verb} {part and f'the {part} of '}{where} without noise, and it depends on records: it differs on "
+                "other records with the same releases",
+                "send values that read records as the bounded value of a query",
+            )
+        elif isinstance(value, Bounded):
+            self._add_changes(channel, t, before, value)
+
+    def _add_changes(self, channel: str, t: int, before: Bounded, value: Bounded) -> None:
+        replacement = self._run.replacement
+        if replacement is None:
+            return
+        first, second = before.private, value.private
+        gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
+        distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        size = np.abs(first).max(initial=0.0) + np.abs(second).max(initial=0.0)
+        sensitivity = value.sensitivities.get(replacement.split)
+        for row, distance in enumerate(distances):
+            agent = -1 if self._agents is None else int(self._agents[row])
+            holds = agent in (-1, replacement.agent)
+            most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
+            within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
+            self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
+
+    def _sequence_refusal(self) -> InputError:
+        if self._run.repeats:
+            return self._run.random_refusal("the sequence of its exchanges")
+        return self._run.refusal("makes other exchanges on other records", "fix their number, kind and channels")
+
+
+class _WatchedReleaser:
+    """A releaser that records its values; in a later run it returns those of the first."""
+
+    def __init__(self, make: Any, log: _Log) -> None:
+        self._inner = make()
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def release(self, index: int, values: Mapping[str, Any], *sends: Any) -> Any:
+        return self._log.add(_Event("release", index, dict(values), self._inner.release(index, values, *sends)))
+
+
+class _WatchedBlock:
+    """Agents of a coordinator, whose questions must be public."""
+
+    def __init__(self, inner: Any, log: _Log) -> None:
+        self._inner = inner
+        self._log = log
+
+    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
+        answers: dict[str, Array] = self._inner.answer(number, questions)
+        before = self._log.add(_Event("question", number, dict(questions), answers))
+        self._log.check_answers(self._inner.agents, before, answers)
+        return answers
+
+    def hand_over(self) -> Any:
+        self._log.add(_Event("records", 0, {}, None))
+        return self._inner.hand_over()
+
+
+class _WatchedProgram:
+    """A program that sets the round of its log."""
+
+    def __init__(self, program: Any, log: _Log) -> None:
+        self._program = program
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        self._log.round = t
+        return self._program.step(t, dataset, s)
+
+
+def _public_parts(value: Any) -> dict[str, Any]:
+    """Return the parts of a value that no record may change; a plain array is one part, ""."""
+    if isinstance(value, Bounded):
+        return {"public part": value.public, "sensitivity": (value.norm, value.sensitivities)}
+    if hasattr(value, "draw"):
+        return {"price": (value.mechanism, value.sensitivity, value.width)}
+    return {"": value}
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two values are identical to the bit; NaN equals NaN."""
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_is_same(v, b[k]) for k, v in a.items())
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(_is_same(*pair) for pair in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        one, other = np.asarray(a), np.asarray(b)
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return bool(a == b)
+
+
+def describe_error(error: BaseException) -> str:
+    """Describe an error of custom code in words."""
+    if isinstance(error, UserCodeError):
+        if error.__cause__ is None:
+            return str(error).removesuffix(". Mend it there.")
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
+        return f"it releases {error.args[0]}, and plans none"
+    return blame(error)
+
+
+@dataclass(frozen=True, eq=False)
+class PairComparison:
+    """The comparison of a pair of data sets.
+
+    Args:
+        pair: the data sets.
+        run: the run on the first of them.
+        leak: the error of a noiseless value that differs; "" if none does.
+        changes: of noisy values.
+    """
+
+    pair: ShardsPair
+    run: WatchedRun
+    leak: str
+    changes: tuple[Change, ...]
+
+    @property
+    def worst_change(self) -> Change | None:
+        """The change with the largest excess over its sensitivity; None without changes."""
+        return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
+
+    @property
+    def problem(self) -> str:
+        """The error of a change beyond its sensitivity, else of a leak; "" without either."""
+        change = next((c for c in self.changes if not c.is_within), None)
+        return self.leak if change is None else self.describe(change)
+
+    def describe(self, change: Change) -> str:
+        """Describe a change beyond its sensitivity as an error."""
+        split, owner = self.pair.replacement[::-1] if self.pair.replacement is not None else ("", -1)
+        agent = "" if change.agent < 0 else f" at agent {change.agent}"
+        agent += "" if change.agent in (-1, owner) else ", who does not hold it"
+        return str(
+            self.run.refusal(
+                f"lets one {split} record move {change.channel} in round {change.round} by "
+                f"{change.distance:.6g}{agent}, and states {change.sensitivity:.6g}",
+                "clip every record's contribution, let every term be a function of one record, and open no bounded "
+                "value",
+            )
+        )
+
+
+def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairComparison]:
+    """Compare the first pairs of data sets, then the pairs of a search.
+
+    Args:
+        run: recorded on the first data set.
+        pairs: number of pairs of the search.
+        seed: of the search.
+    """
+    job = run.job
+    for pair in first_pairs(job.shards):
+        yield _compare_second(run, pair)
+    for pair in chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed)):
+        first = WatchedRun(job, pair.key)
+        try:
+            first.record(pair.first)
+        except InputError as error:
+            yield PairComparison(pair, first, str(error), ())
+        else:
+            yield _compare_second(first, pair)
+
+
+def _compare_second(run: WatchedRun, pair: ShardsPair) -> PairComparison:
+    leak = ""
+    try:
+        run.compare(pair.second, pair.replacement)
+    except InputError as error:
+        leak = str(error)
+    return PairComparison(pair, run, leak, tuple(run.changes))
+
+
+def check_rows(job: PlannedJob) -> int:
+    """Check that rows of custom losses, formulas and modules read only their own record.
+
+    Returns:
+        The number of custom parts; 0 if the guarantee rests on none.
+
+    Raises:
+        InputError: a row reads another record.
+    """
+    if job.scenario.privacy.guarantee != "certified":
+        return 0
+    sizes = [int(n) for split in job.counts.values() for n in split if n]
+    counts = {min(sizes), max(sizes)} if sizes else set()
+    if job.stream.kind == "minibatch" and job.stream.batch:
+        counts.add(int(job.stream.batch))
+    parts = [part for part in _nested_parts(job.problem) if isinstance(part, RowWise)]
+    for part in parts:
+        part.check_rows_apart(counts)
+    return len(parts)
+
+
+def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
+    """Yield a problem, the values of its fields, and of theirs."""
+    yield part
+    if depth == 0 or isinstance(part, type):
+        return
+    names = [f.name for f in fields(part)] if is_dataclass(part) else getattr(part, "_fields", ())
+    for name in names:
+        yield from _nested_parts(getattr(part, name), depth - 1)
+
+
+def compare_to_plan(run: WatchedRun, recorded: Ledger) -> str:
+    """Return the error of a ledger that differs from the planned one, or ""."""
+    job, custom = run.job, bool(run.job.components.algorithm.custom)
+    # A plan of more rounds may end otherwise than one of few; our algorithms release what they plan.
+    if not custom and job.rounds < job.ledger.rounds:
+        return ""
+    planned = job.ledger.truncate(job.rounds)
+    made, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
+    if job.covers(recorded) and (not custom or made == listed):
+        return ""
+    problem = f"releases something else than it plans: {describe_difference(recorded, planned)}"
+    return str(run.refusal(problem, "correct its planned releases, or its step"))
+
+
+def describe_difference(recorded: Ledger, planned: Ledger) -> str:
+    """Describe the first difference between recorded and planned releases."""
+    mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
+    for name in sorted(mine.keys() ^ theirs.keys()):
+        return f"it releases {name}, and plans none" if name in mine else f"it plans {name}, and does not release it"
+    for name, made in mine.items():
+        plan = theirs[name]
+        for key, one, other in (
+            ("mechanism", made.mechanism.name, plan.mechanism.name),
+            ("coordinates", made.dimension, plan.dimension),
+            ("agents", made.group.size, plan.group.size),
+            ("rounds", made.rounds.tolist(), plan.rounds.tolist()),
+        ):
+            if one != other and (key != "rounds" or made.mechanism.charged):
+                return f"{key} of {name}: {one} as released, {other} as planned"
+        for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
+            none = np.zeros((made.rounds.size, 1))
+            moved, stated = (
+                c.sensitivity.get(split, none)[:, c.group if split in c.sensitivity else 0 * c.group]
+                for c in (made, plan)
+            )
+            differ = ~np.isclose(moved, stated, rtol=1e-9, atol=0.0)
+            if differ.any():
+                row, agent = (int(k) for k in np.argwhere(differ)[0])
+                unreleased = "" if np.isfinite(moved[row, agent]) else "; a mean at an unreleased value has no bound"
+                return (
+                    f"one {split} record of agent {agent} moves {name} in round "
+                    f"{-(-int(made.rounds[row]) // recorded.releases_per_round)} by up to {moved[row, agent]:.6g} as "
+                    f"recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
+                )
+    return "rates or prices of the same releases differ"

@@ -1,0 +1,166 @@
+"""Statistical tests of a custom mechanism: its keys, its standard deviation and its privacy cost.
+
+Every draw has its own key, as agents, rounds and channels have in a run. The tests use two scales, one coordinate and
+several:
+
+keys        one key gives one noise, and two keys give different noise
+deviation   the mean square of the noise is that of `deviation`
+cost        two queries at the distance of a sensitivity, along one coordinate, along all, and along all with
+            alternating signs: no event is likelier under one than its cost allows under the other
+
+A sound mechanism fails with probability below 10⁻³:
+
+- Keys: two noises of 64 coordinates agree by chance with probability below 10⁻⁵ if no value of a coordinate has a
+  probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs.
+- Deviation: the median of 80 means of 256 squares each. By Chebyshev a mean is off by more than the tolerance,
+  2·sqrt((κ − 1)/256) of σ², with probability at most 1/4, κ being the kurtosis. By Hoeffding more than half of 80 are
+  with probability at most e^(−80/8) = 5·10⁻⁵, for each of two scales. κ is 10, or twice that of the draws if that is
+  more. Tails that are too heavy to show in draws are not tested.
+- Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson intervals fail together
+  with probability at most 7·10⁻⁴ over all events. Nothing is assumed of the distribution.
+
+Power: half the cost, half the noise, a cost in the other norm, one noise for all coordinates, and an unused scale are
+detected (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
+from decentral_dp.privacy.mechanisms import Unnoised
+from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
+from decentral_dp.simulation.statistics import bound_by_counts
+
+# Not powers of two, and not the scale 1 at which a class is made.
+SCALES = (0.3, 12.0)
+WIDTHS = (1, 16)
+# Costs of the queries: half of either is detected.
+_COSTS = (1.0, 2.5)
+# Draws of each query, and the probabilities of events.
+_DRAWS, _SHARES = 2000, np.linspace(0.01, 0.99, 99)
+_BLOCKS, _BLOCK = 80, 256
+_KURTOSIS = 10.0
+# Risk of all events together.
+_RISK = 7e-4
+_KEYS, _KEYS_WIDTH = 300, 64
+_ROOT = seeded_root(0, b"mechanism trials")
+
+
+def find_fault(m: OutsideMechanism) -> str:
+    """Return the first fault of a mechanism, or "".
+
+    Raises:
+        InputError, UserCodeError: its methods fail.
+    """
+    if fault := _check_keys(m):
+        return fault
+    for scale, width in zip(SCALES, WIDTHS, strict=True):
+        if fault := _check_deviation(m, scale, width):
+            return fault
+    shifts = {pair: list(_shifts(m, *pair)) for pair in product(SCALES, WIDTHS)}
+    risk = _RISK / sum(map(len, shifts.values()))
+    for (scale, width), some in shifts.items():
+        base = _release(m, _draws(f"price here {width}", _DRAWS), np.zeros((_DRAWS, width)), scale)
+        for direction, length, words in some:
+            if fault := _check_cost(m, base, direction, length, scale, words, risk):
+                return fault
+    return ""
+
+
+def _release(m: OutsideMechanism, draws: Draws, query: Array, scale: float) -> Array:
+    """Return (n, d) releases of queries (n, d), each with its own key."""
+    grid = np.full((1, 1), float(m.grid(scale, query.shape[1])))
+    integers = m.sample(Unnoised(draws, query, np.broadcast_to(grid, query.shape), scale / grid, query.shape[1:], {}))
+    return np.asarray(grid * integers)
+
+
+def _draws(purpose: str, number: int) -> Draws:
+    return Draws(Streams(_ROOT, purpose, range(number)), 1, 0)
+
+
+def _check_keys(m: OutsideMechanism) -> str:
+    scale, everyone = SCALES[0], slice(_KEYS)
+    query = np.broadcast_to(np.linspace(-0.3, 0.7, _KEYS_WIDTH), (_KEYS, _KEYS_WIDTH))
+    streams = Streams(_ROOT, "keys", range(_KEYS))
+    noises: dict[bytes, str] = {}
+    # All agents at one index of one channel, then three at others.
+    for index, channel, some in ((1, 0, everyone), (1, 1, slice(3)), (2, 0, slice(3)), (3, 1, slice(3))):
+        first, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
+        if not np.array_equal(first, again):
+            return (
+                f"{m.name}: sample gives two noises for one state of its generator, so a run cannot be repeated. Fix: "
+                "draw only from the generator argument."
+            )
+        for agent, row in enumerate(first):
+            where = f"agent {agent}, index {index} and channel {'yz'[channel]}"
+            if (before := noises.setdefault(row.tobytes(), where)) != where:
+                return (
+                    f"{m.name}: sample gives the same noise for {before} as for {where}, and subtracting one release "
+                    "from the other removes it. Fix: draw from the generator argument."
+                )
+    return ""
+
+
+def _check_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
+    number = _BLOCKS * _BLOCK
+    query = np.broadcast_to(np.linspace(0.3, 0.6, width), (number, width))
+    squares = np.square(_release(m, _draws(f"deviation {width}", number), query, scale) - query).mean(axis=1)
+    stated = (m.deviation * scale) ** 2
+    ratio = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / stated
+    kurtosis = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
+    if abs(ratio - 1.0) <= 2.0 * math.sqrt((max(_KURTOSIS, 2.0 * kurtosis) - 1.0) / _BLOCK):
+        return ""
+    return (
+        f"{m.name}: its noise has a standard deviation of {math.sqrt(ratio * stated):.3g} at scale {scale:g} (got "
+        f"{number} draws, expected {m.deviation * scale:.3g}). Fix: correct deviation, or sample."
+    )
+
+
+def _shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tuple[Array, float, str]]:
+    """Yield differences (width,) of two queries, their lengths in the norm of the mechanism, and their names."""
+    directions = {"one coordinate": np.eye(width)[0]}
+    if width > 1:
+        alternating = np.where(np.arange(width) % 2, -1.0, 1.0)
+        directions |= {"all coordinates": np.ones(width), "all coordinates with alternating signs": alternating}
+    for cost in _COSTS:
+        # The largest sensitivity of at most this cost, by bisection.
+        low, high = 1e-6 * scale, 1e6 * scale
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if float(m.cost(middle, scale, width)) <= cost else (low, middle)
+        for words, direction in directions.items():
+            size = np.abs(direction).sum() if m.norm == "l1" else np.sqrt(direction @ direction)
+            yield direction / size * low, low, words
+
+
+def _check_cost(
+    m: OutsideMechanism, base: Array, direction: Array, length: float, scale: float, words: str, risk: float
+) -> str:
+    """Check that no event distinguishes two queries better than their cost allows. base: releases of the query 0."""
+    width = direction.size
+    draws = _draws(f"price there {words} {length} {width}", len(base))
+    shifted = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
+    cost = float(m.cost(length, scale, width))
+    slack = float(m.float_slack(np.array([cost]), width)[1][0])
+    scores = zip(_scores(shifted, direction, length), _scores(base, direction, length), strict=True)
+    bound = max(bound_by_counts(*pair, slack, 0.5 * risk, _SHARES, m.unit) for pair in scores)
+    if bound <= cost:
+        return ""
+    return (
+        f"{m.name}: two queries at distance {length:.3g} in {m.norm}, along {words}, are told apart more often than "
+        f"its price allows: {m.unit} is at least {bound:.3g} (confidence 99.9 %), and {m.unit} = {cost:.3g} is stated "
+        f"at scale {scale:g}. Fix: correct cost, norm or sample."
+    )
+
+
+def _scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
+    """Return two (n,) scores, larger for the shifted query: along the shift, and the coordinates beyond its middle."""
+    moving = direction != 0.0
+    beyond = ((noised - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]
+    return noised @ (direction / length), beyond.sum(axis=1).astype(np.float64)

@@ -1,1 +1,0 @@
-"""Constants of problems, from which sensitivities at hidden points follow."""

@@ -1,0 +1,100 @@
+"""Tables for other programs: Parquet files, written without pandas, and CSV files that are safe in a spreadsheet.
+
+pyarrow imports pandas with the first array that it makes of other objects, so arrays are made of buffers here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+# Name → (n,).
+Columns: TypeAlias = "Mapping[str, NDArray[Any]] | pd.DataFrame"
+
+
+def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories: Collection[str] = ()) -> pa.Table:
+    """Convert columns to a table.
+
+    Args:
+        columns: name → (rows,) numbers or texts, or one text for all rows.
+        rows: their length.
+        categories: columns of one text that become dictionaries; other texts become strings.
+
+    Example:
+        >>> arrow_table({"round": np.array([1, 2]), "agent": "mean"}, 2).to_pylist()
+        [{'round': 1, 'agent': 'mean'}, {'round': 2, 'agent': 'mean'}]
+    """
+    import pyarrow as pa
+
+    arrays = []
+    for name, values in columns.items():
+        if not isinstance(values, str) and values.dtype.kind != "U":
+            numbers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+            arrays.append(pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), rows, numbers))
+        elif name in categories:
+            codes = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(bytes(rows))])
+            arrays.append(pa.DictionaryArray.from_arrays(codes, _strings([str(values)])))
+        else:
+            arrays.append(_strings([values] * rows if isinstance(values, str) else values.tolist()))
+    return pa.Table.from_arrays(arrays, names=[*columns])
+
+
+def to_parquet(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """The content of a Parquet file of these columns, each (n,)."""
+    import pyarrow.parquet as pq
+
+    content = io.BytesIO()
+    pq.write_table(arrow_table(columns, len(next(iter(columns.values())))), content)
+    return content.getvalue()
+
+
+def _strings(texts: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+
+
+# OWASP, "CSV Injection": a cell that begins with one of these is a formula, or becomes one when it is imported.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run as a formula, in cells and in names of columns.
+
+    Args:
+        frame: to be written as CSV. Numbers stay as they are, also those that are text.
+
+    Returns:
+        A frame of the same shape. pandas and Parquet files need none of this.
+
+    Example:
+        >>> import pandas as pd
+        >>> escape_formulas(pd.DataFrame({"label": ["=1+1", "-1", "no"], "score": [-1.0, 0.5, 2.0]}))["label"].tolist()
+        ["'=1+1", '-1', 'no']
+    """
+    text = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "OUT"]
+    out = frame.rename(columns=_escape)
+    for k in text:
+        out.isetitem(k, out.iloc[:, k].map(_escape).to_numpy())
+    return out
+
+
+def _escape(cell: Any) -> Any:
+    if not (isinstance(cell, str) and cell.startswith(_FORMULA)):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

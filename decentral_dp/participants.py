@@ -1,0 +1,771 @@
+"""Participants: agents with records, which only clipped and bounded queries read.
+
+A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
+public points every query returns a `Bounded` that carries its sensitivity: a mean over N records of contributions of
+norm at most C moves by at most 2C/N when one record is replaced (N public), times the summation slack κ. A query that
+reads no record returns a plain array. At a private point (a `Bounded` argument) the sensitivity is infinite.
+
+A `ClientBlock` answers a coordinator with clipped sums, taken where the records are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import (
+    MIXED,
+    SPLITS,
+    Array,
+    Bounded,
+    Sensitivity,
+    Split,
+    memory_slack,
+    shared_zeros,
+)
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.exchange import ClippedSum, Value
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.problems.protocol import (
+    CHANGE,
+    CLIP_OF_TERM,
+    MATRICES,
+    TERMS,
+    Problem,
+    as_stacked,
+    public_part,
+    split_read,
+    term_shapes,
+)
+from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
+from decentral_dp.topology.over_time import OverTime
+
+Question = TypeVar("Question", contravariant=True)
+Records = Mapping[Split, Sequence[Any]]
+# About as many copies of numbers of a point as records are evaluated at once.
+_NUMBERS = 2**16
+
+
+class AnsweringBlock(Protocol[Question]):
+    """A block of agents that answer a coordinator's questions. agents: (b,) their numbers."""
+
+    agents: NDArray[np.int64]
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
+        """The sum (d,) of one agent's clipped contributions to each question, in any order."""
+        ...
+
+    def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
+        """Sum the agents' clipped contributions.
+
+        Args:
+            number: of this `Ask` in the run.
+            questions: by name.
+
+        Returns:
+            Question → (b, …), in the order of the agents. Overflow in a record's contribution is cut to zero by the
+            clip, and no warning.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in questions}
+        with np.errstate(all="ignore"):
+            for row in range(self.agents.size):
+                for name, total in self.sums_of_agent(row, number, questions):
+                    parts[name].append(total)
+        return {name: np.stack(totals) for name, totals in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock(AnsweringBlock[ClippedSum]):
+    """A block of agents.
+
+    Args:
+        agents: (b,) their numbers.
+        problem: whose terms are asked for.
+        records: kind → those of each agent.
+        clip: bounds of one record's contribution.
+        coins: for Poisson samples, keyed by agent.
+    """
+
+    agents: NDArray[np.int64]
+    problem: Problem
+    records: Records
+    clip: Clip
+    coins: Streams
+
+    def hand_over(self) -> list[tuple[Any, Any]]:
+        """Every agent's (train, validation) records."""
+        return list(zip(self.records["train"], self.records["validation"], strict=True))
+
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+        batches: dict[tuple[Split, float], Any] = {}
+        for name, query in questions.items():
+            split = split_read(query.term, self.problem.reads_records)
+            if (split, query.rate) not in batches:
+                records = self.records[split][row]
+                if query.rate < 1.0:
+                    coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
+                    records = take(records, np.flatnonzero(coins < query.rate))
+                batches[split, query.rate] = records
+            yield name, self.clipped_sum(query, batches[split, query.rate])
+
+    def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
+        """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
+
+        Args:
+            query: the question; a rate below 1 says that the records are a Poisson sample.
+            batch: the records, of which there may be none.
+
+        Returns:
+            (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
+        """
+        # times · v, clipped to C, is times · (v clipped to C/times).
+        clip = self.clip.divide(query.times)
+        if query.rate == 1.0:
+            return query.times * self._contributions(query, batch, clip)
+        # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
+        # bit is a whole contribution, so that being drawn would move what all others contribute.
+        total = self._contributions(query, take(batch, slice(0)), clip)
+        for row in self._record_contributions(query, batch, clip):
+            total = total + row
+        return query.times * total
+
+    def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
+        """What each record adds, to the bit as if it were alone."""
+        at_once, n = as_stacked(self.problem), len(batch[0])
+        if at_once is None or query.term in MATRICES or query.term == CHANGE:
+            yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
+            return
+        # As many agents with one record each.
+        z = np.zeros(self.problem.q) if query.along is None else query.along
+        step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
+        for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
+            alone = type(part)(*(column.reshape(len(column), 1, *column.shape[1:]) for column in part))
+            x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
+            yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
+
+    def _contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
+        problem, n = self.problem, len(batch[0])
+        if not n:
+            # A sample may be empty.
+            return np.zeros(term_shapes(problem.p, problem.q)[query.term])
+        if query.term in MATRICES:
+            return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
+        if query.term == CHANGE:
+            total: Array = n * cast(Any, problem).change(query.x, query.y, query.along, batch, clip)
+            return total
+        z = np.zeros(problem.q) if query.along is None else query.along
+        none = take(batch, slice(0))
+        lower = query.term.startswith("lower_")
+        train, validation = (batch, none) if lower else (none, batch)
+        means = problem.terms(query.x, query.y, z, train, validation, clip, (query.term,))
+        mean = getattr(means, query.term)
+        return np.asarray(n * mean)
+
+
+# Most draws of one round that have keys of their own.
+_DRAWS = 2**16
+# Kind, records of the pool, size, keyed generator → a minibatch.
+DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
+
+
+class Network(NamedTuple):
+    """What everybody knows of the network: who hears whom, with which weight, and public coins.
+
+    Args:
+        mixing: W, (m, m), its rows sum to one, of a directed graph its columns; where it changes, with every link that
+            there may be.
+        seed: of public coins: the scenario's, 0 where noise is secret.
+        over_time: of what changes by round; default None.
+
+    Example:
+        >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
+        >>> network = Network(path, seed=1)
+        >>> network.n_agents, network.neighbours(1).tolist(), network.neighbours(2).tolist()
+        (3, [0, 2], [1])
+        >>> bool(network.public_rng(0).random() == network.public_rng(0).random())
+        True
+        >>> bool(network.public_rng(0, agent=0).random() == network.public_rng(0, agent=1).random())
+        False
+    """
+
+    mixing: sp.csr_array
+    seed: int = 0
+    over_time: OverTime | None = None
+
+    @property
+    def n_agents(self) -> int:
+        return int(self.mixing.shape[0])
+
+    def links(self, t: int | None = None) -> NDArray[np.int64]:
+        """Return (E, 2) the pairs i < j, ascending, between which a message is sent.
+
+        Args:
+            t: in which round; default None, in any.
+        """
+        weights = self.mixing if self.over_time is None or t is None else self.over_time.sent_weights(t)
+        ends = np.sort(np.stack(weights.nonzero(), axis=1), axis=1).astype(np.int64)
+        return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+
+    def online(self, t: int) -> NDArray[np.bool_] | None:
+        """Return (m,) who is there in round t; None where everybody always is."""
+        return None if self.over_time is None else self.over_time.online(t)
+
+    def neighbours(self, agent: int) -> NDArray[np.int64]:
+        """Return (k,) the numbers of an agent's neighbours, ascending.
+
+        Args:
+            agent: its number.
+        """
+        return self.neighbours_of(np.array([agent]))
+
+    def neighbours_of(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the neighbours of the first agent, ascending, then those of the second, and so on, in one (k,).
+
+        Args:
+            agents: (n,) their numbers.
+        """
+        rows = self.mixing[agents].tocoo()
+        real = (rows.data != 0.0) & (rows.col != agents[rows.row])
+        order = np.lexsort((rows.col[real], rows.row[real]))
+        return np.asarray(rows.col[real][order], dtype=np.int64)
+
+    def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
+        """Return public coins of round t: the same at every agent, in every block and on every engine.
+
+        They follow from the scenario's seed, which is public (0 where noise is secret), and everybody knows them: they
+        may decide who acts, which coordinates move or how a value is rounded, and hide nothing.
+
+        Args:
+            t: round.
+            agent: whose coins, where every agent throws its own, which everybody knows as well; by default all share
+                those of the round.
+        """
+        if agent is None:
+            return public_generator(self.seed, "algorithm", t)
+        return public_generator(self.seed, "algorithm of an agent", t, agent)
+
+
+class Directions(NamedTuple):
+    """Means over the records seen, row-wise: q, q, p, q and p columns. The lower terms include the regulariser's."""
+
+    lower_grad_y: Value
+    lower_hvp: Value
+    lower_jvp: Value
+    upper_grad_y: Value
+    upper_grad_x: Value
+
+
+class LocalDataset:
+    """A block of b agents: their records, and what is public about them.
+
+    agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. kept_weight: (b, 1)
+    share of what an agent has that it keeps, for no other hears it. counts: kind → (b,) public numbers of records.
+    """
+
+    def __init__(
+        self,
+        agents: NDArray[np.int64],
+        problem: Problem,
+        records: Mapping[Split, Sequence[Any]],
+        neighbour_weight: Array,
+        stream: Stream,
+        clip: Clip,
+        batches: Streams,
+        network: Network | None = None,
+        unit: Unit = RECORD,
+        kept_weight: Array | None = None,
+    ) -> None:
+        self.agents = agents
+        # Of agents that stand alone: nobody is their neighbour.
+        self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
+        self.p, self.q = problem.p, problem.q
+        self.neighbour_weight = neighbour_weight[:, None]
+        self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
+        self.counts = {k: count_records(records[k]) for k in SPLITS}
+        self._problem = problem
+        self._records = records
+        self._stream, self._picks = stream, stream.picks
+        self._clip = clip
+        self._batches = batches
+        self._unit = unit
+        self._draw: DrawBatch | None = None
+        # Asked once: checking a protocol at run time costs as much as a small round.
+        self._stackable = as_stacked(problem)
+        self._steepening = problem if hasattr(problem, "largest_x") else None
+        self._reads = dict(problem.reads_records)
+        self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
+        # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
+        self._averaged_at = -1
+        self._averaged: dict[Split, NDArray[np.int64]] = {}
+        self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
+        self._sensitivities: dict[str, Sensitivity] = {}
+        # Of turns: agent and kind → the public order of its records.
+        self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
+
+    def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
+        """Public coins of round t: the same at every agent, in every block and on every engine; see `Network`."""
+        return self.network.public_rng(t, agent)
+
+    def public(self, value: float, dimension: int) -> Array:
+        """A constant start.
+
+        Args:
+            value: of every coordinate.
+            dimension: of the variable.
+
+        Returns:
+            (b, dimension).
+        """
+        return np.full((self.agents.size, dimension), float(value))
+
+    def start(self, channel: str, constants: Mapping[str, float]) -> Array:
+        """Where all agents start: a constant, plus the problem's own public start.
+
+        Args:
+            channel: "x", "y" or "z".
+            constants: channel → number; 0 where it is absent.
+
+        Returns:
+            (b, p) of x, else (b, q).
+        """
+        start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
+        weights: Array | None = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
+        return start if weights is None else start + weights
+
+    def within_steps(self, x: Value, step: float) -> Value:
+        """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.
+
+        The bound is public, and so is x: cutting it is post-processing. An x that reads records is left as it is.
+        """
+        if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
+            return x
+        largest: float = self._steepening.largest_x(1.0 / step)
+        return np.minimum(x, largest)
+
+    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """The nearest points of the problem's own sets, row by row; as they are where it has none.
+
+        Args:
+            x: (b, p), public.
+            y: (b, q), public.
+        """
+        return self._problem.project(x, y) if hasattr(self._problem, "project") else (x, y)
+
+    def reads_records(self, channel: str) -> bool:
+        """Whether any term that feeds this channel reads records."""
+        return any(CLIP_OF_TERM[term] == channel for term in self._reads)
+
+    def constant_state(self, value: Array) -> Bounded:
+        """A private state (b, …) that has met no record yet: its sensitivity is 0."""
+        zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
+        return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
+
+    def remembered_state(self, t: int, value: Value) -> Value:
+        """A state that a round keeps un-noised, with what float64 adds to its sensitivity each time.
+
+        Args:
+            t: round.
+            value: (b, ·); a plain array, which reads no record, comes back as it is.
+        """
+        if not isinstance(value, Bounded):
+            return value
+        sensitivities = {
+            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k])))
+            for k, s in value.sensitivities.items()
+        }
+        return replace(value, sensitivities=sensitivities)
+
+    def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
+        """Clip how far local steps without noise lead from a public point, as one vector for each agent.
+
+        y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j) over the records seen at round t, or over a fresh minibatch each;
+        what comes is y_number − y, clipped to clip.y. No record's part is clipped by itself.
+
+        Args:
+            t: round.
+            x: (b, p), public.
+            y: (b, q), public.
+            number: of steps.
+            step: their size.
+
+        Sensitivity:
+            2Cκ to all that an agent holds, C(2κ − 1) if that contributes nothing, without amplification; infinite to a
+            record or a group (docs/proofs/36).
+
+        Limits:
+            What is not finite counts as 0.
+        """
+        if isinstance(x, Bounded) or isinstance(y, Bounded):
+            raise TypeError("local steps begin at a point that depends on records; release it first")
+        split, norm = self._reads.get("lower_grad_y"), self._clip.norm
+        at = y
+        with np.errstate(all="ignore"):
+            for k in range(number):
+                at = at - step * _plain_value(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
+            change = at - y
+            if split is None:
+                return change
+            norms = row_norms(change, norm)
+            change = np.where(np.isfinite(norms)[:, None], change, 0.0)
+        clip = self._clip.at(t).bound("y")
+        change = clip_factors(norms, clip)[:, None] * change
+        bound = np.full(self.agents.size, self._unit.block_sensitivity(clip, self.q))
+        sensitivities = {split: Sensitivity(bound, np.ones(self.agents.size), None)}
+        return Bounded(np.zeros_like(change), change, sensitivities, norm)
+
+    def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
+        """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
+
+        kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
+        """
+        return self._batch_of(t, draw, kept, self._clip.at(t))
+
+    def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
+        used = self.averaged_counts(t)
+
+        def records_of(split: Split, row: int) -> tuple[Any, float]:
+            records, n = self._records[split][row], int(used[split][row])
+            if self._picks:
+                picked = self._minibatch(t, row, split, n, draw)
+                return take(records, picked.index), picked.rate
+            if coins:
+                # Drawn by a key of its own, so that asking again gives the same.
+                tosses = self._batches.generator(row, t, tag(f"{split}/poisson/{draw}")).random(n)
+                rate = float(self._stream.rate(t, n))
+                return take(records, np.flatnonzero(tosses < rate)), rate
+            return take(records, slice(0, n)), 1.0
+
+        fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
+        drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
+        groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
+        alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
+        # What a record moves stays the same from round to round, as long as the clip and the counts do.
+        sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
+        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone, sensitivities)
+
+    def feature_mean(self) -> Bounded:
+        """The mean of the features, (b, p), of a problem that has one: of all train records, not of a round's.
+
+        Sensitivity:
+            2Cκ/N, without amplification, with N the number of records.
+        """
+        problem: Any = self._problem
+        mean = np.zeros((self.agents.size, self.p))
+        stacks = self._stacks.get("train") or stacked_by_count(self._records["train"], self.counts["train"])
+        clip = self._clip.at(0)
+        for rows, records in stacks:
+            mean[rows] = problem.feature_mean(records, clip)
+        ones, bound = np.ones(self.agents.size), clip.bound("x")
+        moved = mean_sensitivity(bound, self.counts["train"], self.p, ones, None, self._unit)
+        return Bounded(np.zeros_like(mean), mean, {"train": moved}, self._clip.norm)
+
+    def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
+        """Evaluate all directions at (x, y, z) over the records seen at round t.
+
+        Args:
+            t: round.
+            x: (b, p).
+            y: (b, q).
+            z: (b, q).
+
+        Sensitivity:
+            Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
+            infinite unless no record has moved the point yet.
+        """
+        directions = self.batch(t).directions(x, y, z)
+        private = [v for v in (x, y, z) if isinstance(v, Bounded)]
+        if not private:
+            return directions
+        unmoved = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
+        used, clip = self.averaged_counts(t), self._clip.at(t)
+        out: list[Value] = []
+        for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
+            sensitivities: dict[Split, Sensitivity] = {}
+            for split in SPLITS:
+                moved = 2.0 * clip.bound(CLIP_OF_TERM[term]) / used[split] if self._reads.get(term) == split else 0.0
+                bound = np.where(unmoved[split], moved, np.inf)
+                sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
+            out.append(replace(direction, sensitivities=sensitivities))
+        return Directions(*out)
+
+    def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
+        """The records of this round, agents with equally many of them together."""
+        used = self.averaged_counts(t)[split]
+        known, groups = self._groups_of.get(split, (None, []))
+        if known is used and not self._picks:
+            return groups
+        if split not in self._stacks:
+            self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
+        groups = []
+        for rows, records in self._stacks[split]:
+            members, n = np.arange(self.agents.size)[rows], int(used[rows][0])
+            if not self._picks:
+                groups.append(Group(rows, type(records)(*(a[:, :n] for a in records)), np.ones(members.size)))
+                continue
+            draws = [self._minibatch(t, int(row), split, n, draw) for row in members]
+            chosen, each = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
+            stack = type(records)(*(a[each, chosen] for a in records))
+            groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
+        self._groups_of[split] = used, groups
+        return groups
+
+    def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
+        """Return kind → (b,) how many records each agent averages at round t; the same arrays where nothing changed."""
+        if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
+            # Of a problem of one level nobody has validation records.
+            counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
+            before = self._averaged
+            if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
+                self._averaged, self._sensitivities = counted, {}
+                for counts in counted.values():
+                    # Handed out more than once.
+                    counts.flags.writeable = False
+        self._averaged_at = t
+        return self._averaged
+
+    def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
+        """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
+
+        They are evaluated in the order in which they are drawn, for the price rests on it (docs/proofs/10). Turns go by
+        a public order: what is drawn is what everybody knows, whatever is drawn besides in the round.
+        """
+        if self._stream.kind == "turns":
+            size, key = int(self.counts[split][row]), (int(self.agents[row]), split)
+            if key not in self._orders:
+                generator = public_generator(self.network.seed, f"turns/{split}", key[0])
+                self._orders[key] = generator.permutation(size)
+            return Draw(self._orders[key][(t * n + np.arange(n)) % size], 1.0)
+        generator = self._batches.generator(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
+        if self._draw is None:
+            return draw_batch(int(self.counts[split][row]), n, generator)
+        return self._draw(split, int(self.counts[split][row]), n, generator)
+
+    def with_sampler(self, draw: DrawBatch) -> LocalDataset:
+        """The same records, with minibatches drawn by this function: for those who try what a draw reveals."""
+        other = copy(self)
+        other._draw = draw
+        return other
+
+
+class Group(NamedTuple):
+    """Agents with equally many records. rows: which of the block. records: arrays (g, n, …). rates: (g,), as drawn."""
+
+    rows: NDArray[np.int64] | slice
+    records: Any
+    rates: Array
+
+
+@dataclass(eq=False, repr=False)
+class Batch:
+    """Records of each agent and split, which answer one clipped mean at a time.
+
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which
+    nothing is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
+
+    Args:
+        _problem: evaluates the terms.
+        _clip: of the round.
+        _draw: (split, row) → records, and the sampling rate as the sampler states it.
+        _counts: split → (b,) how many records are averaged.
+        _draw_number: identifies a fresh batch; None without sampling, MIXED if it lives on in a state, where sampling
+            amplifies nothing.
+        _make_groups: split → all rows, in groups of equally many records, of a problem that is `Stacked`.
+        _unit: of privacy.
+        _client_block: evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and a mean is a
+            sum over the sample divided by qN.
+        _sensitivities: term → sensitivity, as far as computed.
+    """
+
+    _problem: Problem
+    _clip: Clip
+    _draw: Callable[[Split, int], tuple[Any, float]]
+    _counts: Mapping[Split, NDArray[np.int64]]
+    _draw_number: int | None
+    _make_groups: Callable[[Split], list[Group]] | None
+    _unit: Unit
+    _client_block: ClientBlock | None
+    _sensitivities: dict[str, Sensitivity]
+    _records_by_split: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
+    _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
+
+    @property
+    def _rows(self) -> int:
+        return len(self._counts["train"])
+
+    def lower_grad_y(self, x: Value, y: Value) -> Value:
+        """∇_y g, (b, q)."""
+        return self._term("lower_grad_y", x, y, None)
+
+    def lower_hvp(self, x: Value, y: Value, along: Value) -> Value:
+        """∇²_yy g · along, (b, q)."""
+        return self._term("lower_hvp", x, y, along)
+
+    def lower_jvp(self, x: Value, y: Value, along: Value) -> Value:
+        """∇²_xy g · along, (b, p)."""
+        return self._term("lower_jvp", x, y, along)
+
+    def upper_grad_y(self, x: Value, y: Value) -> Value:
+        """∇_y f, (b, q)."""
+        return self._term("upper_grad_y", x, y, None)
+
+    def upper_grad_x(self, x: Value, y: Value) -> Value:
+        """∇_x f, (b, p)."""
+        return self._term("upper_grad_x", x, y, None)
+
+    def lower_hessian(self, x: Value, y: Value) -> Value:
+        """∇²_yy g, (b, q·q), row by row."""
+        return self._matrix("lower_hessian", x, y, None)
+
+    def lower_jacobian(self, x: Value, y: Value) -> Value:
+        """∇²_xy g, (b, p·q), row by row."""
+        return self._matrix("lower_jacobian", x, y, None)
+
+    def lower_hessian_product(self, x: Value, y: Value, matrix: Value) -> Value:
+        """∇²_yy g · Z for Z of shape (b, q·p), row by row."""
+        return self._matrix("lower_hessian_product", x, y, matrix)
+
+    def directions(self, x: Value, y: Value, z: Value) -> Directions:
+        """All five terms at (x, y, z)."""
+        private = any(isinstance(v, Bounded) for v in (x, y, z))
+        points = [_plain_value(v) for v in (x, y, z)]
+        public = (*self._problem.regulariser(*points), None, public_part(self._problem, "upper_grad_x", *points))
+        means = self._means(TERMS, *points)
+        return Directions(
+            *(self._bounded(t, base, means.get(t), private, points) for t, base in zip(TERMS, public, strict=True))
+        )
+
+    def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
+        private = any(isinstance(v, Bounded) for v in (x, y, along))
+        # Any vector will do where no product with one is wanted.
+        points = [_plain_value(v) for v in (x, y, y if along is None else along)]
+        public = public_part(self._problem, term, *points)
+        return self._bounded(term, public, self._means((term,), *points).get(term), private, points)
+
+    def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
+        """Clipped means over records: term → (b, ·), of those that read any."""
+        problem: Any = self._problem
+        means: dict[str, Array] = {}
+        for split in SPLITS:
+            wanted = tuple(term for term in terms if problem.reads_records.get(term) == split)
+            if not wanted:
+                continue
+            groups = [] if self._make_groups is None else self._groups(split)
+            if len(groups) == 1 and isinstance(groups[0].rows, slice):
+                # Of large weights even zeros take long.
+                every = problem.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
+                means |= {term: getattr(every, term) for term in wanted}
+                continue
+            means |= {term: np.zeros((x if CLIP_OF_TERM[term] == "x" else y).shape) for term in wanted}
+            for rows, stack, _ in groups:
+                some = problem.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                for term in wanted:
+                    means[term][rows] = getattr(some, term)
+            for row, (records, rate) in enumerate([] if groups else self._records(split)):
+                for term, mean in self._row_means(wanted, (x[row], y[row], z[row]), records, rate, row):
+                    means[term][row] = mean
+        return means
+
+    def _row_means(
+        self, terms: tuple[str, ...], point: tuple[Array, Array, Array], records: Any, rate: float, row: int
+    ) -> Iterator[tuple[str, Array]]:
+        if self._client_block is None:
+            # In the place of the other split, of which nothing is wanted, the same.
+            every = self._problem.terms(*point, records, records, self._clip, terms)
+            yield from ((term, getattr(every, term)) for term in terms)
+            return
+        for term in terms:
+            # What one record contributes must not depend on who else is drawn (docs/proofs/27).
+            total = self._client_block.clipped_sum(ClippedSum(term, *point, rate), records)
+            yield term, total / (rate * self._counts[self._problem.reads_records[term]][row])
+
+    def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
+        if self._client_block is not None:
+            raise ValueError("no matrix is taken over a Poisson sample")
+        problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
+        private = any(isinstance(v, Bounded) for v in (x, y, matrix))
+        points = [_plain_value(v) for v in (x, y)]
+        z = None if matrix is None else _plain_value(matrix).reshape(self._rows, problem.q, problem.p)
+        exact = getattr(
+            regulariser_matrices(problem, points[0], points[1], z),
+            name.removeprefix("lower_hessian_").removeprefix("lower_"),
+        )
+        mean = None if split is None else np.zeros_like(exact).reshape(self._rows, -1)
+        if split is not None and mean is not None:
+            for row, (records, _) in enumerate(self._records(split)):
+                along = None if z is None else z[row]
+                every = problem.matrices(points[0][row], points[1][row], along, records, self._clip, (name,))
+                mean[row] = every[name].reshape(-1)
+        return self._bounded(name, exact.reshape(self._rows, -1), mean, private, points)
+
+    def _bounded(
+        self, term: str, public: Array | None, mean: Array | None, private: bool, points: Sequence[Array]
+    ) -> Value:
+        """A public part and a mean over records, with the sensitivity of the mean."""
+        if public is None:
+            public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
+        if private:
+            unbounded = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
+            value = public if mean is None else public + mean
+            return Bounded(np.zeros_like(value), value, dict.fromkeys(SPLITS, unbounded), self._clip.norm)
+        if mean is None:
+            return public
+        split = self._problem.reads_records[MATRICES.get(term, term)]
+        if term not in self._sensitivities:
+            self._sensitivities[term] = self._sensitivity(term, split, mean.shape[1])
+        return Bounded(public, mean, {split: self._sensitivities[term]}, self._clip.norm)
+
+    def _sensitivity(self, term: str, split: Split, width: int) -> Sensitivity:
+        clip, counts = self._clip.bound(CLIP_OF_TERM[term]), self._counts[split]
+        rates = np.ones(self._rows)
+        if self._draw_number is not None and self._make_groups is not None:
+            # As the sampler of the records states them.
+            for group in self._groups(split):
+                rates[group.rows] = group.rates
+        elif self._draw_number is not None:
+            rates = np.array([rate for _, rate in self._records(split)])
+        amplified = np.ones(self._rows) if self._draw_number == MIXED else rates
+        if self._client_block is not None:
+            moved = self._unit.sampled_sensitivity(clip, counts, width, rates)
+            return Sensitivity(moved, amplified, self._draw_number, self._unit.sampling)
+        return mean_sensitivity(clip, counts, width, amplified, self._draw_number, self._unit)
+
+    def _groups(self, split: Split) -> list[Group]:
+        """All rows, drawn once."""
+        if split not in self._stacks and self._make_groups is not None:
+            self._stacks[split] = self._make_groups(split)
+        return self._stacks[split]
+
+    def _records(self, split: Split) -> list[tuple[Any, float]]:
+        """Per row, drawn once."""
+        if split not in self._records_by_split:
+            self._records_by_split[split] = [self._draw(split, row) for row in range(self._rows)]
+        return self._records_by_split[split]
+
+
+def mean_sensitivity(
+    bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None, unit: Unit = RECORD
+) -> Sensitivity:
+    """Bound what a unit does to a mean of clipped contributions: 2Cκ/N of one replaced record.
+
+    Args:
+        bound: C, the clip of a contribution.
+        used: (b,) N, records averaged.
+        width: coordinates of the mean.
+        rates: (b,) sampling rates.
+        drawn: number of the batch, or `MIXED`; None where no minibatch is drawn.
+        unit: what two data sets differ in.
+    """
+    return Sensitivity(unit.sensitivity(bound, used, width), unit.rate(rates), drawn)
+
+
+def _plain_value(value: Value) -> Array:
+    return value.value if isinstance(value, Bounded) else value

@@ -1,1 +1,0 @@
-"""The only doors to records: agents that gossip, clients that answer a coordinator, and its contexts."""

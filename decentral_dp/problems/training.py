@@ -1,0 +1,516 @@
+"""Training at one level: min over y of (1/m) Σ_i mean over agent i's train records of ℓ(φ(y; a), b) + l2/2 ‖y‖².
+
+As a bilevel problem it has no upper level: x has no coordinates (p = 0), no validation record is read, and the only
+term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
+
+What all records have in common fills the clip beside how they differ. So a linear model may read features from a public
+centre: x (p = d) is then the mean of the features that agents released with noise, φ is that of a − x, and
+
+    feature_mean = (1/N) Σ clip(a, C_x)
+
+is the term that x comes from. Whatever x is, a gradient is clipped to C_y after a − x was taken, so that one record
+moves each release as without a centre (docs/proofs/02). It is worth most where records are few: Sun et al., "The
+Importance of Feature Preprocessing for Differentially Private Linear Optimization", ICLR 2024. With one output the
+intercept's gradient is then clipped by itself, to s C, and the features' to √(1 − s²) C: together no longer than C, and
+records near the mean, whose gradient is mostly the intercept's, say as much of the features as others do.
+
+Under a small clip C all gradients would be equally long, and the rarer class outvoted wherever it is less likely than
+not. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
+contributes F(|δ|) along ±∇φ/n, F(δ) = min(nδ, C, 2Cδ). Where a record is of the second class with probability p, these
+cancel on average at p F(1 − σ(φ)) = (1 − p) F(σ(φ)). The probability that weights say is this p, of the log-odds
+
+    sign(φ) min(|φ|, log(1 + exp |φ|) + log r),        r = C/n within [1/2, 1].
+
+Where the intercept is clipped by itself r = s C/γ: its gradients are what makes probabilities right on average.
+
+Losses of a record with outputs φ of the model and the label b, all convex in φ:
+
+    logistic        log(1 + exp(φ)) − b φ, b ∈ {0, 1}                  slope σ(φ) − b                curvature ≤ 1/4
+    cross_entropy   log Σ_r exp(φ_r) − φ_b, b ∈ {0, …, c − 1}          slope softmax(φ) − e_b        curvature ≤ 1/2
+    squared         ½ (φ − b)²                                         slope φ − b                   curvature 1
+    huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
+
+The slope is ∂ℓ/∂φ, the curvature the largest eigenvalue of ∂²ℓ/∂φ². `value` takes outputs (…, n, e) and labels (…, n)
+to ℓ (…, n), `slopes` to ∂ℓ/∂φ (…, n, e), a new array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Doc
+
+from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.data.dataset import nearest
+from decentral_dp.errors import InputError
+from decentral_dp.files.tables import NonNegative
+from decentral_dp.models.build import ModelTable
+from decentral_dp.models.dense import DenseLayers, rest_of_clip
+from decentral_dp.models.linear_terms import as_features, blocks, class_index
+from decentral_dp.models.protocol import Learner, OneByOne
+from decentral_dp.privacy.clipping import Clip, clipped_row_sums
+from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
+from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
+from decentral_dp.problems.records import fit_scores
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Of two classes and one output; the label 1 is the second class."""
+
+    name = "logistic"
+    curvature = 0.25
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        phi = outputs[..., 0]
+        return np.asarray(np.logaddexp(0.0, phi) - labels * phi)
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        # exp(−φ) = inf gives σ(φ) = 0, rightly.
+        return np.asarray((np.reciprocal(1.0 + np.exp(-outputs[..., 0])) - labels)[..., None])
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Of c classes and as many outputs."""
+
+    name = "cross_entropy"
+    curvature = 0.5
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        phi = outputs - outputs.max(axis=-1, keepdims=True)
+        chosen = np.take_along_axis(phi, _index(labels, phi), axis=-1)[..., 0]
+        return np.asarray(np.log(np.exp(phi).sum(axis=-1)) - chosen)
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        share = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+        share /= share.sum(axis=-1, keepdims=True)
+        at = _index(labels, share)
+        np.put_along_axis(share, at, np.take_along_axis(share, at, axis=-1) - 1.0, axis=-1)
+        return np.asarray(share)
+
+
+@dataclass(frozen=True)
+class Squared:
+    """Of labels that are numbers."""
+
+    name = "squared"
+    curvature = 1.0
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        return np.asarray(0.5 * np.square(outputs[..., 0] - labels))
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        return np.asarray(outputs - labels[..., None])
+
+
+@dataclass(frozen=True)
+class Huber:
+    """Of labels that are numbers, linear beyond a residual of `width`, in the unit of the prepared labels."""
+
+    width: float = 0.1
+    name = "huber"
+    curvature = 1.0
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        u = np.abs(outputs[..., 0] - labels)
+        near = np.minimum(u, self.width)
+        return np.asarray(near * (u - 0.5 * near))
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        return np.asarray(np.clip(outputs - labels[..., None], -self.width, self.width))
+
+
+TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
+
+
+def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
+    """(…, n, 1), as wide as the outputs before their last axis."""
+    return np.broadcast_to(labels, outputs.shape[:-1])[..., None].astype(np.int64)
+
+
+# γ, beside features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features.
+# But an intercept is learnt at a rate of γ², and until it is, what records have in common hides how they differ: on
+# made-up tables 0.1 for one output lost up to 0.08 in AUC at ε = 8 where labels are rare, and 0.6 in R² at ε = 1 where
+# columns are 0 or 1. Scores of several outputs are compared with each other, and there noise of intercepts costs more.
+_BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
+# s, where features are read from their mean. Of 0.1 to 0.7, on 8 made-up tables, 0.3 to 0.5 was best at ε = 1. Without
+# the mean clips apart lose: R² of 0.44 became 0.33, for features off the middle need the intercept most.
+_BIAS_SHARE = 0.37
+# |δ| from which a record's clip is whole: that of a record about which nothing is known, φ = 0.
+_FULL_CLIP_SLOPE = 0.5
+# Records that a network's curvature is read off.
+_CURVATURE_RECORDS = 16
+_PLAIN_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train"})
+_CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "feature_mean": "train"})
+
+
+class Examples(NamedTuple):
+    """features: (N, d), times the model's gain. label: (N,) position of the class, or the number to predict."""
+
+    features: Array
+    label: Array
+
+
+@dataclass(frozen=True)
+class Training(StackedProblem):
+    """The mean loss of a model over train records, with a public ridge.
+
+        lower_grad_y = ∇_y ℓ(φ(y; a), b),     R(y) = l2/2 ‖y‖²
+
+    Args:
+        name: as scenarios call it.
+        model: weights y (q,) and records → outputs φ.
+        loss: ℓ.
+        n_features: d.
+        n_classes: c, or 0 where labels are numbers.
+        l2: strength of the ridge, which reads no record and is never clipped; default 0.
+        radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
+        clip: of the gradients that the weights were trained on, which probabilities allow for; none by default. With
+            one of x a linear model reads features from the centre x.
+    """
+
+    name: str
+    model: Learner
+    loss: TrainingLoss
+    n_features: int
+    n_classes: int = 0
+    l2: float = 0.0
+    radius: float = math.inf
+    clip: Clip = field(default_factory=Clip)
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return _CENTRED_TERMS if self.p else _PLAIN_TERMS
+
+    @property
+    def p(self) -> int:
+        """d where features are centred at x, else 0."""
+        return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
+
+    @property
+    def length(self) -> float | None:
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None of a network, which has none."""
+        if not isinstance(self.model, DenseLayers) or len(self.model.widths) > 2:
+            return None
+        return math.hypot(self.model.gain * self.radius, self.model.bias)
+
+    @cached_property
+    def curvature(self) -> float:
+        """L, the largest eigenvalue of ∇² of the mean loss and the ridge; infinite where features are not bounded.
+
+        Of a linear model what records can make of it. Of a network a bound on what is usual where it starts: that of
+        the loss times the mean of ‖∇φ‖² over made-up records, uniform in the cube whose corners have length `radius`.
+        """
+        if not math.isfinite(self.radius):
+            return math.inf
+        if self.length is not None:
+            return self.loss.curvature * self.length**2 + self.l2
+        side = self.radius / math.sqrt(self.n_features)
+        rows = np.random.default_rng(0).uniform(-side, side, (_CURVATURE_RECORDS, 1, self.n_features))
+        starts = np.tile(self.model.start, (_CURVATURE_RECORDS, 1))
+        first = np.eye(1, self.model.outputs)
+        sums = self.model.clipped_sums(starts, rows, lambda agents, part, out: first + 0.0 * out, math.inf, "l2")
+        square = float(np.square(sums).sum(axis=1).mean())
+        return self.loss.curvature * square + self.l2
+
+    def step_facts(self) -> StepFacts:
+        weights = self.model.start
+        start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
+        linear = self.length is not None
+        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0)
+
+    def with_clip(self, clip: Clip) -> Training:
+        return replace(self, clip=clip)
+
+    def null_record(self, records: Examples) -> Examples:
+        """What is not finite counts as 0."""
+        return Examples(records.features[:1] * np.nan, records.label[:1])
+
+    @property
+    def q(self) -> int:
+        return self.model.p
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        """Where y starts: the model's public weights, (q,)."""
+        return {"y": self.model.start}
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Examples:
+        """Records with the positions of their classes. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
+        if norm not in self.model.norms:
+            raise InputError(
+                f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.description} clips "
+                'them in l2 alone. Take mechanism = "gaussian", or model = "linear".'
+            )
+        rows = as_features(features, labels, self.n_features, intercept=False)
+        classes = [float(c) for c in range(self.n_classes)]
+        label = class_index(labels, classes).astype(np.float64) if classes else np.asarray(labels, dtype=np.float64)
+        return Examples(self._scaled(rows), label)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        if "lower_grad_y" not in wanted:
+            return Terms()
+
+        def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
+            return self.loss.slopes(outputs, records.label[agents, part])
+
+        if isinstance(model := self.model, DenseLayers):
+            whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x if self.p else None
+            total = model.clipped_sums(
+                y, records.features, cotangents, clip.y, clip.norm, whole, centre, self._bias_share
+            )
+        else:
+            total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
+        total /= max(records.label.shape[1], 1)
+        return Terms(lower_grad_y=total)
+
+    @property
+    def parts_of_clip(self) -> list[tuple[slice, float]]:
+        """Coordinates of a record's gradient that are clipped by themselves, and their share of the clip."""
+        if not (share := self._bias_share):
+            return [(slice(None), 1.0)]
+        return [(slice(-1), rest_of_clip(share, self.clip.norm)), (slice(-1, None), share)]
+
+    def feature_mean(self, records: Examples, clip: Clip) -> Array:
+        """The mean of features, (g, n, d) → (g, d), each record's clipped to clip.x."""
+        total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
+        total /= max(records.label.shape[1], 1)
+        return total
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """None: no second derivative reads records."""
+        return {}
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        if not self.l2:
+            # One number in all places, which takes no memory.
+            return Regulariser(np.broadcast_to(0.0, y.shape), np.broadcast_to(0.0, z.shape), np.zeros((len(y), 0)))
+        return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.l2 * np.square(y).sum(axis=1))
+
+    def losses(self, x: Array, y: Array, records: Examples, weights: Array) -> tuple[Array, Array]:
+        """(b,) the weighted mean of ℓ for each row of y (b, q), twice: there is no other loss."""
+        mean = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
+                mean[rows] += self.loss.value(outputs, records.label[part]) @ weights[part]
+        return mean, mean.copy()
+
+    def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
+        if not self.n_classes:
+            return None
+        right = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
+                scores = self.scores_of(outputs)
+                best = scores == scores.max(axis=-1, keepdims=True)
+                mine = np.take_along_axis(best, records.label[None, part, None].astype(np.int64), axis=-1)[..., 0]
+                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                right[rows] += (mine / np.maximum(best.sum(axis=-1), 1)).sum(axis=1)
+        return right / len(records.label)
+
+    def regression_scores(self, x: Array, y: Array, records: Examples) -> Mapping[str, Array]:
+        if self.n_classes:
+            return {}
+        squares = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
+                squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
+        return fit_scores(squares / len(records.label), records.label)
+
+    def probabilities(self, x: Array, y: Array, records: Examples) -> list[tuple[Array, NDArray[np.int64]]]:
+        if not self.n_classes:
+            return []
+        weights = self.predicting(x[None], y[None])
+        return [(self._predictions(weights, records.features)[0], records.label.astype(np.int64))]
+
+    def scores_of(self, outputs: Array) -> Array:
+        """One score for each class, (…, c): of two classes and one output 0 and that output."""
+        one = self.n_classes == 2 and outputs.shape[-1] == 1
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if one else outputs
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """What the weights say of records: a probability for each class, or a number.
+
+        Args:
+            y: (b, p + q), as of `predicting`.
+            features: (N, d), as `prepare` takes them.
+
+        Returns:
+            (b, N, c) probabilities that add up to 1, or (b, N) numbers in the unit of the prepared labels.
+        """
+        return self._predictions(y, self._scaled(features))
+
+    def _predictions(self, y: Array, features: Array) -> Array:
+        """`predict` of features as `Examples` have them."""
+        out = np.empty((len(y), len(features), max(self.n_classes, 1)))
+        for rows, part, outputs in self._outputs(y, features):
+            if self.n_classes:
+                scores = self.scores_of(outputs)
+                share = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                out[rows, part] = share / share.sum(axis=-1, keepdims=True)
+            else:
+                out[rows, part] = outputs
+        return out if self.n_classes else out[..., 0]
+
+    @property
+    def description(self) -> str:
+        return self.model.description
+
+    def named_weights(self, y: Array) -> dict[str, Array]:
+        """The weights by name, in shape, as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
+        return self.model.named_weights(y[self.p :])
+
+    def predicting(self, x: Array, y: Array) -> Array:
+        """(b, p + q): the centre, and weights that say of features what y says of features less the centre.
+
+        Args:
+            x: (b, p).
+            y: (b, q).
+        """
+        if not self.p:
+            return y
+        wide = self.q - self.model.outputs
+        shift = np.einsum("boi,bi->bo", y[:, :wide].reshape(len(y), -1, self.p), x)
+        # Of a linear model, which alone has a centre.
+        bias = y[:, wide:] - shift / getattr(self.model, "bias", 1.0)
+        return np.concatenate([x, y[:, :wide], bias], axis=1)
+
+    @property
+    def _in_proportion(self) -> DenseLayers | None:
+        """The model, where a record's clip is in proportion to its slope."""
+        return self.model if isinstance(self.loss, Logistic) and isinstance(self.model, DenseLayers) else None
+
+    @property
+    def _bias_share(self) -> float:
+        """s, or 0 where the intercept and features are clipped as one."""
+        return _BIAS_SHARE if self.p and self.model.outputs == 1 else 0.0
+
+    def _scaled(self, features: Array) -> Array:
+        """Features times the model's gain."""
+        gain = self.model.gain if isinstance(self.model, DenseLayers) else 1.0
+        return features if gain == 1.0 else gain * features
+
+    def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
+        """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.
+
+        Of weights that were trained on clipped gradients the outputs are those log-odds at which these gradients are 0
+        on average, as the module says.
+        """
+        model = self._in_proportion if math.isfinite(self.clip.y) else None
+        y = weights[:, self.p :]
+        for row in range(len(y)):
+            for part in blocks(len(features), self.model.cells):
+                rows = slice(row, row + 1)
+                outputs = self.model.outputs_of(y[rows], features[part])
+                if model is not None:
+                    share: Array | float = self._bias_share * self.clip.y / model.bias
+                    if not share:
+                        share = self.clip.y / model.unit_norms(y[rows], features[part], self.clip.norm)[..., None]
+                    far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))
+                    outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
+                yield rows, part, outputs
+
+
+ModelKey = Annotated[ModelTable, Doc("The model whose weights are y; linear if left out.")]
+ClassLoss = Annotated[str, Doc('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
+NumberLoss = Annotated[str, Doc('The loss of one record: "squared" or "huber".')]
+Penalty = Annotated[NonNegative, Doc("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
+
+
+def classification(
+    facts: ProblemFacts,
+    model: ModelKey | None = None,
+    loss: ClassLoss | None = None,
+    l2: Penalty = 0.0,
+) -> Training:
+    """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
+
+    Raises:
+        InputError: a loss that is none of classes, or a model that does not fit.
+    """
+    losses: dict[str, TrainingLoss] = {"logistic": Logistic()} if facts.n_classes == 2 else {}
+    losses |= {"cross_entropy": CrossEntropy()}
+    return _training("classification", facts, model, loss, losses, facts.n_classes, l2)
+
+
+def regression(
+    facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
+) -> Training:
+    """Predict numbers: half the squared error, or "huber", which is linear beyond a tenth of half the label range.
+
+    Raises:
+        InputError: labels that are classes, a loss that is none of numbers, or a model that does not fit.
+    """
+    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber()}
+    return _training("regression", facts, model, loss, losses, 0, l2)
+
+
+def _training(
+    name: str,
+    facts: ProblemFacts,
+    table: ModelTable | None,
+    loss: str | None,
+    losses: Mapping[str, TrainingLoss],
+    n_classes: int,
+    l2: float,
+) -> Training:
+    """Make the problem of a model and of the loss of this name, by default the first. Raises InputError."""
+    chosen = losses.get(loss or next(iter(losses)))
+    if chosen is None:
+        raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
+    outputs = n_classes if isinstance(chosen, CrossEntropy) else 1
+    kind = "linear" if table is None else table.kind
+    learner: Learner
+    if table is not None and kind == "mlp":
+        learner = DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
+    elif kind == "linear":
+        # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
+        bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
+        learner = DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
+    else:
+        learner = OneByOne(facts.model(outputs, table), f'model = "{kind}"')
+    radius = math.inf if facts.l2 is None else facts.l2
+    return Training(name, learner, chosen, facts.n_features, n_classes, l2, radius)
+
+
+ENTRIES = (
+    ProblemEntry(
+        "classification",
+        classification,
+        "a model that tells classes apart: one level, nothing is tuned",
+        lower_task="trained a classifier",
+        labels="classes",
+        one_level=True,
+    ),
+    ProblemEntry(
+        "regression",
+        regression,
+        "a model that predicts numbers: one level, nothing is tuned",
+        lower_task="trained a model that predicts numbers",
+        labels="numbers",
+        one_level=True,
+    ),
+)

@@ -1,0 +1,396 @@
+"""Figures of a run, drawn from its report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.files.regular import own
+from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
+from decentral_dp.reporting import style
+from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
+from decentral_dp.simulation.metrics import metric_label
+from decentral_dp.simulation.result import mode_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Lines that coincide stay visible.
+_DASHES = ("-", "-", "--", "-.", ":")
+
+
+# Figure → label of its y axis, its scale ("values", "log", or "share": at most 1), and its metrics.
+METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "losses": (
+        "loss",
+        "values",
+        ("upper_loss", "lower_loss", "test_loss", "test_robust_loss", "test_mspbe", "test_distance"),
+    ),
+    "accuracy": (
+        "score on held-out records",
+        "share",
+        ("test_accuracy", "test_auc", "test_f1", "test_accuracy_last", "test_worst_class_accuracy"),
+    ),
+    "explained": ("R² on held-out records", "share", ("test_r2",)),
+    "hypergradient": ("‖∇F(x)‖₂", "log", ("hypergradient_norm", "hypergradient_gap")),
+    "consensus": ("consensus error (ℓ2)", "log", ("consensus_x", "consensus_y", "consensus_z")),
+    "primal": ("Φ(x) on the train records", "values", ("primal",)),
+    "gradient": ("‖∇Φ(x)‖₂ on the train records", "log", ("gradient_norm",)),
+}
+
+
+def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
+    """Return the function that draws a figure of `METRICS`; it returns False without a metric of it."""
+    axis, scale, metrics = METRICS[name]
+
+    def draw(figure: Figure, r: Report) -> bool:
+        curves = {}
+        for k, metric in enumerate(metrics):
+            # A fixed x has no upper level.
+            if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
+                continue
+            is_train_loss = metric == "lower_loss" and r.result.is_one_level
+            # The axis names the records.
+            label = "train loss" if is_train_loss else metric_label(metric).replace(" on held-out records", "")
+            c = r.curve(metric) or curve(r.metrics, metric)
+            if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
+                curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
+        if not curves:
+            return False
+        ax = figure.subplots()
+        style.draw_curves(ax, curves)
+        ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
+        (label, (first, *_)), *_ = curves.items()
+        style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
+        values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
+        style.scale_axis(ax, scale, values)
+        if name == "accuracy":
+            draw_baselines(ax, r, ["test_accuracy"])
+        if scale == "share":
+            # Early values of R² may be far below 0; the last one stays visible.
+            low, high = ax.get_ylim()
+            lowest = min(float(c.low[-1]) for c, *_ in curves.values())
+            ax.set_ylim(max(low, min(-1.0, 1.1 * lowest)), min(high, 1.005))
+        return True
+
+    return draw
+
+
+def epsilon(figure: Figure, r: Report) -> bool:
+    """Draw ε spent by the worst agent, with target, cap and the paper's claim.
+
+    Returns:
+        Whether it is drawn: not if nothing is spent, or all is spent in one round.
+    """
+    spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
+    if not privacy.is_noisy or spent is None or not np.any(spent.mean > 0) or spent.rounds[-1] <= 1:
+        return False
+    ax = figure.subplots()
+    claim = {"claimed by the paper, not certified": privacy.claimed_epsilon or 0.0}
+    limits = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0, "cap": privacy.cap or 0.0}
+    levels = {name: value for name, value in (limits | claim).items() if 0 < value < math.inf}
+    for (name, value), dash in zip(levels.items(), ("--", "-.", ":"), strict=False):
+        colour = style.VERMILLION if name in claim else style.GREY
+        ax.axhline(value, color=colour, linestyle=dash, label=f"{name}: {epsilon_text(value)}")
+    style.draw_curves(ax, {privacy.certainty: (spent, style.BLUE, "-")})
+    style.log_axis(ax, "y", [*levels.values(), *spent.mean])
+    ax.set_ylabel(
+        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
+    )
+    word = "Provable" if privacy.guarantee == "as_published" else "Certified"
+    planned = " by the end of the plan" if r.result.has_diverged else ""
+    style.title(ax, f"{word} ε per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}")
+    return True
+
+
+def utility(figure: Figure, r: Report) -> bool:
+    """Draw the main score against the ε spent so far; False without noise, a score or several rounds."""
+    spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
+    score = None if r.judge is None else r.curve(r.judge["name"])
+    if r.judge is None or score is None or spent is None or not privacy.is_noisy:
+        return False
+    _, at_score, at_spent = np.intersect1d(score.rounds, spent.rounds, return_indices=True)
+    epsilon_spent = spent.mean[at_spent]
+    shown = np.isfinite(epsilon_spent) & (epsilon_spent > 0)
+    if np.count_nonzero(shown) < 2:
+        return False
+    ax = figure.subplots()
+    mean, low, high = (part[at_score][shown] for part in (score.mean, score.low, score.high))
+    ax.fill_between(epsilon_spent[shown], low, high, color=style.BLUE, alpha=0.16, linewidth=0)
+    ax.plot(
+        epsilon_spent[shown], mean, "-", color=style.BLUE, marker="o" if mean.size <= 25 else None, label="this run"
+    )
+    draw_baselines(ax, r, [r.judge["name"]])
+    ax.set_xlabel(
+        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
+    )
+    ax.set_ylabel(f"held-out {r.judge['word']}")
+    style.title(
+        ax, f"Held-out {r.judge['word']} {r.judge['text']} at ε = {epsilon_text(float(epsilon_spent[shown][-1]))}"
+    )
+    return True
+
+
+def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
+    """Draw reference lines of the majority class, and of the run without noise if there is one."""
+    lines = {"majority class": r.result.baselines, "non-private": r.non_private}
+    for (label, scores), dash in zip(lines.items(), (":", "--"), strict=True):
+        known = [value for name in names if (value := scores.get(name)) is not None]
+        if known and math.isfinite(known[0]):
+            ax.axhline(known[0], color=style.GREY, linestyle=dash, linewidth=1.2, label=f"{label}: {known[0]:.2f}")
+    if len(ax.get_legend_handles_labels()[1]) > 1:
+        ax.legend(loc="best", fontsize=8)
+
+
+_DRAWN_COORDINATES = 100
+# Up to this number of coordinates, the names of features are below the axis.
+_NAMED_COORDINATES = 40
+# Additional inches for these names.
+_NAMES_BELOW = 0.9
+
+
+def upper_variable(figure: Figure, r: Report) -> bool:
+    """Draw the published x per coordinate: mean over agents, lowest to highest, start; False if x is not tuned."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not r.result.tunes_x or r.x is None or not np.all(np.abs(r.x) < OVERFLOW):
+        return False
+    # The page lists a single coordinate.
+    if r.x.size == 1 or not 0 < r.x.shape[1] <= _DRAWN_COORDINATES:
+        return False
+    ax = figure.subplots()
+    index, mean = np.arange(r.x.shape[1]), r.x.mean(axis=0)
+    ax.vlines(index, r.x.min(axis=0), r.x.max(axis=0), color=style.BLUE, alpha=0.35, linewidth=3.0)
+    ax.plot(index, mean, "o", color=style.BLUE, markersize=4.0)
+    values, started = r.x, ""
+    if r.result.algorithm:
+        start = r.result.algorithm["start"]["x"]
+    else:
+        start = (r.scenario.get("algorithm", {}).get("init") or {}).get("x", 0.0)
+        start = None if "x" in (r.scenario.get("problem", {}).get("start") or {}) else start
+    if isinstance(start, int | float):
+        ax.axhline(start, color=style.GREY, linestyle="--", linewidth=1.2, zorder=1)
+        values, started = np.append(values, start), f"; it started at {start:.3g}"
+    style.flat_axis(ax, values)
+    ax.grid(visible=False, axis="x")
+    ax.set_xlim(-0.7, index.size - 0.3)
+    names = [str(name) for name in r.result.problem.get("x_names") or ()]
+    if len(names) == index.size <= _NAMED_COORDINATES:
+        figure.set_figheight(figure.get_figheight() + _NAMES_BELOW)
+        ax.set_xticks(index, [textwrap.shorten(name, 24, placeholder="…") for name in names], rotation=90, fontsize=7.5)
+        ax.set_xlabel("feature whose strength x is the logarithm of")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+        ax.set_xlabel("coordinate of x")
+    ax.set_ylabel("published x")
+    ends = f"x ends between {mean.min():.3g} and {mean.max():.3g}" if mean.size > 1 else f"x ends at {mean[0]:.3g}"
+    style.title(ax, f"{ends}{started}".replace("-", "−"))
+    return True
+
+
+def noise(figure: Figure, r: Report) -> bool:
+    """Draw noise scale and sensitivity of every channel; False if no release has noise."""
+    if "scale" not in r.ledger:
+        return False
+    columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
+    rows = pd.DataFrame({name: np.asarray(r.ledger[name]) for name in columns})
+    rows = rows[(rows["scale"] > 0) & ~rows["mechanism"].isin(["free", "none", "uncertified"])]
+    # The page lists a single release of a coordinator.
+    if rows.empty or (r.result.privacy.is_trusted and np.unique(rows["release"]).size == 1):
+        return False
+    left, right = figure.subplots(1, 2, sharex=True)
+    moving = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
+    colours = dict(zip("xyz", style.SERIES_COLOURS, strict=False))
+    channels = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
+    colours |= dict(zip(channels, itertools.cycle(style.OTHER_COLOURS), strict=False))
+    for channel, part in rows.groupby("channel", sort=False):
+        _draw_range(left, part, "scale", str(channel), colours[str(channel)], "-")
+    for (channel, kind), part in moving.groupby(["channel", "records"], sort=False):
+        dash = "--" if kind == "validation" else "-"
+        _draw_range(right, part, "sensitivity", f"{channel}, {kind}", colours[channel], dash)
+    style.log_axis(left, "x", rows["round"].to_numpy(), narrow=True)
+    style.log_axis(left, "y", rows["scale"].to_numpy())
+    style.log_axis(right, "y", rows["sensitivity"].to_numpy())
+    left.set_ylabel("scale of the noise")
+    right.set_ylabel("sensitivity")
+    for ax in (left, right):
+        ax.set_xlabel("round")
+    figure.legend(handles=[*right.lines] or [*left.lines], loc="outside lower center", ncols=3)
+    unbounded = [*dict.fromkeys(rows.loc[np.isinf(rows["sensitivity"]), "channel"])]
+    message = f"Nothing bounds the sensitivity of {', '.join(spans(unbounded, least=3))}"
+    if not unbounded and not moving.empty:
+        ratio = moving["scale"] / moving["sensitivity"]
+        if r.result.privacy.is_trusted:  # One number for all kinds of records, by the one that can do most.
+            ratio = ratio.groupby([moving["channel"], moving["release"]]).min()
+        low, high = (power_text(float(f"{end:.2g}")) for end in (ratio.min(), ratio.max()))
+        message = f"Noise is {low if low == high else f'{low} to {high}'} times the sensitivity"
+    figure.suptitle(message, x=0.02, ha="left", fontsize=10.5, fontweight="bold", wrap=True)
+    return True
+
+
+def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str, dash: str) -> None:
+    """Draw a column over rounds: median as a line, lowest to highest as a band."""
+    extremes = rows.groupby("round")[name].agg(["median", "min", "max"])
+    ax.fill_between(extremes.index, extremes["min"], extremes["max"], color=colour, alpha=0.16, linewidth=0)
+    ax.plot(
+        extremes.index, extremes["median"], dash, color=colour, marker="o" if len(extremes) <= 25 else None, label=label
+    )
+
+
+_DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
+
+
+def topology(figure: Figure, r: Report) -> bool:
+    """Draw the graph, its agents coloured by ε if budgets differ; False without a graph."""
+    from matplotlib.collections import LineCollection
+
+    graph, privacy = r.result.topology, r.result.privacy
+    m = int(graph.get("agents") or 0)
+    # With a coordinator the graph plays no part.
+    if not 1 <= m <= _DRAWN_AGENTS or r.result.privacy.is_trusted:
+        return False
+    edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
+    # A graph from a file may have positions.
+    positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
+        positions = layout(m, edges)
+    ax = figure.subplots()
+    ax.set_axis_off()
+    faint = min(0.7, 400 / (len(edges) + 1))
+    ax.add_collection(LineCollection(list(positions[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
+    if graph.get("directed"):
+        # An arrow head beyond the middle of each edge, which no agent hides.
+        (x, y), (dx, dy) = positions[edges[:, 0]].T, 0.6 * (positions[edges[:, 1]] - positions[edges[:, 0]]).T
+        heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
+        heads.set(color=style.GREY, alpha=faint)
+    epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
+    label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
+    differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
+    nodes = ax.scatter(
+        positions[:, 0],
+        positions[:, 1],
+        s=float(np.clip(9000 / m, 6, 330)),
+        c=epsilon if differs else style.BLUE,
+        zorder=3,
+    )
+    nodes.set_cmap("cividis")
+    nodes.set_edgecolor("white")
+    numbers = f": ρ = {graph['rho']:.3f}" if graph["rho"] is not None and m > 1 else ""
+    if differs:
+        figure.colorbar(nodes, ax=ax, shrink=0.75, label=f"ε {label}").outline.set_visible(False)
+    elif epsilon.size and epsilon.max() > 0:
+        numbers += f"; ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {label}"
+    # Bright agents have the largest ε.
+    bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
+    names = [str(name) for name in graph.get("labels") or ()]
+    for agent, place in enumerate(positions if m <= _NUMBERED_AGENTS else ()):
+        ink = "black" if bright[agent] else "white"
+        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+        if len(names) == m and names[agent] != str(agent):
+            below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
+    # As wide as the figure, so that the title has room.
+    middle, (wide, high) = (positions.min(axis=0) + positions.max(axis=0)) / 2, 0.56 * np.ptp(positions, axis=0) + 1e-9
+    wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
+    ax.set(xlim=(middle[0] - wide, middle[0] + wide), ylim=(middle[1] - high, middle[1] + high), aspect="equal")
+    style.title(ax, capitalise(topology_name(graph)) + numbers)
+    return True
+
+
+def layout(m: int, edges: NDArray[np.int64]) -> Array:
+    """Compute positions (m, 2) with distances close to the hop counts of the graph; a circle if it is not connected.
+
+    Kamada & Kawai, "An algorithm for report general undirected graphs", Information Processing Letters 31 (1989).
+    """
+    # Slow to import, and only report needs it.
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(m))
+    graph.add_edges_from(edges.tolist())
+    places = nx.kamada_kawai_layout(graph) if nx.is_connected(graph) else nx.circular_layout(graph)
+    return np.array([places[agent] for agent in range(m)], dtype=np.float64)
+
+
+# Inches, narrow enough to be read on a telephone.
+SIZE = (4.7, 3.3)
+Draw = Callable[["Figure", Report], bool]
+
+
+FIGURES: Mapping[str, Draw] = {
+    **{name: metrics_figure(name) for name in METRICS},
+    "utility": utility,
+    "upper_variable": upper_variable,
+    "epsilon": epsilon,
+    "noise": noise,
+    "topology": topology,
+}
+
+
+def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report: Report | None = None) -> list[Path]:
+    """Draw all figures of a run into `folder/plots`, and return their paths.
+
+    Figures without numbers are removed.
+
+    Args:
+        folder: of the run.
+        formats: of the files; the page shows "png".
+        report: of the run; by default it is read from the folder.
+
+    Raises:
+        InputError: `folder` holds no readable result.json.
+    """
+    report = read_report(folder) if report is None else report
+    own(folder / "plots", folder, "report").mkdir(exist_ok=True)
+    paths = []
+    with style.package_style():
+        for name, draw in FIGURES.items():
+            figure = style.new_figure(*SIZE)
+            endings = formats if draw(figure, report) else ()
+            paths += style.write_figure(figure, folder / "plots" / name, endings, mode_of(folder))
+    return paths
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that notebooks show.
+
+    Args:
+        figure: of matplotlib.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure to a file that ends in .png, .svg or .pdf, and return its path."""
+        with style.package_style():
+            self.figure.savefig(path)
+        return Path(path)
+
+    def _repr_png_(self) -> bytes:
+        with style.package_style():
+            return style.picture_of(self.figure)
+
+
+def draw(name: str, report: Report) -> Picture | None:
+    """Draw a figure of a run; None if the run has no numbers for it.
+
+    Args:
+        name: of `FIGURES`.
+        report: of the run.
+    """
+    with style.package_style():
+        figure = style.new_figure(*SIZE)
+        return Picture(figure) if FIGURES[name](figure, report) else None

@@ -1,0 +1,619 @@
+"""The report of a run: the numbers, tables and sentences that its page, its figures and the terminal show.
+
+`read_report` reads a run folder once and returns a `Report`. Pages and figures render it and read nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.files.exports import Columns
+from decentral_dp.files.regular import own
+from decentral_dp.formatting import (
+    agent_names,
+    capitalise,
+    delta_text,
+    epsilon_text,
+    power_text,
+    score_text,
+    spans,
+)
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.simulation.metrics import ENDINGS, JUDGES, MEASURES
+from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
+from decentral_dp.simulation.statement import Cost, PrivacyStatement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Baseline → its name in tables.
+BASELINES = {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
+# Axes in float64 cannot hold larger values.
+OVERFLOW = 1e100
+DRAWN_ROUNDS = 120
+_METRIC_TYPES = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
+
+
+class TextTable(NamedTuple):
+    """A table of texts.
+
+    Args:
+        heads: name of each column, and the text below it.
+        numbers: whether a column holds numbers.
+        rows: text of each cell.
+        sorted_by: sort key of each cell, row by row; None sorts by the text.
+        note: the text below the table.
+    """
+
+    heads: Sequence[tuple[str, str]]
+    numbers: Sequence[bool]
+    rows: Sequence[Sequence[str]]
+    sorted_by: Sequence[Sequence[float | None]] = ()
+    note: str = ""
+
+
+class Curve(NamedTuple):
+    """A metric by round, (T,): mean, lowest, highest over agents; NaN where one overflows, first at `overflow`."""
+
+    rounds: Array
+    mean: Array
+    low: Array
+    high: Array
+    overflow: int | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first and the last finite mean."""
+        finite = self.mean[np.isfinite(self.mean)]
+        return (float(finite[0]), float(finite[-1])) if finite.size else (math.nan, math.nan)
+
+
+class ScoreTable(NamedTuple):
+    """Metrics of the last evaluation.
+
+    Args:
+        columns: heads.
+        rows: label and texts of each metric of the published values.
+        others: the same of other values, if the published ones have this metric too.
+        notes: head and sentences of each group of notes.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    others: Sequence[tuple[str, Sequence[str]]]
+    notes: Sequence[tuple[str, Sequence[str]]]
+
+
+class BudgetColumn(NamedTuple):
+    """A column of the budget table: its group, its name, and ε of each row."""
+
+    group: str
+    name: str
+    values: Sequence[float | None]
+    is_claimed: bool = False
+
+    @property
+    def head(self) -> str:
+        """The group and the name, as briefly as a terminal needs."""
+        kind = "pure ε" if self.name.startswith("pure") else "ε"
+        if self.group.startswith("Channel "):
+            return f"{kind} of {self.group.removeprefix('Channel ')}"
+        return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
+
+
+class BudgetTable(NamedTuple):
+    """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
+
+    groups: Sequence[tuple[str, int]]
+    columns: Sequence[BudgetColumn]
+    rows: Sequence[tuple[str, Sequence[str]]]
+
+
+class BaselineComparison(NamedTuple):
+    """A run next to its baselines.
+
+    Args:
+        table: scores and ε of the majority class, the run and each baseline.
+        sentence: the differences in the main score; "" if the run has none.
+        price: the privacy cost of the run and its baselines together.
+    """
+
+    table: TextTable
+    sentence: str
+    price: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Report:
+    """A run as every medium shows it.
+
+    Args:
+        result: of `result.json`.
+        scenario: all keys with their values; empty if the folder has no readable scenario.
+        scenario_text: the same as TOML.
+        metrics: columns round, agent, name, value.
+        ledger: columns as of `Ledger.to_frame`, at the drawn rounds.
+        x: (m, p) last published values; None if the run has none.
+        task: the problem that was solved, as a verb phrase.
+        judge: the main score: its name, word and text; None if the run has none.
+        score: the main score or the loss, in words.
+        lines: head and sentence of each note on data, algorithm and privacy.
+        budgets: ε of every agent; None without noise.
+        scores: the metrics of the last evaluation.
+        baselines: the run next to its baselines; None if it has none.
+        non_private: last metrics of the same network without noise; empty if it was not run.
+    """
+
+    result: RunResult
+    scenario: Mapping[str, Any]
+    scenario_text: str
+    metrics: Columns
+    ledger: Columns
+    x: Array | None
+    task: str
+    judge: Mapping[str, str] | None
+    score: str
+    lines: Sequence[tuple[str, str]]
+    budgets: BudgetTable | None
+    scores: ScoreTable
+    baselines: BaselineComparison | None
+    non_private: Mapping[str, float | None] = field(default_factory=dict)
+
+    def curve(self, name: str) -> Curve | None:
+        """Return a score over rounds: of the published values, else of the exact lower solution for them."""
+        return curve(self.metrics, f"{name}_unreleased" if self.result.solves_lower else name)
+
+
+def read_report(folder: Path) -> Report:
+    """Read the report of a complete run folder.
+
+    Raises:
+        InputError: the folder has no result.json, or a broken file.
+    """
+    result, text = read_result(folder), scenario_text(folder)
+    places = {name: own(folder / BASELINES_FOLDER / name, folder, str(folder)) for name in BASELINES}
+    return make_report(
+        result,
+        parse_scenario(text),
+        read_metrics(folder / "metrics.parquet"),
+        read_ledger(folder / "ledger.parquet", drawn_rounds(result)),
+        published_values(folder, str(folder), ["x"]).get("x") if (folder / "state.npz").exists() else None,
+        {name: read_result(place) for name, place in places.items() if place.is_dir() and is_complete(place)},
+        text,
+    )
+
+
+def make_report(
+    result: RunResult,
+    scenario: Mapping[str, Any],
+    metrics: Columns,
+    ledger: Columns,
+    x: Array | None,
+    baselines: Mapping[str, RunResult],
+    text: str = "",
+) -> Report:
+    """Make the report of a run from its numbers.
+
+    Args:
+        result: of the run.
+        scenario: as of `Report`.
+        metrics: as of `Report`.
+        ledger: as of `Report`.
+        x: as of `Report`.
+        baselines: "alone", "central", "none" → result of that baseline.
+        text: the scenario as TOML, if there is a folder.
+    """
+    problem, trusted = result.problem, result.privacy.is_trusted
+    entry = PROBLEMS.get(problem["kind"])
+    if result.tunes_x:
+        task = (entry and entry.task) or f"solved the {problem['solves']} problem {problem['kind']}"
+    else:
+        level = "train" if result.is_one_level else "lower"
+        task = (entry and entry.lower_task) or f"minimised the {level} loss of {problem['kind']}"
+    loss, score, judge = "upper_loss" if result.tunes_x else "lower_loss", "", None
+    if (name := result.judge) is not None:
+        word, digits = JUDGES[name]
+        judge = {"name": name, "word": word, "text": f"{result.score(name):.{digits}f}"}
+        score = f"{'' if trusted else 'mean '}held-out {word} {judge['text']}"
+    elif (value := result.score(loss)) is not None:
+        final = "" if result.has_diverged or trusted else "final "
+        word = "train loss" if result.is_one_level and not result.tunes_x else loss.replace("_", " ")
+        score = f"{final}{word} {power_text(value)}"
+    return Report(
+        result=result,
+        scenario=scenario,
+        scenario_text=text,
+        metrics=metrics,
+        ledger=ledger,
+        x=x,
+        task=task,
+        judge=judge,
+        score=score,
+        lines=[*method_lines(result), *result.privacy.lines],
+        budgets=tabulate_budgets(result.privacy, result.topology),
+        scores=_tabulate_scores(result),
+        baselines=compare_with_baselines(result, baselines),
+        non_private=baselines["none"].metrics if "none" in baselines else {},
+    )
+
+
+def scenario_text(folder: Path) -> str:
+    """Return the scenario of a run folder as text; "" if there is none."""
+    path = folder / "scenario.toml"
+    return own(path, folder, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def parse_scenario(text: str) -> dict[str, Any]:
+    """Parse the scenario of a run folder; empty if it is damaged, as a page needs none."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def drawn_rounds(result: RunResult) -> Array:
+    """Return the rounds (k,) at which a ledger is drawn, evenly spaced on a logarithmic axis."""
+    last = max(1, result.rounds, result.rounds_planned or 0)
+    return np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round())
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Read the metrics of a run: rows (round, agent, name, value), none if nothing was measured.
+
+    Raises:
+        InputError: the file is broken, or its columns have other types.
+    """
+    # Slow to import, and a run that ends is drawn from memory.
+    import pandas as pd
+
+    nothing = pd.DataFrame(columns=list(_METRIC_TYPES)).astype(_METRIC_TYPES)
+    if not own(path, path.parent, str(path)).exists():
+        return nothing
+    try:
+        frame = pd.read_parquet(path)
+        if not set(_METRIC_TYPES) <= set(frame):
+            return nothing
+        types = {name: pd.api.types.infer_dtype(frame[name], skipna=False) for name in ("agent", "name")}
+        wrong = [n for n, kind in types.items() if kind not in ("string", "empty") or frame[n].isna().any()]
+        wrong += [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]
+        if wrong:
+            raise ValueError(f"its column {wrong[0]} has values of another type")
+        return frame.astype({"round": "int64", "value": "float64"})
+    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
+        raise _broken_error(path, error) from None
+
+
+def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
+    """Read a ledger at some rounds, part by part: it may be longer than memory.
+
+    Args:
+        path: of `ledger.parquet`; nothing is read if it is missing.
+        rounds: (k,) whole numbers.
+
+    Raises:
+        InputError: the file is broken.
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
+    if not own(path, path.parent, str(path)).exists():
+        return pd.DataFrame()
+    numbers = pa.array(rounds.astype(np.int64))
+    try:
+        with ParquetFile(path) as file:
+            # A run without any release has a ledger without columns.
+            if "round" not in file.schema_arrow.names:
+                return pd.DataFrame()
+            # A mask: filters that are expressions keep memory from part to part.
+            parts = (file.read_row_group(k) for k in range(file.num_row_groups))
+            chosen = (part.filter(pc.is_in(part["round"], value_set=numbers)) for part in parts)
+            read = [part for part in chosen if part.num_rows] or [file.schema_arrow.empty_table()]
+        ledger: pd.DataFrame = pa.concat_tables(read).unify_dictionaries().to_pandas()
+        return ledger
+    except (ValueError, OSError) as error:
+        raise _broken_error(path, error) from None
+
+
+def _broken_error(path: Path, error: Exception) -> InputError:
+    why = " ".join(str(error).split()).rstrip(".")
+    return InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.")
+
+
+def curve(metrics: Columns, name: str) -> Curve | None:
+    """Return a metric over rounds; None if it is missing.
+
+    Its band is that of `…_min` and `…_max`, else that of the rows of agents.
+
+    Args:
+        metrics: columns round, agent, name, value.
+        name: of the metric.
+    """
+    stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
+    agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
+    every_round, every_value = np.asarray(metrics["round"]), np.asarray(metrics["value"], dtype=np.float64)
+
+    def means(metric: str) -> dict[float, float]:
+        rows = np.flatnonzero((names == metric) & (agents == "mean"))
+        return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
+
+    rows = np.flatnonzero((names == name) & (agents != "mean"))
+    rows = rows[np.argsort(every_round[rows], kind="stable")]
+    times, first = np.unique(every_round[rows], return_index=True)
+    # Not strict: no rows are split into one part, which is empty.
+    by_agent = dict(zip(times.tolist(), np.split(every_value[rows], first[1:]), strict=False))
+    mean = means(name) or {t: float(np.mean(values)) for t, values in by_agent.items()}
+    if not mean:
+        return None
+    lines = [mean]
+    for side, extreme in (("min", np.min), ("max", np.max)):
+        extremes = means(f"{name}_{side}") or means(f"{stem}_{side}{last}")
+        lines.append(extremes or {t: float(extreme(values)) for t, values in by_agent.items()} or mean)
+    rounds = np.array(sorted(mean), dtype=np.float64)
+    values = np.array([[line.get(t, np.nan) for t in rounds.tolist()] for line in lines])
+    drawable = np.where(np.abs(values) < OVERFLOW, values, np.nan)
+    bad = rounds[~np.isfinite(drawable[0])]
+    return Curve(rounds, drawable[0], drawable[1], drawable[2], int(bad[0]) if bad.size else None)
+
+
+def method_lines(result: RunResult) -> list[tuple[str, str]]:
+    """Return head and sentence of notes on the data, the algorithm and its settings."""
+    lines = [("Data", note) for note in result.problem["notes"]]
+    lines += [("Algorithm", f"{result.method}.")] if result.method else []
+    return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
+
+
+def headline(result: RunResult) -> str:
+    """Return the algorithm, the graph and the number of rounds: "LDP-DSBO (bilevel) · ring, 10 agents · 150 rounds"."""
+    return headline_text(result.method, result.topology, result.privacy, result.rounds)
+
+
+def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, rounds: int) -> str:
+    """Return the first line of a run or a plan.
+
+    Args:
+        method: name of the algorithm.
+        topology: as in `result.json`.
+        privacy: the statement of privacy.
+        rounds: number of rounds.
+    """
+    n = len(privacy.agents)
+    agents = "1 agent" if n == 1 else f"{n} agents"
+    central = privacy.network_text or topology["central"]
+    network = f"{agents} and a {'trusted' if privacy.network_text else 'untrusted'} server" if central else ""
+    count = "1 round" if rounds == 1 else f"{rounds} rounds"
+    return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
+
+
+def data_text(result: RunResult) -> str:
+    """Return the data set, the records of an agent by split, and the sampling."""
+    return data_line(result.problem)
+
+
+def data_line(problem: Mapping[str, Any]) -> str:
+    """Return the data set, the records of an agent by split, and the sampling, from a summary of a problem."""
+    records = problem["records"]
+    counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
+    sampling = f", {text}" if (text := problem.get("sampling")) else ""
+    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
+
+
+def _count_range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
+    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
+
+    Args:
+        result: of the run.
+        brief: whether baselines are left out and features outside their range are only counted.
+    """
+    notes = []
+    guesses = (("Majority-class baseline", ("test_accuracy",)), ("Mean-label baseline", ("test_rmse", "test_r2")))
+    for guess, names in () if brief else guesses:
+        # R² of the mean train label is 0 except for chance; + 0.0 removes its sign.
+        scores = [f"{n} {score_text(round(result.baselines[n], 4) + 0.0)}" for n in names if n in result.baselines]
+        notes += [("", f"{guess}: {', '.join(scores)}.")] if scores else []
+    clipped = []
+    if result.clipped:
+        shares = ", ".join(
+            f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
+        )
+        clipped.append(f"gradients {shares}")
+    if features := result.features_cut:
+        most = max(features.values())
+        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
+        listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
+        more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
+        clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")
+    if result.labels_cut:
+        clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
+    notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
+    notes += [("Warning", text) for text in (result.unmeasured, *result.failed_callbacks, *result.learning) if text]
+    return notes
+
+
+# There is no upper level where x is not tuned, and agents never differ in x.
+_OF_X = ("upper_loss", "consensus_x", "hypergradient_")
+
+
+def _tabulate_scores(result: RunResult) -> ScoreTable:
+    metrics, local = result.metrics, not result.privacy.is_trusted
+    columns = ("Metric", "Mean over agents", "Lowest agent", "Highest agent") if local else ("Metric", "Value")
+    order, ranked = list(MEASURES), []
+    for name in metrics:
+        ending = next((e for e in ("_last", "_unreleased") if name.endswith(e)), "")
+        stem = name.removesuffix(ending)
+        hidden = name == "epsilon_spent" or (not result.tunes_x and name.startswith(_OF_X))
+        if not hidden and not stem.endswith(("_min", "_max")):
+            ranked.append((order.index(stem) if stem in order else len(order), name, stem, ending))
+    rows: list[tuple[str, Sequence[str]]] = []
+    others: list[tuple[str, Sequence[str]]] = []
+    for _, name, stem, ending in sorted(ranked, key=lambda row: row[0]):
+        label = capitalise(MEASURES[stem].label if stem in MEASURES else stem.replace("_", " "))
+        if stem == "lower_loss" and result.is_one_level:
+            label = "Train loss (regulariser included)"
+        label += ENDINGS[ending][0] if ending and local else ""
+        ends = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
+        values = [metrics[name], *ends][: len(columns) - 1]
+        texts = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in values]
+        (others if ending and stem in metrics else rows).append((label, texts))
+    notes = groupby(score_notes(result), key=lambda note: note[0])
+    return ScoreTable(columns, rows, others, [(head, [text for _, text in group]) for head, group in notes])
+
+
+_LISTED_AGENTS, _WORST_AGENTS, _LONGEST_NAMES = 30, 5, 60
+
+
+def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> BudgetTable | None:
+    """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
+
+    Args:
+        privacy: of the run or plan; without noise the table is None.
+        graph: as in `result.json`, for the names of agents.
+    """
+    budgets, claim, names = privacy.agents, privacy.claimed, agent_names(graph.get("labels"))
+    if not privacy.is_noisy or not budgets:
+        return None
+    # Agents with equal budgets may have different claims.
+    claims = claim.agents if claim is not None else ()
+    rows = budgets[:] if claims else budgets.different
+    members = [[k] for k in range(len(budgets))] if claims else budgets.members()
+    columns = [
+        BudgetColumn("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]),
+    ]
+    # Gaussian noise has no pure ε.
+    if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
+        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
+    if claim is not None and claims:
+        # A claim without a δ is of pure ε.
+        name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
+        columns.append(BudgetColumn("Claimed, not certified", name, claims, is_claimed=True))
+    for channel in rows[0].channels:
+        if channel in privacy.free_channels:
+            continue
+        costs = [row.channels.get(channel, Cost()) for row in rows]
+        columns.append(BudgetColumn(f"Channel {channel}", "ε", [cost.epsilon for cost in costs]))
+        if not claims and any(cost.epsilon_pure is not None and math.isfinite(cost.epsilon_pure) for cost in costs):
+            columns.append(BudgetColumn(f"Channel {channel}", "pure ε", [cost.epsilon_pure for cost in costs]))
+    # With one split the cost of a record is that of the whole run.
+    kinds = rows[0].records if len(rows[0].records) > 1 else ()
+    columns += [BudgetColumn("ε of one record", kind, [row.records.get(kind) for row in rows]) for kind in kinds]
+    values = list(zip(*(column.values for column in columns), strict=True))
+    merged: dict[tuple[str, ...], list[int]] = {}
+    for agents, row in zip(members, values, strict=True):
+        merged.setdefault(tuple(map(epsilon_text, row)), []).extend(agents)
+    labels = names or [str(agent) for agent in range(len(budgets))]
+    body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
+    if len(merged) > _LISTED_AGENTS:
+        every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
+        body = [
+            (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
+            for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
+        ]
+        by_cost = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:_WORST_AGENTS]
+        worst = [(agent, row) for row in by_cost for agent in members[row]][:_WORST_AGENTS]
+        body += [(f"agent {labels[agent]}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
+    groups = [(group, len(list(members))) for group, members in groupby(column.group for column in columns)]
+    return BudgetTable(groups, columns, body)
+
+
+def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -> str:
+    """Return "0–3, 7", "Bern, Zug", or a count if the list is long."""
+    if len(agents) == len(names) > 1:
+        return f"all {len(names)}"
+    listed = [names[agent] for agent in agents]
+    text = ", ".join(listed if are_named else spans(listed))
+    if len(text) <= (_LONGEST_NAMES if are_named else 24) or len(agents) == 1:
+        return text
+    return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
+
+
+# The sampling error of a difference of two scores, in standard errors.
+_STANDARD_ERRORS = 2.0
+
+
+def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]) -> BaselineComparison | None:
+    """Compare a run with its baselines; None if it has none.
+
+    Args:
+        result: of the run.
+        baselines: "alone", "central", "none" → result.
+    """
+    if not baselines:
+        return None
+    runs = {"this run": result, **{BASELINES[name]: baselines[name] for name in BASELINES if name in baselines}}
+    names = [name for name in (*JUDGES, "test_loss") if result.score(name) is not None]
+
+    def text(value: float | None) -> str:
+        return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
+
+    guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
+    constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
+    cells = [[constant, *guess, ""]] if any(cell != "–" for cell in guess) else []
+    for label, run in runs.items():
+        cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
+    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
+    table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
+
+    judge, parts, width = result.judge, [], _chance_width(result)
+    for name, comparison, gain, loss in (
+        ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
+        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
+        ("none", "against the same network without noise", "Noise gains", "Noise costs"),
+    ):
+        score = baselines[name].score(judge) if judge is not None and name in baselines else None
+        if judge is not None and score is not None and math.isfinite(score):
+            difference = (result.score(judge) or 0.0) - score
+            chance = " (within the sampling error)" if abs(difference) < width else ""
+            verb = gain if difference >= 0.0 else loss
+            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
+    chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
+    listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
+    sentence = f"{listed}. One run each{chance}." if parts else ""
+
+    noisy = [result, *(run for name, run in baselines.items() if name != "none")]
+    spent = [(run.privacy.epsilon_max, run.privacy.delta) for run in noisy]
+    epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
+    price = "All runs read the same records and have the same held-out records."
+    if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
+        price += (
+            f" The releases of all runs with noise cost at most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
+        )
+    if result.privacy.shared is not None:
+        colluders = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
+        price += f" ε of this run holds against {colluders} (privacy.colluders), of the others against any number."
+    if "none" in baselines:
+        price += " Do not publish the run without noise or its scores: it protects nobody."
+    return BaselineComparison(table, sentence, price)
+
+
+def _chance_width(result: RunResult) -> float:
+    """Bound two standard errors of the difference of two scores on the same number of held-out records.
+
+    An accuracy p of n records has the variance p(1 − p)/n. An AUC of value a has at most a(1 − a)/k, with k the size of
+    the smaller class. The variance of R² has no such bound: 0 is returned.
+    """
+    judge, records = result.judge, (result.problem.get("records") or {}).get("test")
+    share = None if judge is None else result.score(judge)
+    if judge == "test_r2" or not records or share is None or not 0.0 <= share <= 1.0:
+        return 0.0
+    guess, count = result.baselines.get("test_accuracy"), float(records)
+    if judge == "test_auc" and guess is not None:
+        count *= min(guess, 1.0 - guess)
+    return _STANDARD_ERRORS * math.sqrt(2.0 * share * (1.0 - share) / count) if count > 0.0 else 0.0

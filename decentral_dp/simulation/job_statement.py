@@ -1,0 +1,417 @@
+"""Privacy statements of jobs: the parts of every setting, and the statement of agents without a trusted party.
+
+The signal-to-noise ratio is bounded from public numbers, before the run. One replaced record moves a release by at most
+its sensitivity Δ, so it contributes at most Δ/2. The n records of an agent contribute at most nΔ/2, if all point in the
+same direction. Noise of standard deviation σ on d coordinates has the root mean square norm σ√d. With index t over the
+releases of a channel and m agents,
+
+    one release     n Δ_t / (2 σ_t √d)
+    all releases    Σ_t n Δ_t/2 / √(Σ_t σ_t² d / m)
+
+Below a ratio of 1 over all releases, noise moves the average farther than all records together can. Most records do not
+agree that well, so a run may learn nothing at several times 1. At a fixed ε, σ_t grows as √T: more rounds hardly change
+this ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.push_sum import PushSum
+from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
+from decentral_dp.bounded import CHANNELS, SPLITS, Array
+from decentral_dp.formatting import delta_text, schedule_text
+from decentral_dp.privacy.accounting import infinite_horizon
+from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
+from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
+from decentral_dp.simulation.jobs.gossip_plan import gossip_job
+from decentral_dp.simulation.jobs.gossip_setup import clipped_families
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.statement import (
+    UNVERIFIED,
+    AgentBudget,
+    AgentBudgets,
+    Cost,
+    Horizon,
+    NoiseCorrelation,
+    PaperClaim,
+    PrivacyStatement,
+    Signal,
+)
+from decentral_dp.simulation.summary import Setting
+
+# δ above this times 1/N gets a note.
+_LARGE_DELTA = 0.1
+
+
+def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
+    """Make the privacy statement of a job.
+
+    Args:
+        job: planned, with its ledger and budget.
+        planned: every release of a round once.
+        notes: of its setting, which come last.
+        trusted: whether a coordinator releases one value for all.
+        own: the fields of `PrivacyStatement` that depend on the setting.
+    """
+    table, budget = job.scenario.privacy, job.budget
+    certified, word = table.guarantee == "certified", unverified(job)
+    # The ledger has a channel for x even if x has no coordinates.
+    absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
+    cautions = delta_cautions(job)
+    batch = job.stream.batch if job.stream.kind == "minibatch" else None
+    signal = signals(planned, job.counts, trusted, job.unit, batch)
+    cautions += signal_cautions(signal, job.n_agents, trusted)
+    free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
+    # Included in every ε.
+    slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
+    before = [*job.shards.all_notes, *job.budget.notes, *cautions]
+    return PrivacyStatement(
+        setting=job.setting,
+        guarantee=table.guarantee,
+        exchanges=job.algorithm.releases_per_round,
+        delta=table.delta,
+        epsilon_max=float(budget.epsilon.max()),
+        epsilon_pure_max=float(budget.epsilon_pure.max()),
+        # "as_published" has a claim instead.
+        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
+        cap=table.cap,
+        agents=_agent_budgets(budget, absent),
+        free_channels=free,
+        noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
+        numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
+        protected=job.unit.protected,
+        neighbours=job.unit.neighbours,
+        signal=signal,
+        unverified=tuple(word),
+        notes=(*before, *(f"{UNVERIFIED}{text}" for text in word), *notes),
+        cautions=tuple(cautions),
+        **own,
+    )
+
+
+def delta_cautions(job: PlannedJob) -> list[str]:
+    """Return a caution if δ is not far below one over the number of records of an agent."""
+    most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
+    together = job.unit.records
+    # Publishing one random record of an agent reveals the agent for certain.
+    if job.mechanism == NO_NOISE or together is None or delta * most < _LARGE_DELTA * together:
+        return []
+    return [
+        f"δ = {delta_text(delta)} is large: with probability δ·{most}/{together} = {delta * most / together:.2g} a "
+        f"mechanism that satisfies it may publish {'a record' if together == 1 else f'{together} records'} of an agent "
+        f"with {most} records. Fix: choose δ far below {together}/{most}."
+    ]
+
+
+def unverified(job: PlannedJob) -> list[str]:
+    """Return the unchecked assumptions on custom components, as sentences after `UNVERIFIED`."""
+    c, entry, parts = job.components, job.components.algorithm, job.components.unverified
+    if job.mechanism == NO_NOISE:
+        return parts
+    if entry.custom:
+        parts.append(
+            f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
+            "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
+        )
+    if isinstance(job.mechanism, OutsideMechanism):
+        parts.append(
+            f"the noise of the mechanism {job.mechanism.name} has the privacy cost that it declares, in "
+            "float64 too. Its releases are composed as the worst mechanism of that cost."
+        )
+    if entry.custom or c.reads_user_code:
+        parts.append("Python code has no access to records by closures or files. Nothing tests this.")
+    return parts
+
+
+def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
+    """Return the budget of each agent, without the channels in `absent`, which have no coordinates."""
+    sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
+    whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
+    columns += [column for cost in sent.values() for column in cost]
+    columns += [cost.epsilon for cost in budget.records.values()]
+    firsts, budget_index = group_equal(columns)
+    different = tuple(
+        AgentBudget(
+            agent=i,
+            epsilon=float(whole[0][i]),
+            epsilon_pure=float(whole[1][i]),
+            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in sent.items()},
+            records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
+        )
+        for i in firsts.tolist()
+    )
+    return AgentBudgets(different, budget_index)
+
+
+def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
+    """Group agents with equal numbers.
+
+    Args:
+        columns: (m,) each, finite or infinite.
+
+    Returns:
+        The first agent of each group, ascending, and (m,) the group of each agent.
+
+    Example:
+        >>> [part.tolist() for part in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
+        [[0, 1, 3], [0, 1, 0, 2]]
+    """
+    group = np.zeros(columns[0].size, dtype=np.int64)
+    for column in columns:
+        # Most columns are constant.
+        if (column != column[0]).any():
+            values, place = np.unique(column, return_inverse=True)
+            group = np.unique(group * values.size + place, return_inverse=True)[1]
+    firsts = np.unique(group, return_index=True)[1]
+    place = np.argsort(np.argsort(firsts))
+    return np.sort(firsts), place[group]
+
+
+def signals(
+    ledger: Ledger, counts: Counts, trusted: bool, unit: Unit = RECORD, batch: int | None = None
+) -> dict[str, Signal]:
+    """Bound the signal-to-noise ratio of every channel.
+
+    Args:
+        ledger: planned releases. The ratio of one release is the median over releases of the minimum over agents.
+        counts: split → (m,) records of each agent.
+        trusted: whether a coordinator releases one value for all, which reads all records.
+        unit: privacy unit of the sensitivities; default one replaced record.
+        batch: size of a fixed batch, if any.
+
+    Returns:
+        Channel → its ratios. Selections, and channels without noise or with infinite sensitivity, are left out.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("ring_breast_cancer")
+        >>> {c: (round(s.one_release, 2), round(s.all_releases, 1)) for c, s in plan.privacy.signal.items()}
+        {'y': (0.12, 4.9), 'z': (0.18, 7.0)}
+    """
+    # Numbers near the ends of float64 have no ratio.
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        facts = (ledger.n_agents, counts, trusted, unit, batch)
+        ratios = {c.channel: _signal(c, *facts) for c in ledger.charged_channels if c.mechanism.adds_noise}
+    return {c: s for c, s in ratios.items() if all(r and 0.0 < r < math.inf for r in (s.one_release, s.all_releases))}
+
+
+def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
+    first = np.unique(c.group, return_index=True)[1]
+    drift, contribution = np.zeros_like(c.scale), np.zeros_like(c.scale)
+    for split, sensitivity in c.sensitivity.items():
+        n = counts[split].sum() if trusted else counts[split][first]
+        sampled = sampled_unit(c.sampling)
+        if sampled is not None or unit == RECORD:
+            one = sensitivity / (2 if sampled is None else sampled.steps)
+            drift = drift + c.rate[split] * one * n
+        else:
+            n = n if batch is None else np.minimum(n, batch)
+            one = sensitivity / unit.clips(n)
+            drift = drift + one * n
+        contribution = np.maximum(contribution, one)
+    # What neighbours share is not in the average.
+    noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
+    members = np.bincount(c.group, minlength=first.size) / n_agents
+    total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
+    multiplier = (noise / math.sqrt(c.dimension) / contribution).min(axis=1)
+    multiplier = multiplier[np.isfinite(multiplier)]
+    return Signal(
+        one_release=float(np.median((drift / noise).min(axis=1))),
+        all_releases=float((drift @ members).sum() / total),
+        noise_multiplier=float(np.median(multiplier[np.isfinite(multiplier)]))
+        if np.isfinite(multiplier).any()
+        else None,
+    )
+
+
+def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
+    """Return a caution on the channels with a signal-to-noise ratio below 1."""
+    all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
+    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
+    if not swamped:
+        return []
+    average = "" if trusted or n_agents == 1 else f" the average of {n_agents} agents"
+    more = "more records" if trusted else "more records for each agent, more agents"
+    return [
+        f"Noise swamps the steps: over all rounds it moves{average} farther than all records together can, even if all "
+        f"of them agreed ({', '.join(swamped)} as far). Use {more}, fewer coordinates or a larger ε; more rounds do "
+        "not help."
+    ]
+
+
+# The mean of features is released in round 0 only. Limits need a decaying step: this one is 1 in round 0, and its later
+# rounds together add less than one unit of float64.
+_MEAN_STEP = StepSize(1.0, decay=60.0)
+
+# Algorithms with one clipped step of the round in every release, by the formulas of `infinite_horizon`.
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
+
+PROTOCOLS = {
+    "released": "released state (gradients at points that follow from released values)",
+    "private": "private state, gradients at the agent's own released point",
+    "published": "private state and private gradient point (as published)",
+}
+# The points of a server are public under every protocol.
+CENTRAL_PROTOCOLS = {
+    "released": "public points, every agent's clipped answer noised by the agent",
+    "published": "public points, answers noised but not clipped",
+}
+
+
+def gossip_statement(job: GossipJob) -> PrivacyStatement:
+    """Return the privacy statement of a job without a trusted party."""
+    protocols, shared = CENTRAL_PROTOCOLS if job.central else PROTOCOLS, None
+    if job.pairs is not None:
+        rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
+        most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
+        deviations, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
+        ratio = float(job.pairs.ratios(job.pairs.links()).mean() / deviations.mean())
+        shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
+    return statement(
+        job,
+        # Noise that is correlated over rounds has no ratio of one release.
+        job.ledger if job.factor is None else replace(job.ledger, channels=()),
+        _notes(job),
+        trusted=False,
+        claimed=gossip_claim(job),
+        pools_records=job.pools_records,
+        mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
+        protocol=protocols[job.algorithm.protocol],
+        clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
+        at_infinity=gossip_horizon(job),
+        colluders=job.scenario.privacy.colluders,
+        shared=shared,
+    )
+
+
+def _clip(job: GossipJob) -> dict[str, Any]:
+    """Return the norm and the bounds of the channels that read records."""
+    families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
+    out: dict[str, Any] = {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+    return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
+
+
+def gossip_horizon(job: GossipJob) -> Horizon:
+    """Bound ε of the worst agent for T → ∞, in exact arithmetic.
+
+    Returns:
+        `finite_data`: ε at privacy.delta on these records; +inf if it diverges or is infinite for the planned rounds,
+        None if unknown. `endless_stream`: the bound on an endless stream of records, pure ε for Laplace and ε at
+        privacy.delta for Gaussian noise; None without a stream or a known bound.
+    """
+    epsilon, finite, endless = job.budget.epsilon, None, None
+    if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
+        return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
+    has_other_sums = _has_other_sums(job)
+    if (epsilon == 0.0).all():
+        finite = 0.0
+    elif job.mechanism == NO_NOISE or np.isinf(epsilon).any():
+        finite = math.inf
+    elif has_other_sums:
+        return Horizon(None, None)
+    elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
+        finite = _limit(job, job.algorithm, is_endless=False)
+    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
+        endless = _limit(job, job.algorithm, is_endless=True)
+    return Horizon(finite, endless)
+
+
+def _has_other_sums(job: GossipJob) -> bool:
+    """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
+    algorithm: Any = job.algorithm
+    return bool(
+        # Noise that is correlated between agents or over rounds.
+        job.pairs is not None
+        or job.factor is not None
+        # The cost of a custom mechanism, and the plan of a custom algorithm.
+        or isinstance(job.mechanism, OutsideMechanism)
+        or job.components.algorithm.custom
+        # Sampling, several steps a round, or schedules that are no power law.
+        or job.stream.kind == "poisson"
+        or getattr(algorithm, "local_steps", None)
+        or job.clip.shares
+        or any(getattr(part, "points", ()) for part in (*vars(algorithm).values(), *job.noise.values()))
+    )
+
+
+def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
+    """Bound ε of the worst agent after infinitely many rounds of the released-state protocol.
+
+    The bound is that of an agent with the fewest records, the smallest noise scale and the largest noise decay of all.
+    A minibatch counts as its whole batch, without amplification by sampling.
+
+    Args:
+        job: its noise, records and δ.
+        algorithm: of the job.
+        is_endless: whether every round brings `batch` new records, instead of these records.
+    """
+    stream, worst = job.stream, 0.0
+    delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
+    noise, sent = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    for split in SPLITS:
+        # One query for each channel that reads a record of the split; several terms add their clips.
+        fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
+        steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
+        queries = [
+            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c))
+            for c, step in steps.items()
+        ]
+        records, batch = None, stream.batch or 1
+        if not is_endless:
+            fewest = int(job.counts[split].min())
+            if not fewest:
+                continue
+            records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
+            batch = stream.batch or records
+            if job.unit != RECORD:
+                # min(k, N_t)/N_t ≤ k/N_t for a group of k records.
+                clips = float(job.unit.clips(records)) / 2.0
+                queries = [q._replace(clip=q.clip * clips) for q in queries]
+        cost = infinite_horizon.price_endless(queries, batch, stream.warm_start, records, job.mechanism, delta)
+        worst = max(worst, cost)
+    return worst
+
+
+def smallest_noise(job: GossipJob) -> dict[str, StepSize]:
+    """Return channel → the smallest scale and the largest decay of any agent."""
+    return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
+
+
+def gossip_claim(job: GossipJob) -> PaperClaim | None:
+    """Return the ε that the paper of a published form claims: for comparison only."""
+    is_published = job.scenario.privacy.guarantee == "as_published"
+    return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
+
+
+def _notes(job: GossipJob) -> list[str]:
+    out = []
+    if job.scenario.privacy.guarantee == "as_published":
+        out = ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
+        if isinstance(job.algorithm, Claiming):
+            out = job.algorithm.paper_notes(job)
+    if job.factor is not None:
+        out.append(
+            "Noise is correlated over rounds. It saves reading, not privacy: at this ε, all records in every round "
+            "with independent noise have no larger error."
+        )
+    average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
+    if isinstance(average, float) and job.scenario.tail_length == 1:
+        out.append(f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged.")
+    return out
+
+
+GOSSIP = Setting(gossip_job, gossip_statement, gossip_claim)

@@ -1,1 +1,0 @@
-"""Components from outside are tried before they run: programs rehearsed on made-up records."""

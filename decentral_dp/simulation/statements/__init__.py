@@ -1,1 +1,0 @@
-"""Privacy statements of jobs, by setting."""

@@ -1,0 +1,210 @@
+"""A finished study, its page and its text on the terminal.
+
+The page is one file that loads nothing: tables, which can be sorted, pictures, claims and gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.reporting.page import render
+from decentral_dp.reporting.report import TextTable
+from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
+from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
+from decentral_dp.studies.measures import GUARANTEES, LINEAR
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import Axis, Study, to_toml
+from decentral_dp.studies.tables import (
+    FAILED,
+    Measured,
+    different_threat_models,
+    failures,
+    failures_text,
+    study_table,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """A finished study.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        results: cell, seed, one column per axis, round, last, name, value.
+        summary: n, mean, low, high per combination.
+        cells: guarantee, δ, status and reason of each.
+        verdicts: one for each claim.
+        computed: how many cells were not there before.
+        warnings: what of the study came to nothing, one sentence each.
+        folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
+
+    Example:
+        >>> import decentral_dp
+        >>> grid = {"algorithm.rounds": [1, 2]}
+        >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
+        >>> decentral_dp.study(grid, workers=1)
+        <Findings '': 2 of 2 cells ended ok>
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[ClaimVerdict]
+    computed: int
+    warnings: Sequence[str]
+    folder: Path | None
+    gains: pd.DataFrame
+
+    @property
+    def measurements(self) -> Measured:
+        """What tables and pictures are of."""
+        return Measured(self.study, self.axes, self.summary, self.cells)
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def __repr__(self) -> str:
+        return f"<Findings {self.study.title!r}: {self.ended_ok} of {len(self.cells)} cells ended ok>"
+
+    @property
+    def ended_ok(self) -> int:
+        """How many cells ended ok."""
+        return len(self.cells) - len(self.failed)
+
+
+# A picture so much wider than high has panels side by side, and the whole width of the page.
+_WIDE_RATIO = 2.0
+
+
+def study_page(
+    findings: Findings,
+    plots: Path,
+    notes: Sequence[str],
+) -> str:
+    """Write the page of a study; it loads nothing from anywhere.
+
+    Args:
+        findings: the finished study.
+        plots: folder of its pictures.
+        notes: what is taken unverified, cell after cell.
+    """
+    study, cells = findings.study, findings.cells
+    named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
+    pictures = []
+    for name, title in named:
+        if (path := plots / f"{name}.png").exists():
+            png = path.read_bytes()
+            wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
+            pictures.append((png, title or name, wide > _WIDE_RATIO * high))
+    counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
+    models = {
+        column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
+        for column, texts in different_threat_models(cells).items()
+    }
+    return render(
+        "study",
+        title=study.title or "Study",
+        findings=findings,
+        table=study_table(findings.measurements),
+        failures=failures(cells),
+        failures_text=failures_text(cells),
+        guarantees="; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n),
+        linear=any(measure.startswith(LINEAR) for measure in study.measure),
+        models=models,
+        simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
+        # As the study names its files, and not where its author keeps them.
+        notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
+        pictures=pictures,
+        toml=to_toml(study),
+    )
+
+
+# More lines than this are read in summary.parquet, not on a terminal.
+_MOST_ROWS = 40
+_MOST_REASONS = 8
+
+
+def print_findings(findings: Findings) -> None:
+    """Counts, failures with their sentences, means where they are few, verdicts, and where everything is."""
+    out = console()
+    total, failed = len(findings.cells), findings.failed
+    counts = f"({total} cells, {findings.computed} of them computed now)"
+    out.print(Text(findings.study.title or "Study", style="bold"), counts)
+    if len(failed):
+        out.print()
+        out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
+        kinds = failures(failed)
+        for number, reason in kinds[:_MOST_REASONS]:
+            out.print(f"  {number} × {reason}")
+        if len(kinds) > _MOST_REASONS:
+            out.print(f"  … and {len(kinds) - _MOST_REASONS} other reasons in cells.parquet")
+    whole = study_table(findings.measurements)
+    if len(whole.rows) > _MOST_ROWS:
+        out.print()
+        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
+    for table in draw_means(whole, out.width) if len(whole.rows) <= _MOST_ROWS else []:
+        out.print()
+        out.print(table)
+    for title, sentences in findings.gain_sentences:
+        out.print()
+        out.print(Text(title, style="bold"))
+        for sentence in sentences:
+            out.print(Text(f"– {sentence}"))
+    if findings.verdicts:
+        out.print()
+    for verdict in findings.verdicts:
+        out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
+        out.print(f"    {'least certain: ' if verdict.pairs > 1 else ''}{verdict.numbers}")
+    out.print()
+    for warning in findings.warnings:
+        out.print(Text("Warning:", style="bold"), warning)
+    if findings.warnings:
+        out.print()
+    # Not wrapped, so that it can be clicked and copied.
+    if findings.folder is not None:
+        left = "Tables and pictures" if findings.study.plots or findings.study.gains else "Tables"
+        out.print(f"{left}: {findings.folder}", soft_wrap=True)
+        out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
+
+
+def draw_means(whole: TextTable, width: int) -> list[Table]:
+    """Draw a table in as many parts as fit a width, each with all columns of words; the last has the note below it."""
+    # A number is one word, so that it stands in one piece; words wrap, and so does what is said below a head.
+    columns = [
+        [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]
+        for (head, _), number, *cells in zip(whole.heads, whole.numbers, *whole.rows, strict=True)
+    ]
+    keys = [column for column, number in zip(columns, whole.numbers, strict=True) if not number]
+    room = width - sum(longest(" ".join(column).split()) for column in keys)
+    below = dict(whole.heads)
+    numbers = split_columns([column for column, number in zip(columns, whole.numbers, strict=True) if number], room)
+    tables = []
+    for part in numbers:
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, caption_justify="left")
+        table.caption = whole.note if part is numbers[-1] else None
+        tight = sum(longest([*column, below[column[0]]]) for column in (*keys, *part)) > width
+        for column in (*keys, *part):
+            head, is_key = Text("\n".join(filter(None, (column[0], below[column[0]])))), column in keys
+            fixed = longest(" ".join(column).split()) - GAP if tight and not is_key else None
+            table.add_column(head, justify="left" if is_key else "right", width=fixed)
+        for cells in list(zip(*keys, *part, strict=True))[1:]:
+            table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in cells))
+        tables.append(table)
+    return tables

@@ -1,1 +1,0 @@
-"""Keyed tasks: independent work in parallel, with outcomes stored beside the request."""

@@ -1,0 +1,280 @@
+"""Runs of a component on neighbouring data: noiseless values may not differ, nor a partition follow labels."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.auditing.component_runs import (
+    ROUNDS,
+    WatchedRun,
+    check_rows,
+    compare_pairs,
+    compare_to_plan,
+    synthetic_shards,
+    trial_partition,
+)
+from decentral_dp.central.problems.composite import Composite
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.data import Shards
+from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
+from decentral_dp.problems.protocol import TERMS
+from decentral_dp.reporting.terminal import console
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.plan import Plan, print_privacy_plan
+from decentral_dp.simulation.summary import statement_of
+
+
+@pytest.fixture(scope="module")
+def shards() -> Shards:
+    found: Shards = build_job("ldp_dsbo").shards
+    return found
+
+
+def in_turn(labels: Any, agents: int, **rest: Any) -> Any:
+    return np.arange(len(labels)) % agents
+
+
+def sorted_by_label(labels: Any, agents: int, **rest: Any) -> Any:
+    owner = np.empty(len(labels), dtype=int)
+    owner[np.argsort(labels, kind="stable")] = np.arange(len(labels)) * agents // len(labels)
+    return owner
+
+
+DEALS = {
+    "places": (in_turn, False),
+    "sorted by label": (sorted_by_label, True),
+    "own label": (lambda labels, agents, **rest: labels.astype(int) % agents, True),
+}
+
+
+@pytest.mark.parametrize("deal", DEALS)
+def test_a_partition_that_reads_labels_is_detected(shards: Shards, deal: str) -> None:
+    assert trial_partition(DEALS[deal][0], shards) == (True, DEALS[deal][1])
+
+
+def test_a_partition_that_does_not_repeat_is_detected(shards: Shards) -> None:
+    calls = itertools.count()
+    repeats, _ = trial_partition(lambda labels, agents, **_: (np.arange(len(labels)) + next(calls)) % agents, shards)
+    assert not repeats
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = dict(
+    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
+)
+CLASSES = (0.0, 1.0)
+# What is replaced in the page's heavy ball → what is said.
+FREE = '{"y": {"lower_grad_y": "y"}, "u": {}}'
+STATED = '{"y": {"lower_grad_y": "y"}}'
+SENT = "yield Gossip(y=s.y)"
+
+
+def changed(folder: Path, name: str, *changes: tuple[str, str]) -> decentral_dp.Scenario:
+    text = BLOCKS[f"{name}.py"]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    (folder / f"{name}.toml").write_text(BLOCKS[f"{name}.toml"], encoding="utf-8")
+    return load(folder / f"{name}.toml")
+
+
+def assert_clean(problem: str) -> None:
+    if problem:
+        raise InputError(problem)
+
+
+def probe(job: PlannedJob) -> None:
+    """Compare the first rounds of a job on few pairs, as `check` does on many."""
+    check_rows(job)
+    transcript = WatchedRun(replace(job, rounds=min(ROUNDS, job.rounds)))
+    recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
+    transcript.repeat()
+    assert_clean(compare_to_plan(transcript, recorded))
+    for comparison in compare_pairs(transcript):
+        assert_clean(comparison.problem)
+
+
+def said(scenario: Any, **given: Any) -> str:
+    job = build_job(scenario, **given)
+    with pytest.raises(InputError) as caught:
+        probe(job)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "Fix: " in text
+    return text
+
+
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+def test_honest_algorithms_pass(tmp_path: Path, name: str) -> None:
+    job = build_job(changed(tmp_path, name))
+    probe(job)
+    assert np.isfinite(job.budget.epsilon).all()
+
+
+OPENED = {
+    "the value": "s.y.value if t else s.x[:, :1].repeat(s.y.shape[1], 1)",
+    "the private part": "s.y.private if t else 0.0 * s.last",
+    "one bit of it": "0.0 * s.last + (float(int(abs(s.y.value.sum()) * 1e9) % 2) if t else 0.0)",
+    "a record": "0.0 * s.last + dataset._records['train'][0][0].sum()",
+    "a label": "0.0 * s.last + dataset._records['train'][0][0][:, 0].max()",
+}
+
+
+@pytest.mark.parametrize("case", OPENED)
+def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) -> None:
+    text = said(changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, f"yield Gossip(y=s.y, u={OPENED[case]})")))
+    assert "sends u in round" in text
+    assert "without noise" in text
+
+
+def test_a_public_array_is_taken(tmp_path: Path) -> None:
+    scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
+    job = build_job(scenario)
+    probe(job)
+    assert "u" in statement_of(job).free_channels
+
+
+def test_a_start_from_records_is_refused(tmp_path: Path) -> None:
+    start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
+    text = said(changed(tmp_path, "heavy_ball", ("return State(x, y, y)", f"return {start}")))
+    assert "sends y in round 0 without noise" in text
+
+
+PRETENDED = {
+    "public": ("public=b.value, private=0.0 * b.private", "the public part of y in round 1 without noise"),
+    "sensitivity": ("private=100.0 * b.private", "record move y in round 1"),
+    "price": (
+        "sensitivities={k: v._replace(sensitivity=v.sensitivity * (1.0 + 1e-10 * abs(b.private[0, 0])))"
+        " for k, v in b.sensitivities.items()}",
+        "the sensitivity of y in round 1 without noise",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PRETENDED)
+def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> None:
+    parts, told = PRETENDED[case]
+    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.y(t) * gradient), own.y)"
+    text = said(
+        changed(
+            tmp_path,
+            "heavy_ball",
+            ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
+            ("return State(s.x, moved - self.y(t) * gradient, own.y)", new),
+        )
+    )
+    assert told in text
+
+
+def test_exchanges_that_depend_on_records_are_refused(tmp_path: Path) -> None:
+    new = "**({'u': s.last} if t and s.y.value.sum() > 3e-3 else {'v': s.last})"
+    free = STATED.replace("}}", '}, "u": {}, "v": {}}')
+    text = said(changed(tmp_path, "heavy_ball", (STATED, free), (SENT, f"yield Gossip(y=s.y, {new})")))
+    assert "other exchanges" in text or "releases something else than it plans" in text
+
+
+# Coordinators.
+
+GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
+ASKED = "Ask(secret=context.query('grad_y', s.x, s.y, self.rate))"
+AVERAGED = {
+    "published": f"{GRADIENTS}; s = s._replace(x=s.x + (yield {ASKED}).secret.value.sum())",
+    "asked": f"{GRADIENTS}; yield Ask(g=context.query('grad_x', s.x + (yield {ASKED}).secret.value.sum(), s.y))",
+    "often": f"{GRADIENTS}; _ = (yield {ASKED}) if (yield {ASKED}).secret.value.sum() * 1e9 % 2 > 1 else None",
+}
+
+
+@pytest.mark.parametrize("case", AVERAGED)
+def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: str) -> None:
+    head = "from dataclasses import dataclass\n"
+    scenario = changed(
+        tmp_path,
+        "averaged",
+        (head, f"{head}from decentral_dp.exchange import Ask\n"),
+        (f"g = {GRADIENTS}", f"g = {AVERAGED[case]}"),
+    )
+    text = said(scenario)
+    told = {"published": "publishes x after round", "asked": "asks for g in round 0", "often": "other exchanges"}[case]
+    assert told in text
+
+
+# Problems of one's own that clip by themselves.
+
+
+@dataclass(frozen=True)
+class Centred(LogisticHyperparameter):
+    """`prepare` subtracts the mean of all agents' records, and every term reads it."""
+
+    def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+        return super().prepare(features - features.mean(axis=0), labels, norm)
+
+
+@dataclass(frozen=True)
+class CountsSome(LogisticHyperparameter):
+    """A mean over the records that are not 0, which random records do not show."""
+
+    def terms(
+        self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Any, wanted: Collection[str] = TERMS
+    ) -> Any:
+        found = super().terms(x, y, z, train, validation, clip, wanted)
+        share = max(1, train.signed.any(axis=1).sum()) / len(train.signed)
+        return found._replace(lower_grad_y=found.lower_grad_y / share)
+
+
+def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> None:
+    """Refused, not labelled: a record of one agent moves the terms of the others, who do not hold it."""
+    text = said(scenario(), problem=Centred(30, CLASSES))
+    assert text.startswith("problem.kind: Centred lets one train record move")
+    assert "who does not hold it" in text
+
+
+def test_a_problem_that_counts_some_records_only_is_refused(scenario: Any) -> None:
+    text = said(scenario(), problem=CountsSome(30, CLASSES))
+    assert "one train record move y in round" in text
+
+
+def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> None:
+    class Whole(Composite):
+        def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
+            return super().prepare(features - features.mean(axis=0), labels, norm)
+
+        def sums(self, records: Any, queries: Any, drawn: Any = None) -> Any:
+            return [30.0 * total for total in super().sums(records, queries, drawn)]
+
+    scenario = changed(tmp_path, "averaged")
+    content = tomllib.loads(BLOCKS["averaged.toml"])
+    content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.1, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
+    ours = build_job(load(content, folder=scenario.folder)).problem
+    text = said(load(content, folder=scenario.folder), problem=Whole(ours.model, ours.objective))
+    assert text.startswith("problem.kind: Whole ")
+    assert "one train record move" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> None:
+    scenario = changed(tmp_path, "heavy_ball")
+    terminal = StringIO()
+    print_privacy_plan(Plan.from_job(build_job(scenario)), console(terminal, 10_000))
+    run = decentral_dp.run(scenario, out=tmp_path / "out")
+    assert "with unverified components (see the notes)" in run.result.privacy.summary
+    page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    closed = "Python code has no access to records by closures or files"
+    assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
+    for text in ("Unverified:", closed):
+        assert text in terminal.getvalue()
+        assert text in page
