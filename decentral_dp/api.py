@@ -110,7 +110,7 @@ class Job:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds; fewer than in the scenario if privacy.cap ends the run."""
+        """Number of rounds."""
         return self.simulation().rounds
 
     @property

@@ -93,7 +93,7 @@ _GOSSIP_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
     **dict.fromkeys(("unit", "neighbours"), "{it} is accounted for one replaced record only"),
     **dict.fromkeys(("correlation", "colluders"), "the coordinator of {it} adds the noise, and all agents trust it"),
-    **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget in advance"),
+    **dict.fromkeys(("box", "share", "noise_multiplier"), "{it} plans its whole budget in advance"),
 }
 _UNBOUNDED = (
     "problem.normalise",

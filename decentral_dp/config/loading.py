@@ -367,14 +367,15 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
 
 _STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
 _AGENTS, _ROUNDS, _BATCH = "topology.agents", "algorithm.rounds", "problem.stream.batch"
-_CLIP, _NOISE = "privacy.clip", "privacy.y.scale"
+_CLIP, _NOISE = "privacy.clip", "privacy.noise_multiplier, or the standard deviation privacy.y.scale"
 
 # Names that other libraries and papers use. Unknown key → our key.
 OTHER_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("lr", "learning_rate", "step", "step_size", "eta", "alpha"), _STEP),
         **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
-        **dict.fromkeys(("noise_multiplier", "sigma", "noise_scale", "noise_std"), _NOISE),
+        **dict.fromkeys(("sigma", "noise_scale", "noise_std"), _NOISE),
+        "noise_multiplier": "privacy.noise_multiplier",
         **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
         "target_delta": "privacy.delta",
         **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),

@@ -560,8 +560,12 @@ class PrivacyTable(Table):
     algorithms without noiseless state."""
 
     epsilon: Target | None = None
-    """Target ε of each agent over the whole run, for privacy.unit. It calibrates the noise. Default: the scales of x, y
-    and z set the noise."""
+    """Target ε of each agent over the whole run, for privacy.unit. It calibrates the noise. Default: noise_multiplier,
+    or the scales of x, y and z, set the noise."""
+
+    noise_multiplier: Positive | None = None
+    """z: a sum of clipped per-example gradients gets noise of standard deviation z times the clipping norm, for every
+    adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
 
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     """δ of the guarantee; 0 for pure ε."""
@@ -577,9 +581,6 @@ class PrivacyTable(Table):
     share: dict[Channel, Positive] = {}
     """Channel → its share of the privacy budget, relative to the others; equal by default. Read by gossip algorithms
     with a target epsilon."""
-
-    cap: Positive | None = None
-    """Upper limit of ε: the run stops before the round that would exceed it. Read by gossip algorithms."""
 
     x: NoiseTable | None = None
     """Noise of the releases of x."""

@@ -89,7 +89,7 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
 
 
 def epsilon(figure: Figure, r: Report) -> bool:
-    """Draw ε spent by the worst agent, with target, cap and the paper's claim.
+    """Draw ε spent by the worst agent, with target and the paper's claim.
 
     Returns:
         Whether it is drawn: not if nothing is spent, or all is spent in one round.
@@ -99,8 +99,8 @@ def epsilon(figure: Figure, r: Report) -> bool:
         return False
     ax = figure.subplots()
     claim = {"claimed by the paper, not certified": privacy.claimed_epsilon or 0.0}
-    limits = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0, "cap": privacy.cap or 0.0}
-    levels = {name: value for name, value in (limits | claim).items() if 0 < value < math.inf}
+    target = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0}
+    levels = {name: value for name, value in (target | claim).items() if 0 < value < math.inf}
     for (name, value), dash in zip(levels.items(), ("--", "-.", ":"), strict=False):
         colour = style.VERMILLION if name in claim else style.GREY
         ax.axhline(value, color=colour, linestyle=dash, label=f"{name}: {epsilon_text(value)}")

@@ -36,7 +36,7 @@ from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
-from decentral_dp.simulation.jobs.gossip_plan import gossip_job
+from decentral_dp.simulation.jobs.gossip_plan import gossip_job, largest_contribution
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.statement import (
@@ -87,7 +87,6 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         epsilon_pure_max=float(budget.epsilon_pure.max()),
         # "as_published" has a claim instead.
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
-        cap=table.cap,
         agents=_agent_budgets(budget, absent),
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
@@ -210,7 +209,8 @@ def signals(
 
 def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
     first = np.unique(c.group, return_index=True)[1]
-    drift, contribution = np.zeros_like(c.scale), np.zeros_like(c.scale)
+    drift = np.zeros_like(c.scale)
+    contribution = largest_contribution(c, counts, unit, batch, trusted)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if trusted else counts[split][first]
         sampled = sampled_unit(c.sampling)
@@ -221,7 +221,6 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
             n = n if batch is None else np.minimum(n, batch)
             one = sensitivity / unit.clips(n)
             drift = drift + one * n
-        contribution = np.maximum(contribution, one)
     # What neighbours share is not in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents

@@ -23,7 +23,6 @@ from decentral_dp.formatting import (
     over_time_text,
     ratio_text,
     schedule_text,
-    sentence,
 )
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.report import data_line, headline_text, tabulate_budgets
@@ -58,8 +57,6 @@ class Plan:
         title: of the scenario.
         setting: "gossip", "coordinator_bilevel" or "coordinator_minimax".
         rounds: number of rounds.
-        status: "ok" or "budget_reached".
-        reason: why there are fewer rounds than in the scenario; None if there are as many.
         n_agents: number of agents.
         topology: their graph, as in `result.json`.
         privacy: the privacy statement.
@@ -83,8 +80,6 @@ class Plan:
     title: str
     setting: Setting
     rounds: int
-    status: str
-    reason: str | None
     n_agents: int
     topology: Mapping[str, Any]
     privacy: PrivacyStatement
@@ -105,8 +100,6 @@ class Plan:
             title=title_of(job.scenario),
             setting=job.setting,
             rounds=job.rounds,
-            status=job.status,
-            reason=job.reason,
             n_agents=job.n_agents,
             topology=topology_summary(job),
             privacy=statement_of(job),
@@ -137,13 +130,13 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON; infinities are "inf", NaN is null."""
-        names = ("title", "method", "rounds", "status", "reason", "topology", "problem", "settings")
+        names = ("title", "method", "rounds", "topology", "problem", "settings")
         content = {name: getattr(self, name) for name in names}
         sent = None if self.communication is None else asdict(self.communication)
         return text_of({**content, "communication": sent, "privacy": self.privacy.to_dict()})
 
     def __repr__(self) -> str:
-        return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
+        return f"<Plan {self.title!r}: {self.rounds} rounds, {self.privacy.summary}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -190,8 +183,6 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
     out.print(Text(headline_text(plan.method, graph, privacy, plan.rounds), style="bold"))
-    if plan.reason:
-        out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.

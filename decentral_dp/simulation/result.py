@@ -64,7 +64,7 @@ class RunResult(Mapping[str, Any]):
         content: all of `result.json` by its keys, which are also the keys of this mapping.
         privacy: the privacy statement.
         title: of the scenario.
-        status: "ok", "diverged" or "budget_reached"; "running", "interrupted" or "failed" if the run is not complete.
+        status: "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
         reason: why the run ended early; None if it did not.
         method: the algorithm's name, with every part that is on.
         engine: "local" or "ray".

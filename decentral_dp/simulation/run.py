@@ -309,7 +309,7 @@ def collect_result(
         failed_callbacks: a sentence for each callback that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
-    status, reason = job.status, job.reason
+    status, reason = "ok", None
     if divergence is not None:
         growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"

@@ -266,7 +266,6 @@ class PrivacyStatement:
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.
         target: ε of the scenario, or None.
-        cap: cap on ε of the scenario, or None.
         agents: the budget of each agent.
         at_infinity: the budget for T → ∞; None if a plan has an end.
         claimed: the budget that a paper claims, or None.
@@ -298,7 +297,6 @@ class PrivacyStatement:
     epsilon_max: float
     epsilon_pure_max: float
     target: Number
-    cap: Number
     agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.from_entries)]
     at_infinity: Horizon | None
     claimed: PaperClaim | None

@@ -116,7 +116,7 @@ def group_measures() -> dict[str, dict[str, Measure]]:
 GUARANTEES = {"certified": "certified", "as_published": "provable as published", "none": "no guarantee"}
 BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
 CLAIMS = ("claimed", "claimed_endless")
-TARGETS = ("privacy.epsilon", "privacy.cap")
+TARGETS = ("privacy.epsilon", "privacy.noise_multiplier")
 # Prefixes of the measures of network DP.
 NETWORK = CERTIFIED, LINEAR = ("network_epsilon_", "network_linear_")
 
@@ -174,7 +174,7 @@ def epsilon_words(name: str, cells: pd.DataFrame) -> str:
 
 # Labels of keys of a scenario.
 _KEYS = {
-    "privacy.cap": "cap on ε",
+    "privacy.noise_multiplier": "noise multiplier",
     "privacy.delta": "δ",
     "privacy.epsilon": "target ε",
     "problem.synthetic.records": "records per agent",

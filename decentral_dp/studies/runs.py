@@ -36,9 +36,9 @@ from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
-Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
+Status = Literal["ok", "diverged", "refused", "failed"]
 # What a cell that has its numbers says of itself.
-GOOD = ("ok", "budget_reached")
+GOOD = ("ok",)
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
 taken unverified; threat_model: adjacency and adversary; method: the algorithm with what is on."""
@@ -180,7 +180,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
+    record = _record("ok", None, job.rounds)
     record["method"] = method_name(job)
     return _with_facts(record, job, privacy, cuts, curves, finals | (_pairs(job) if network else {}))
 

@@ -192,7 +192,7 @@ def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 # Keys of [privacy] that both sides of a pair share.
-_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
+_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "noise_multiplier", "delta", "unit", "neighbours")
 
 
 def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:

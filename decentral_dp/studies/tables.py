@@ -264,7 +264,7 @@ def failures_text(cells: pd.DataFrame) -> str:
     Example:
         >>> failures_text(pd.DataFrame({"status": ["ok", "diverged", "refused", "diverged"]}))
         '3 of 4 cells failed (2 diverged, 1 refused).'
-        >>> failures_text(pd.DataFrame({"status": ["ok", "budget_reached"]}))
+        >>> failures_text(pd.DataFrame({"status": ["ok", "ok"]}))
         'All 2 cells ended ok.'
     """
     lost = _count_failures(cells)

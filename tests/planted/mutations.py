@@ -2254,6 +2254,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
+        "a noise multiplier relative to the sensitivity, not to one record's contribution",
+        "simulation/jobs/gossip_plan.py",
+        "largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))",
+        "largest = np.maximum(largest, sensitivity / 4)",
+        ("tests/simulation/test_noise_multiplier.py::test_epsilon_is_that_of_the_gaussian_mechanism",),
+    ),
+    Mutation(
         "a claim decided by its mean alone",
         "studies/comparisons.py",
         "all(one.low > 0.0 or",

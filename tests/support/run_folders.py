@@ -80,7 +80,6 @@ STATEMENT: dict[str, Any] = {
     "epsilon_max": 4.0,
     "epsilon_pure_max": "inf",
     "target": None,
-    "cap": None,
     "agents": [],
     "at_infinity": None,
     "claimed": None,

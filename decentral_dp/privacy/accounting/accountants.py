@@ -467,38 +467,6 @@ def _advice(ledger: Ledger) -> str:
     return "raise epsilon, or run fewer rounds" if ledger.rounds > 1 else "raise epsilon"
 
 
-def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
-    """Find the largest T such that the releases with index up to T cost every agent at most a cap.
-
-    Args:
-        ledger: the releases.
-        cap: largest ε(δ), above 0.
-        delta: δ.
-
-    Returns:
-        T; 0 if one round is too dear.
-
-    Example:
-        >>> from decentral_dp.privacy.ledger import ChannelLedger
-        >>> ones = np.ones((4, 1))
-        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(2, dtype=np.int64),
-        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
-        >>> rounds_within(Ledger(2, (laplace,)), cap=0.6, delta=0.0)
-        2
-    """
-
-    def is_within_cap(rounds: int) -> bool:
-        return bool(epsilon_of(ledger.truncate(rounds), delta).max() <= cap)
-
-    low, high = 0, ledger.rounds
-    if is_within_cap(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if is_within_cap(middle) else (low, middle)
-    return low
-
-
 def _uncalibratable(ledger: Ledger, charged: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
     """Yield why no noise is found for these releases."""
     for c in ledger.charged_channels:

@@ -18,8 +18,8 @@ from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.participants import Network
-from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
-from decentral_dp.privacy.clipping import RECORD, Clip, Unit
+from decentral_dp.privacy.accounting.accountants import calibrate, price
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairNoise
@@ -296,28 +296,62 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     return {c: replace(v, scale=v.scale * factors[c]) if c in factors else v for c, v in noise.items()}
 
 
-def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
-    """Stop before any agent's ε exceeds the cap.
+def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
+    """Scale the schedules so that every release has the noise multiplier privacy.noise_multiplier.
 
     Args:
-        ledger: all planned releases.
-        cap: the largest ε at δ that any agent may spend.
-        delta: δ.
-        rounds: T.
+        r: the scenario.
+        noise: channel → schedule to scale.
+        ledger: the releases planned with this noise.
 
     Returns:
-        The rounds to run, the status, and the reason if they are fewer than T, else None.
+        Channel → schedule.
 
     Raises:
-        InputError: the first round exceeds the cap.
+        InputError: the contribution of a record changes over the rounds, and no constant noise has this multiplier.
     """
-    allowed = rounds_within(ledger, cap, delta)
-    if allowed >= rounds:
-        return rounds, "ok", None
-    if allowed == 0:
-        raise InputError(f"privacy.cap: the first round alone costs more than {cap}. Fix: raise the cap, or add noise.")
-    reason = f"stopped after round {allowed} of {rounds}: round {allowed + 1} would pass the declared cap ε = {cap}"
-    return allowed, "budget_reached", reason
+    scaled = dict(noise)
+    batch = r.stream.batch if r.stream.kind == "minibatch" else None
+    for c in ledger.charged_channels:
+        contribution = largest_contribution(c, r.counts, r.unit, batch)
+        # Of correlated noise the part that is an agent's own.
+        own = c.shared.get("own_scale", c.scale)
+        needed = contribution / (own * noise_of(c.mechanism, c.channel).deviation)
+        if needed.size and not np.allclose(needed, needed[:1], rtol=1e-9, atol=0.0):
+            raise InputError(
+                f"privacy.noise_multiplier: the contribution of a record to {c.channel} changes over the rounds. "
+                "Fix: use a constant learning rate and clip, or give the scales of the noise."
+            )
+        factor = (r.privacy.noise_multiplier or 0.0) * needed[0][c.group]
+        scaled[c.channel] = replace(noise[c.channel], scale=noise[c.channel].scale * factor)
+    return scaled
+
+
+def largest_contribution(
+    c: ChannelLedger, counts: Counts, unit: Unit = RECORD, batch: int | None = None, trusted: bool = False
+) -> Array:
+    """Compute the largest contribution of one record to each release of a channel, (R, g).
+
+    Args:
+        c: the releases.
+        counts: split → (m,) records of each agent.
+        unit: privacy unit of the sensitivities.
+        batch: records of a batch of fixed size, if they are drawn.
+        trusted: whether a coordinator releases one value for all agents.
+    """
+    first, largest = np.unique(c.group, return_index=True)[1], np.zeros_like(c.scale)
+    for split, sensitivity in c.sensitivity.items():
+        n = counts[split].sum() if trusted else counts[split][first]
+        largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))
+    return largest
+
+
+def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
+    """Return how many contributions of one record the sensitivity of a release has."""
+    sampled = sampled_unit(c.sampling)
+    if sampled is not None or unit == RECORD:
+        return 2 if sampled is None else sampled.steps
+    return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
 def gossip_job(c: Components) -> GossipJob:
@@ -337,6 +371,8 @@ def gossip_job(c: Components) -> GossipJob:
             for _ in range(1 if factor is None else 2):
                 target = plan_ledger(noise, rounds)
                 noise = noise._replace(schedules=calibrated_schedules(r, noise.schedules, target))
+        elif privacy.noise_multiplier is not None:
+            noise = noise._replace(schedules=multiplied_schedules(r, noise.schedules, plan_ledger(noise, rounds)))
         if r.topology.over_time is not None:
             low, high = (plan_ledger(noise, min(rounds, 3), np.full(m, weight)) for weight in (0.25, 0.75))
             if not low.same_releases(high):
@@ -354,10 +390,6 @@ def gossip_job(c: Components) -> GossipJob:
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
-    status, reason = "ok", None
-    if privacy.cap is not None:
-        rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
-        ledger = plan_ledger(noise, rounds)
     return GossipJob(
         components=r.components,
         topology=r.topology,
@@ -370,8 +402,6 @@ def gossip_job(c: Components) -> GossipJob:
         rounds=rounds,
         ledger=ledger,
         budget=price(ledger, privacy.delta),
-        status=status,
-        reason=reason,
         problem=r.problem,
         algorithm=r.algorithm,
         noise=noise.schedules,

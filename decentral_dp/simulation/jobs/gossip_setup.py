@@ -660,14 +660,14 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: _first(
             {
-                family: (table is None or table.scale is None) == (r.privacy.epsilon is None)
+                family: [r.privacy.epsilon, r.privacy.noise_multiplier, getattr(table, "scale", None)].count(None) != 2
                 for family, table in _noise_tables(r).items()
             }
         ),
         "privacy.{it}.scale",
-        "a channel that reads records has noise by its scale or by epsilon, not by both (got epsilon = "
-        "{of.privacy.epsilon})",
-        "set privacy.epsilon, or a noise scale for every such channel",
+        "a channel that reads records has noise by epsilon, by noise_multiplier or by its scale (got epsilon = "
+        "{of.privacy.epsilon}, noise_multiplier = {of.privacy.noise_multiplier})",
+        "set exactly one of privacy.epsilon, privacy.noise_multiplier, and a noise scale for every such channel",
     ),
     Refusal(
         lambda r: next(

@@ -243,7 +243,7 @@ class PlannedJob(Protocol):
         stream: the records that a round reads.
         clip: bounds on every record's contribution.
         mechanism: of the charged releases.
-        rounds: to run; fewer than planned if a cap stops the run, with the status and the reason.
+        rounds: to run.
         ledger: the planned releases.
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
@@ -281,8 +281,6 @@ class PlannedJob(Protocol):
     budget: Budget
     settings_text: str = ""
     stability_text: str = ""
-    status: str = "ok"
-    reason: str | None = None
     of_classes: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
 

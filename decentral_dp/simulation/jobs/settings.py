@@ -195,9 +195,10 @@ def stable_momentum(topology: Topology, kind: str) -> float:
 
 
 def _has_target(c: Components) -> bool:
-    """Return whether the noise is Gaussian and follows from ε and δ."""
+    """Return whether the noise is Gaussian and follows from ε and δ, or from the noise multiplier."""
     privacy = c.scenario.privacy
-    return privacy.epsilon is not None and privacy.delta > 0.0 and c.mechanism == GAUSSIAN
+    is_set = privacy.noise_multiplier is not None or (privacy.epsilon is not None and privacy.delta > 0.0)
+    return is_set and c.mechanism == GAUSSIAN
 
 
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
@@ -210,7 +211,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
         problem = "It is planned if features have declared ranges"
         fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
     elif is_noisy and not _has_target(c):
-        problem = "It is planned for Gaussian noise and a target"
+        problem = "It is planned for Gaussian noise with a target ε or a noise multiplier"
         fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
     else:
         return
@@ -256,15 +257,20 @@ def with_settings(
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
-    mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, reason = float(unit.clips(fewest)), 0.0, ""
+    mu = math.inf
+    if noisy and has_target and s.privacy.noise_multiplier is not None:
+        # T releases, each a Gaussian pair of clips/z.
+        mu = math.sqrt(s.algorithm.rounds) * clips / s.privacy.noise_multiplier
+    elif noisy and has_target:
+        mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta)
     if centring:
         reason = _no_centre(s, topology, stream, model_facts)
         if not reason and unit.records is None:
             reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
-        if not reason and noisy and not has_target:
-            reason = "its share of the budget is planned for Gaussian noise and a target"
+        if not reason and noisy and (not has_target or s.privacy.epsilon is None):
+            reason = "its share of the budget is planned for Gaussian noise and a target ε"
     if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(averaged)))
         reason = "" if share else "noise would hide their mean at this ε"

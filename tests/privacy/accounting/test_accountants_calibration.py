@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
+from decentral_dp.privacy.accounting.accountants import calibrate, price
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line, stream
 
@@ -100,21 +100,3 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
     with pytest.raises(InputError, match="share no unit"):
         calibrate(mixed, 1.0, DELTA, {"y": 0.5, "z": 0.5})
     check(mixed, 1.0, DELTA)
-
-
-@pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_rounds_within_a_cap(delta: float) -> None:
-    base = stream(300, [1, 10])
-    whole = price(base, delta).epsilon.max()
-    assert rounds_within(base, whole, delta) == 300
-    for cap in (0.5 * whole, 0.9 * whole):
-        rounds = rounds_within(base, cap, delta)
-        assert price(base.truncate(rounds), delta).epsilon.max() <= cap
-        assert price(base.truncate(rounds + 1), delta).epsilon.max() > cap
-    assert rounds_within(base, 1e-9, delta) == 0
-
-
-def test_a_cap_on_what_cannot_be_bounded() -> None:
-    late = line("y", {"train": np.array([0.1, 0.1, np.inf])}, np.ones(3))
-    assert rounds_within(ledger(late), 1.0, DELTA) == 2
-    assert rounds_within(Ledger(1, ()), 1.0, DELTA) == 0
