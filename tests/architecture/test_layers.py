@@ -44,18 +44,15 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "integer_samplers",
-        "programs sensitivities trajectories exponential_samplers",
-        "problems log_concave_sampler certified_solver",
+        "integer_samplers sensitivities trajectories",
+        "problems certified_solver",
         "clients",
         "pooled",
         "context",
         "selection",
-        "declared",
         "vocabulary",
         "bilevel minimax",
         "jobs",
-        "plan",
         "statement",
         "tuner",
         "estimators",
@@ -79,9 +76,9 @@ FORBIDDEN = {
     "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
     # Algorithms receive values by messages and answers only.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
-    "constants": ["decentral_dp.data", "decentral_dp.engines"],
+    "constants.py": ["decentral_dp.data", "decentral_dp.engines"],
     "participants.py": ["decentral_dp.engines"],
-    # What is promised of a job stands above it.
+    # The privacy statement of a job is above it.
     "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
@@ -92,8 +89,10 @@ TOP_LEVEL = {
     "bounded",
     "user_code",
     "exchange",
+    "constants",
     "participants",
     "tasks",
+    "estimators",
     "api",
     "callbacks",
 }

@@ -85,7 +85,7 @@ def test_scores_are_labelled_as_not_covered(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(printed, "console", lambda: Console(file=out, width=200))
     printed.print_run(decentral_dp.run(name, set={"algorithm.rounds": 2}))
     lines = out.getvalue().splitlines()
-    note = next(k for k, line in enumerate(lines) if "no ε covers them" in line)
+    note = next(k for k, line in enumerate(lines) if "ε does not cover them" in line)
     private = [k for k, line in enumerate(lines) if line.startswith(("test_a", "Always", "Records that a clip"))]
     assert private
     assert max(private) < note

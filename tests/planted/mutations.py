@@ -139,7 +139,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "scores on a terminal without the label that no ε covers them",
         "cli/run.py",
-        "    out.print(_PRIVATE)\n",
+        '    out.print("Scores read private records: ε does not cover them.")\n',
         "",
         ("tests/cli/test_run.py::test_scores_are_labelled_as_not_covered",),
     ),
