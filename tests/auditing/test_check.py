@@ -359,7 +359,7 @@ class Logistic:
         ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
-        ("heavy_ball.py", 'or "module:Name"'),
+        ("heavy_ball.py", "is not valid TOML"),
         ("missing.toml", "is no file"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),

@@ -74,8 +74,8 @@ def test_large_errors_have_no_decimals_and_shares_have_four() -> None:
     printed.print_scores(Console(file=out, width=100), run.result)
     lines = {line.split()[0]: line.split()[1:] for line in out.getvalue().splitlines() if line}
     assert float(lines["test_rmse"][0]) == round(run.result.metrics["test_rmse"])
-    assert all(re.fullmatch(r"\d{5,7}", text) for text in lines["test_rmse"])
-    assert all(re.fullmatch(r"\d\.\d{4}", text) for text in lines["test_loss"])
+    assert all(re.fullmatch(r"\d{5,7}", text) for text in lines["test_rmse"][:3])
+    assert all(re.fullmatch(r"\d\.\d{4}", text) for text in lines["test_loss"][:3])
 
 
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgda"])
