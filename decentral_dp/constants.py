@@ -204,14 +204,14 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
 
 
 class ClassLoss(NamedTuple):
-    """The softmax loss of `classes` classes; with one row of weights instead of `classes`, the logistic loss of two.
+    """Softmax loss of `classes` classes; with one row of weights, the logistic loss of two.
 
     The logistic loss is the softmax loss of two classes at Y = ½(y, −y), and so are its bounds. See docs/proofs/17.
 
     Args:
         radius: R ≥ ‖a‖₂.
         classes: their number.
-        spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for rows of their own, 1 where the score is the
+        spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
             margin.
 
     Example:
@@ -289,7 +289,7 @@ class ClassLoss(NamedTuple):
 
 
 class SquaredLoss(NamedTuple):
-    """The squared loss ½(aᵀy − b)².
+    """Squared loss ½(aᵀy − b)².
 
     Args:
         radius: R ≥ ‖a‖₂.
@@ -353,14 +353,14 @@ def softmax_loss(radius: float, classes: int) -> ClassLoss:
     return ClassLoss(radius, classes, math.sqrt(2.0))
 
 
-# Where f is of y alone.
+# Constants for f that depends on y only.
 _of_y_alone = partial(ProblemConstants, l_fx=0.0, d_fx=0.0, b_fxx=0.0, b_fxy=0.0)
-# Where besides neither a record, nor y, nor x changes the second derivatives of g.
+# The same, with second derivatives of g that do not depend on records, y and x.
 _of_constant_curvature = partial(_of_y_alone, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0, m_gyy=0.0)
 
 
 class Family(Protocol):
-    """A problem with constants that hold for all its records, and what scores need besides.
+    """Problem with constants that hold for all records of the domain.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
@@ -407,7 +407,7 @@ class Family(Protocol):
 
 
 class LossFamily(Family, Protocol):
-    """A family with one loss of y in both levels, and a ball of minimisers around 0.
+    """Family with one loss of y in both levels, and a ball of minimisers around 0.
 
     Args:
         loss: bounds of the loss; a field of the family.
@@ -425,11 +425,11 @@ class LossFamily(Family, Protocol):
 
 @dataclass(frozen=True)
 class Weighed(LossFamily):
-    """`HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
+    """Family of `HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
 
     A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
     σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
-    norm is at most s' G. What x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    norm is at most s' G. The change with x, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
     See docs/proofs/18.
     """
 
@@ -465,7 +465,7 @@ class Weighed(LossFamily):
 
 @dataclass(frozen=True)
 class Mean(Family):
-    """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
+    """Family of `MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², ‖a‖ ≤ record_radius.
 
     The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
     """
@@ -504,7 +504,7 @@ class Mean(Family):
 
 @dataclass(frozen=True)
 class Linear(Family):
-    """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
+    """Family of `MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖², y_Z(x) = stretch·x."""
 
     centred, self_concordance = False, 0.0
 
@@ -543,9 +543,9 @@ class Linear(Family):
 
 @dataclass(frozen=True)
 class Regularised(LossFamily):
-    """A loss of y alone in both levels, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
+    """Family with one loss of y and R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
 
-    With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖. Further
+    With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R contains w_s y_s, with spectral norm max_s w_s‖y_s‖. Further
     M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k. One strength
     for all (p = 1) has M ≤ ‖y‖. See docs/proofs/18.
 
@@ -570,7 +570,7 @@ class Regularised(LossFamily):
 
 @dataclass(frozen=True)
 class Pulled(LossFamily):
-    """A loss of y alone in both levels, R = ½ ridge ‖y − x‖²: the ball moves with x.
+    """Family with one loss of y and R = ½ ridge ‖y − x‖²: the ball moves with x.
 
     ∇²_xy R = −ridge I, M ≤ 1. See docs/proofs/18.
 
@@ -660,7 +660,7 @@ def worst_case(
     record_mass: float = 1.0,
     cells: int = 64,
 ) -> float:
-    """Bound, over x of a box, what follows from the constants at x.
+    """Bound a function of the constants over x of a box.
 
     Args:
         family: with the constants.
@@ -698,10 +698,18 @@ def _regularised_constants(
     m: float,
     varies: bool = True,
 ) -> ProblemConstants:
-    """Constants where records touch y alone, by a loss that both levels share.
+    """Compute the constants of a loss of y in both levels and a regulariser R.
 
-    norm: ‖y‖ ≤ norm. mixed: sup ‖∇²_xy R‖. varying: its Lipschitz constant in y. most: sup ‖∇²_yy R‖. varies: whether
-    the derivatives of R grow with e^x, at their own rate.
+    Args:
+        loss: bounds of l = h.
+        radius: of the ball of minimisers.
+        norm: bound on ‖y‖.
+        mu: strong convexity of R in y.
+        mixed: sup ‖∇²_xy R‖.
+        varying: Lipschitz constant in y of ∇²_xy R.
+        most: sup ‖∇²_yy R‖.
+        m: see `ProblemConstants`.
+        varies: whether the derivatives of R grow like e^x.
     """
     g = loss.gradient(norm)
     return round_up_constants(
@@ -727,7 +735,7 @@ def _regularised_constants(
 
 
 def _norm_with_intercept(radius: float, intercept: bool) -> float:
-    """‖(a, 1)‖ ≤ √(R² + 1)."""
+    """Return a bound on ‖(a, 1)‖, √(R² + 1) with an intercept."""
     return math.hypot(radius, 1.0) if intercept else radius
 
 

@@ -28,31 +28,31 @@ from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWOR
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
 
-# Seeds that a generator of scikit-learn is asked for.
+# Range of seeds drawn from a scikit-learn generator.
 _SEEDS = 2**31 - 1
 
-# scikit-learn's contract wants values that are not finite refused, so that no such record can be replaced instead.
+# scikit-learn's contract requires errors for non-finite values, so such records cannot be replaced instead.
 NOT_COVERED = (
-    "Not covered is what fit says by refusing a value that is not finite or a label that is not one of the classes, "
-    "and by warning of columns that are not scaled: it reads the records."
+    "Not covered by ε are errors of fit for values that are not finite and labels that are not one of the classes, and "
+    "warnings of columns that are not scaled: they depend on the records."
 )
 
 
 class PrivacyWarning(UserWarning):
-    """Something was read off the records that no ε covers."""
+    """Value read from the records without privacy, not covered by ε."""
 
 
 class ScaleWarning(UserWarning):
-    """Columns of features that are not of comparable sizes, so that few of them decide."""
+    """Feature columns of different scales, so that a few dominate."""
 
 
 class FitCost(NamedTuple):
-    """What everything that was published cost.
+    """Privacy cost of a fit.
 
     Args:
-        ledger: the releases that were made.
-        epsilon, delta: their price, of the agent that spent most.
-        statement: that in words.
+        ledger: of all releases.
+        epsilon, delta: of the agent that spent most.
+        statement: the guarantee in words.
     """
 
     ledger: Ledger
@@ -61,30 +61,30 @@ class FitCost(NamedTuple):
     statement: str
 
 
-# What a statement says where there is a seed.
+# Added to a statement with a seed.
 SIMULATED = " The seed makes the noise reproducible, so this is a simulation."
-# What the labels told where nobody declared it, as a statement of privacy says it.
+# Values that undeclared labels reveal, in a privacy statement.
 NAMES = "the names of the classes, which were"
 
 
 class Private:
-    """What all estimators here do beside scikit-learn's own."""
+    """Base of private estimators."""
 
     random_state: Any
 
     def _store_cost(self, cost: FitCost, read_off: str) -> None:
-        """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
+        """Store the privacy cost. read_off: values read from the labels, not covered by ε; "" if none."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
 
     def _column(self, k: int) -> str:
-        """What a warning calls a column of X."""
+        """Return the name of a column of X for warnings."""
         names = getattr(self, "feature_names_in_", None)
         return f"column {k}" if names is None else repr(str(names[k]))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc] # the class after this one is scikit-learn's
-        # Of few records noise leaves little.
+        # With few records noise dominates.
         (tags.classifier_tags or tags.regressor_tags).poor_score = True
         tags.non_deterministic = self.random_state is None
         return tags
@@ -94,14 +94,14 @@ def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool =
     """Return features (n, d) and labels (n,) as scikit-learn checks them, with refusals that quote no record.
 
     Args:
-        estimator: that is fitted.
+        estimator: to fit.
         X: (n, d) numbers.
         y: (n,) labels.
-        numbers: whether labels have to be numbers; default no.
+        numbers: whether labels have to be numbers; default False.
 
     Raises:
         InputError: a column is not numeric, a value is missing, or an array is masked.
-        TypeError, ValueError: as of scikit-learn, for other shapes and types.
+        TypeError, ValueError: from scikit-learn, for other shapes and types.
     """
     refuse_masked(X, "X")
     _refuse_labels(y, numbers)
@@ -111,7 +111,7 @@ def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool =
 
 
 def validate_features(estimator: Any, X: ArrayLike) -> Array:
-    """Return the features (n, d) to predict, as `validate_records` does."""
+    """Return the features (n, d) for prediction, checked as by `validate_records`."""
     refuse_masked(X, "X")
     with _quoting_no_record():
         features: Array = validate_data(estimator, X, dtype=np.float64, order="C", reset=False)
@@ -120,7 +120,7 @@ def validate_features(estimator: Any, X: ArrayLike) -> Array:
 
 @contextmanager
 def _quoting_no_record() -> Iterator[None]:
-    """Keep the first line of an error of scikit-learn. The others may print rows of X."""
+    """Keep only the first line of an error of scikit-learn: others may print rows of X."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -158,33 +158,32 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
 def encode_classes(
     declared: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Give the classes, and the place of every label among them.
+    """Return the classes and the index of every label.
 
     Args:
-        declared: the labels that there may be; None reads them off the labels, with a `PrivacyWarning` at the call of
-            `fit`.
+        declared: allowed labels; None reads them from the labels, with a `PrivacyWarning`.
         labels: (n,).
-        binary: whether two classes are wanted, and no more; default no.
+        binary: whether exactly two classes are allowed; default False.
 
     Returns:
-        (c,) classes, those that were read off sorted, and (n,) codes.
+        (c,) classes, sorted if read from the labels, and (n,) indices.
 
     Raises:
-        InputError: too few different classes, or too many; or a label that is none of them.
+        InputError: a wrong number of different classes, or an undeclared label.
     """
     classes = np.unique(labels) if declared is None else np.asarray(declared)
     if declared is None and len(classes) < 2:
         raise InputError("y has one class, expected two. Fix: declare them, as classes=(0, 1).")
     many = len(np.unique(classes)) if classes.ndim == 1 else 0
     if many < max(2, classes.size) or (binary and many > 2):
-        wanted = "two" if binary else "two or more"
-        raise InputError(f"classes: got {declared!r}, but {wanted} different labels are wanted.")
+        expected = "two" if binary else "two or more"
+        raise InputError(f"classes: wrong number of different labels (got {declared!r}, expected {expected}).")
     match = labels[:, None] == classes[None]
     if not match.any(axis=1).all():
-        raise InputError("y has a label that is not one of `classes`. Declare all of them, or mend the record.")
+        raise InputError("y has a label that is not one of `classes`. Fix: declare all labels, or correct the record.")
     if declared is None:
         warnings.warn(
-            "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+            "The classes were read off y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
             PrivacyWarning,
             stacklevel=3,
         )
@@ -207,16 +206,16 @@ def seed_of(random_state: Any) -> int | None:
     return int(random_state)
 
 
-# Agents where nothing says how many, and the least that a ring has.
+# Default number of agents, and the smallest ring.
 _AGENTS, _RING = 5, 3
-# The share of a column's values outside data_range from which on it is said.
+# Share of a column outside data_range that raises a warning.
 _MOST_CLIPPED = 0.5
 Number = float | Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Decentralised(Private):
-    """The parameters that both estimators have, and how agents are run with them. As `DecentralisedClassifier`."""
+    """Parameters and training of both estimators, see `DecentralisedClassifier`."""
 
     agents: int | None = None
     topology: Any = "ring"
@@ -233,7 +232,7 @@ class _Decentralised(Private):
     def _train(
         self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
     ) -> TrainedModel:
-        """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
+        """Run the agents, and store the privacy cost. read_off: values read from the labels. Raises InputError."""
         n, d = features.shape
         owner, owned = _owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(owned)
@@ -245,7 +244,7 @@ class _Decentralised(Private):
         stated = (graph or {}).get("agents")
         if isinstance(stated, int | np.integer) and n < stated:
             raise InputError(
-                f"X has n_samples = {n}, and {stated} agents want at least one record each. Take fewer agents."
+                f"X has n_samples = {n}, too few for {stated} agents with a record each. Fix: use fewer agents."
             )
         algorithm: dict[str, Any] = (
             dict(self.algorithm) if isinstance(self.algorithm, Mapping) else {"kind": self.algorithm}
@@ -272,7 +271,7 @@ class _Decentralised(Private):
                 "delta": self.delta,
                 **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
             },
-            # Scores read the records, and nobody asks for them here: there are no held-out ones.
+            # Scores would read the records, and there are no held-out ones.
             "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
         }
         data = {"features": features, "labels": labels, "feature_names": names}
@@ -281,8 +280,8 @@ class _Decentralised(Private):
         planned = build_job(scenario, data=data, topology=drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
-                f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
-                "an estimator with agents=1 on the records of each."
+                f"topology: {planned.n_agents} agents without edges have no common model. Fix: use a connected graph, "
+                "or fit an estimator with agents=1 for each."
             )
         done = run_job(planned)
         budget, m = planned.budget, planned.n_agents
@@ -298,7 +297,7 @@ class _Decentralised(Private):
         return model
 
     def _with_default_parts(self, scenario: dict[str, Any], data: Any, drawn: Any) -> dict[str, Any]:
-        """Ask for those parts of the default hyper-parameters that `algorithm` has and does not give."""
+        """Add default momentum, centring and tail average, unless `algorithm` sets them."""
         table, linear = scenario["algorithm"], self.model == "linear"
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
         if table["kind"] in _WITH_PARTS:
@@ -306,14 +305,14 @@ class _Decentralised(Private):
                 topology = load_components(scenario, data=data, topology=drawn).topology.make()
                 momentum = stable_momentum(topology, table["kind"])
             except InputError:
-                # Refused once more by the build, in the words of parameters.
+                # The build raises it again, with the name of the parameter.
                 momentum = 0.0
             whole = scenario.get("topology", {}).get("compression") is None
             table = {"heavy_ball": momentum if whole else 0.0, "centring": linear} | table
         return {**scenario, "algorithm": table, "run": run}
 
     def _linear(self, model: TrainedModel) -> tuple[Array, Array]:
-        """Weights (e, d) and intercepts (e,) of features as they are given."""
+        """Return weights (e, d) and intercepts (e,) for unscaled features."""
         weights = model.weights
         low, high = _range(self.data_range, weights["weight"].shape[1])
         coef = weights["weight"] * 2.0 / (high - low)
@@ -326,37 +325,37 @@ _WITH_PARTS = ("dp_dsgd", "alone", "federated", "central")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """A classifier that agents train together on a graph, none of whom trusts another.
+    """Classifier trained by agents on a graph, without a trusted party.
 
-    Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
-    decentralised DP-SGD, `problem.kind = "classification"`. What an agent sends in all is (ε, δ)-differentially private
-    for replacing one of its records. Rounds, step and clip follow from public numbers. Momentum 0.9 where the graph
-    bears it, centred features of a linear model and a tail average are on, unless `algorithm` says otherwise.
+    Every agent takes clipped steps on its own records, adds noise to each before sending, and averages with its
+    neighbours: decentralised DP-SGD, `problem.kind = "classification"`. All messages of an agent together are (ε, δ)-
+    differentially private for replacing one of its records. Rounds, learning rate and clipping norm follow from public
+    numbers. Momentum 0.9 (if stable on the graph), centred features of a linear model and a tail average are on, unless
+    `algorithm` sets them.
 
     Args:
-        agents: among how many the rows are dealt, evenly and at random from a public seed; 5 where neither this nor the
-            graph says. Owners of one's own are given to `fit`.
+        agents: number of agents; rows are partitioned evenly at random from a public seed. Default 5, or that of the
+            graph. `fit` accepts given owners.
         topology: the kind of graph, as in a scenario ("ring", "torus", "complete", …), its table as a dict, or a
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
-        epsilon, delta: of every agent, for all that it sends; default (1, 1e-6), as of all estimators here.
+        epsilon, delta: of every agent, for all its messages; default (1, 1e-6).
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
         algorithm: its kind, or its table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
         rounds: "auto", or a number.
         clip: "auto", or the bound on the norm of a record's gradient.
         l2: strength of l2/2 ‖weights‖²; default 0.
         data_range: public (low, high) of the features, each a number or one for each feature: they are scaled to
-            [−1, 1], and cut outside. Default (−1, 1).
-        classes: the labels that there may be; None reads them off y, with a `PrivacyWarning`.
-        random_state: None for secret noise; a whole number is the seed of noise and deal, and makes the result a
-            simulation.
+            [−1, 1], and clipped outside. Default (−1, 1).
+        classes: allowed labels; None reads them off y, with a `PrivacyWarning`.
+        random_state: None for secret noise; an integer seeds noise and partition, which makes the result a simulation.
 
     Attributes:
-        classes_, n_features_in_: as of scikit-learn.
-        coef_, intercept_: of a linear model, for features as they are given: a score above 0 for the second of two
-            classes, whose log-odds `decision_function` has, or one row for each of more, inside data_range.
-        model_: the `TrainedModel`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
-        ledger_: the releases that were made.
-        epsilon_, delta_: what they cost, at most the targets.
+        classes_, n_features_in_: as in scikit-learn.
+        coef_, intercept_: of a linear model, for unscaled features inside data_range: a score above 0 predicts the
+            second of two classes (`decision_function` returns log-odds); a row per class for more.
+        model_: the `TrainedModel`, the mean of the agents' published models; `model_.of_agent(k)` is one of them.
+        ledger_: of all releases.
+        epsilon_, delta_: their privacy cost, at most the targets.
         statement_: the guarantee in words.
 
     Example:
@@ -380,17 +379,17 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         Args:
             X: (n, d) features, a row for each record.
             y: (n,) labels.
-            agents: (n,) who owns each record, numbers or names; None to deal them. Who owns what is taken as public.
+            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
 
         Returns:
-            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+            The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: parameters that cannot be used, or labels that are no classes.
+            InputError: invalid parameters, or labels that are no classes.
 
         Warns:
             PrivacyWarning: classes were read off y.
-            ScaleWarning: a column lies outside data_range for the most part.
+            ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
@@ -403,40 +402,39 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         return self
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities of the classes, (n, c), in the order of classes_."""
+        """Return class probabilities, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
         return model.predict_proba(validate_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
-        # Of a confident model an odd rounds to 0.
+        """Return log-odds of the second of two classes, (n,), or log-probabilities of more classes, (n, c)."""
+        # Small probabilities round to 0.
         logarithms = np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
         return logarithms[:, 1] - logarithms[:, 0] if logarithms.shape[1] == 2 else logarithms
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The likeliest class of every record, (n,)."""
+        """Return the most probable class of each record, (n,)."""
         likeliest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """A regression that agents train together on a graph, none of whom trusts another.
+    """Regression trained by agents on a graph, without a trusted party.
 
-    As `DecentralisedClassifier`, with `problem.kind = "regression"`.
+    It trains like `DecentralisedClassifier`, with `problem.kind = "regression"`.
 
     Args:
-        label_range: public (low, high) of the label, which is cut outside; None reads them off y, with a
+        label_range: public (low, high) of the label, which is clipped outside; None reads them off y, with a
             `PrivacyWarning`.
         loss: "squared", or "huber", which is linear beyond a tenth of half the label range.
-        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, random_state: as of
+        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, random_state: see
             `DecentralisedClassifier`.
 
     Attributes:
-        coef_, intercept_: of a linear model, (d,) and a number, for features and labels as they are given, inside
-            data_range.
-        n_features_in_, model_, ledger_, epsilon_, delta_, statement_: as of `DecentralisedClassifier`.
+        coef_, intercept_: of a linear model, (d,) and a number, for unscaled features and labels inside data_range.
+        n_features_in_, model_, ledger_, epsilon_, delta_, statement_: see `DecentralisedClassifier`.
 
     Example:
         >>> import numpy as np
@@ -460,17 +458,17 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         Args:
             X: (n, d) features, a row for each record.
             y: (n,) numbers.
-            agents: (n,) who owns each record, numbers or names; None to deal them. Who owns what is taken as public.
+            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
 
         Returns:
-            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+            The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: parameters that cannot be used.
+            InputError: invalid parameters.
 
         Warns:
             PrivacyWarning: the range of the labels was read off y.
-            ScaleWarning: a column lies outside data_range for the most part.
+            ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
@@ -480,20 +478,20 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             limits = (low, high) if high > low else (low - 1.0, low + 1.0)
             read_off = "the range of the labels, which was"
             warnings.warn(
-                "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
+                "The label range was read off y, which ε does not cover. Fix: declare it, as label_range=(0, 350).",
                 PrivacyWarning,
                 stacklevel=2,
             )
         try:
             low, high = (float(end) for end in limits)
         except (TypeError, ValueError):
-            raise InputError(f"label_range: got {limits!r}; wanted public (low, high).") from None
+            raise InputError(f"label_range: got {limits!r}, expected public (low, high).") from None
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(problem, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
             warnings.warn(
-                "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
-                "meaning of the labels.",
+                "Most of y lies outside label_range and is clipped. Fix: set label_range=(low, high) from the meaning "
+                "of the labels.",
                 ScaleWarning,
                 stacklevel=2,
             )
@@ -504,34 +502,36 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """The number of every record, (n,), in the unit of the labels."""
+        """Predict the label of each record, (n,)."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
         return np.asarray(model.predict(validate_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """(n,) numbers of the owners, and their names; None and nobody where nothing says. Raises InputError."""
+    """Return the owner's number for each record, (n,), and the owners' names; None and () without owners."""
     if owners is None:
         return None, ()
     refuse_masked(owners, "fit: owners")
     column = np.asarray(owners)
     if column.shape != (n,):
-        raise InputError(f"fit: agents has the shape {column.shape}; wanted ({n},), the owner of each record.")
+        raise InputError(f"fit: agents has the shape {column.shape}, expected ({n},), the owner of each record.")
     try:
-        known, numbers = np.unique(column, return_inverse=True)
-        gaps = bool((known != known).any())
+        names, numbers = np.unique(column, return_inverse=True)
+        gaps = bool((names != names).any())
     except TypeError:
         gaps = True
     if gaps:
-        raise InputError("fit: agents has gaps, or mixes names and numbers; say of every record who owns it.")
-    if agents is not None and agents != len(known):
-        raise InputError(f"agents: got {agents}, and the column of owners names {len(known)}. Leave the parameter out.")
-    return numbers.astype(np.int64), tuple(map(str, known))
+        raise InputError("fit: agents has gaps, or mixes names and numbers. Fix: name the owner of every record.")
+    if agents is not None and agents != len(names):
+        raise InputError(
+            f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
+        )
+    return numbers.astype(np.int64), tuple(map(str, names))
 
 
 def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, Any]:
-    """The table [topology] and None, or None and the graph that was handed over."""
+    """Return the table [topology] and None, or None and the graph object."""
     if not isinstance(topology, str | Mapping):
         return None, topology
     table: dict[str, Any] = {"kind": topology} if isinstance(topology, str) else dict(topology)
@@ -543,26 +543,26 @@ def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, An
 
 
 def _range(data_range: Any, d: int) -> tuple[Array, Array]:
-    """(d,) the low and the high end of every feature. Raises InputError."""
+    """Return the low and high ends of every feature, (d,) each. Raises InputError."""
     try:
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in data_range)
     except (TypeError, ValueError):
         low = high = np.zeros(d)
     if not (np.isfinite(high - low) & (high > low)).all():
         raise InputError(
-            f"data_range: wanted public (low, high), each a number or one for each of {d} features, and low < high."
+            f"data_range: expected public (low, high), each a number or one for each of {d} features, and low < high."
         )
     return low, high
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:
-    """Which share is cut is not printed: it tells of the records."""
+    """Warn of clipped columns, without the clipped share, which would leak."""
     cut = ((features < low) | (features > high)).mean(axis=0)
     worst = int(np.argmax(cut))
     if cut[worst] <= _MOST_CLIPPED:
         return
     warnings.warn(
-        f"{capitalise(self._column(worst))} of X lies outside data_range for the most part, and is cut there. Give "
+        f"{capitalise(self._column(worst))} of X lies outside data_range for the most part and is clipped. Fix: set "
         "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
         ScaleWarning,
         stacklevel=4,

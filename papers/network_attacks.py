@@ -263,7 +263,7 @@ class OfflineGossip(NamedTuple):
             received.append(message[network.sent_weights(t).toarray()[self.observer] != 0.0])
             held = np.where(_online(network, t)[:, None], message, held)
             sent.append(message)
-            arrives = network.heard_weights(t).toarray()
+            arrives = network.received_weights(t).toarray()
             state = (1.0 - arrives.sum(axis=1))[:, None] * held + arrives @ sent[max(0, t - network.delay)]
             state[self.victim, -1] += float(t < self.reads)
         seen = np.concatenate(received)
@@ -281,7 +281,7 @@ class OfflineGossip(NamedTuple):
         noise, visible = np.zeros((self.rounds, size)), np.ones((self.rounds, size), dtype=np.bool_)
         movement, factors = np.zeros((self.rounds, size)), []
         for t in range(self.rounds):
-            arrives = network.heard_weights(t).toarray()
+            arrives = network.received_weights(t).toarray()
             passes = np.eye(size, k=-m)
             passes[:m] = 0.0
             passes[:m, :m] = np.diag(1.0 - arrives.sum(axis=1))

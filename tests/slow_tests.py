@@ -19,9 +19,9 @@ LONG = 0.1
 # Always run: golden scenarios, planted errors, and the power of audits.
 _GOLDEN = "tests/golden/test_scenarios.py::test_"
 _POWER = (
-    "tests/auditing/test_audit.py::test_half_the_noise_shows",
-    "tests/auditing/test_audit_family.py::test_a_third_of_the_noise_shows",
-    "tests/auditing/test_audit_family.py::test_a_series_that_skips_the_noise_shows",
+    "tests/auditing/test_audit.py::test_half_the_noise_is_refuted",
+    "tests/auditing/test_audit_family.py::test_a_third_of_the_noise_exceeds_the_certified_epsilon",
+    "tests/auditing/test_audit_family.py::test_a_series_without_noise_exceeds_the_certified_epsilon",
 )
 ALWAYS = (f"{_GOLDEN}plan", f"{_GOLDEN}seeded", f"{_GOLDEN}releases", "tests/planted/", *_POWER)
 

@@ -108,10 +108,10 @@ def works() -> Mapping[str, Work]:
 
 
 def _initials(name: str) -> str:
-    """ "Bai, Er-Wei" → "E.-W. Bai"."""
+    """Abbreviate "Bai, Er-Wei" as "E.-W. Bai"."""
     last, _, first = name.partition(", ")
-    each = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
-    return " ".join([*each, last])
+    initials = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
+    return " ".join([*initials, last])
 
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
@@ -169,7 +169,7 @@ class Options(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A registered algorithm, or one from outside.
+    """Registered or custom algorithm.
 
     Args:
         kind: its name in a scenario.
@@ -247,8 +247,8 @@ class Entry(NamedTuple):
         plans = hasattr(self.algorithm, "planned_releases")
         program: AnyAlgorithm = built if plans else self.rules.complete(built, start=options.init)
         if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
-            own = "certified" if guarantee == "as_published" else "as_published"
-            raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: take "{own}" or "none".')
+            other = "certified" if guarantee == "as_published" else "as_published"
+            raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{other}" or "none".')
         return program
 
 
@@ -320,8 +320,8 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
     if plans:
         return ""
     if term := unknown_term(algorithm):
-        known = ", ".join((*TERMS, *MINIMAX_TERMS))
-        return f"{kind} states the term {term!r}, and no problem has it. Fix: take one of {known}."
+        terms = ", ".join((*TERMS, *MINIMAX_TERMS))
+        return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {terms}."
     if not trusted and not {"x", "y"} <= set(algorithm.channels):
         return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
     shares = getattr(algorithm, "SHARES", None)
@@ -332,8 +332,8 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
 
 
 def _states(algorithm: type, name: str) -> bool:
-    """Whether a class has this attribute itself, and not only from a protocol that leaves it open."""
-    stated = getattr(algorithm, name, None)
+    """Return whether a class defines this member, and not only a protocol that leaves it open."""
+    member = getattr(algorithm, name, None)
     # `Algorithm`, or the protocol of a coordinator's.
     protocols = [base for base in algorithm.__mro__ if AnyAlgorithm in base.__bases__]
-    return stated is not None and not (name in _OPEN and any(stated is getattr(b, name, None) for b in protocols))
+    return member is not None and not (name in _OPEN and any(member is getattr(b, name, None) for b in protocols))

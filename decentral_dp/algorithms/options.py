@@ -38,13 +38,13 @@ class Option(NamedTuple):
 
     Args:
         key: its name.
-        type: StepSize, int, float, bool, str, a Literal of texts, or a tuple of these.
+        type: StepSize, int, float, bool, str, or a Literal of texts.
         required: whether it has no default.
         default: None if the algorithm determines the value or needs none.
         description: its meaning, in a phrase.
         unit: of a number; "" without one.
         example: value in TOML.
-        bounds: of a number, and of every element of a list.
+        bounds: of a number.
     """
 
     key: str
@@ -64,12 +64,8 @@ class Option(NamedTuple):
     @property
     def pydantic_type(self) -> Any:
         """Type with bounds, for pydantic; StepSize and Mapping, which are tables, are unchanged."""
-        listed = get_origin(self.type) is tuple
-        scalar: Any = get_args(self.type)[0] if listed else self.type
-        finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(scalar)
-        if finite is not None:
-            scalar = Annotated[scalar, *self.bounds, finite]
-        return list.__class_getitem__(scalar) if listed else scalar
+        finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(self.type)
+        return self.type if finite is None else Annotated[self.type, *self.bounds, finite]
 
 
 def option(
@@ -90,7 +86,7 @@ def option(
         default: of an optional key; a key without a default is required.
         unit: for example "rounds".
         example: value in TOML; derived from the type or default if left out.
-        above, at_least, below, at_most: bounds of a number, and of every element of a list.
+        above, at_least, below, at_most: bounds of a number.
 
     Returns:
         A `dataclasses.field`.
@@ -154,13 +150,13 @@ def _hints(algorithm: type) -> dict[str, Any]:
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     name = algorithm.__name__
-    declared = field.metadata.get(_METADATA, {})
+    metadata = field.metadata.get(_METADATA, {})
     plain = _plain_type(hint)
     if plain is None:
         type_name = getattr(field.type, "__name__", field.type)
         raise InputError(
             f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Fix: use StepSize, int, "
-            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare the field by internal()."
+            "float, bool, str, or a Literal of texts; or declare the field by internal()."
         )
     if field.name in COMMON:
         raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
@@ -168,17 +164,16 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     default = field.default if factory is MISSING else factory()
     required = default is MISSING
     default = None if required else default
-    example = declared.get("example") or _example(plain, default)
-    description, unit = declared.get("description", ""), declared.get("unit", "")
-    made = Option(field.name, plain, required, default, description, unit, example, declared.get("bounds", ()))
-    value = list(default) if isinstance(default, tuple) else default
+    example = metadata.get("example") or _example(plain, default)
+    description, unit = metadata.get("description", ""), metadata.get("unit", "")
+    key = Option(field.name, plain, required, default, description, unit, example, metadata.get("bounds", ()))
     try:
         # Most options have no default to check.
-        if value is not None:
-            _adapter(made.pydantic_type).validate_python(value)
+        if default is not None:
+            _adapter(key.pydantic_type).validate_python(default)
     except ValidationError:
-        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(made)}.") from None
-    return made
+        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(key)}.") from None
+    return key
 
 
 @cache
@@ -192,9 +187,6 @@ def _plain_type(hint: Any) -> Any | None:
     hint = without_none(hint)
     if get_origin(hint) is Literal:
         return hint if all(isinstance(a, str) for a in get_args(hint)) else None
-    if get_origin(hint) is tuple:
-        inner, *rest = get_args(hint)
-        return hint if rest == [...] and inner in _SCALARS[1:] else None
     return hint if hint in _SCALARS else None
 
 
@@ -207,8 +199,6 @@ def _example(kind: Any, default: Any) -> str:
         return f'"{default}"'
     if get_origin(kind) is Literal:
         return f'"{get_args(kind)[0]}"'
-    if get_origin(kind) is tuple:
-        return f"[{_example(get_args(kind)[0], None)}]"
     usual = {StepSize: "{ scale = 0.1, decay = 0.5 }", int: "5", float: "1.0", bool: "true", str: '"…"'}
     return usual[kind]
 
@@ -219,11 +209,8 @@ def constraint(key: Option) -> str:
         return "a table"
     if get_origin(key.type) is Literal:
         return " or ".join(f'"{a}"' for a in get_args(key.type))
-    listed = get_origin(key.type) is tuple
-    kind = get_args(key.type)[0] if listed else key.type
     names = {StepSize: "a step size", bool: "true or false", str: "text"}
-    text = names.get(kind) or type_in_words(Annotated[kind, *key.bounds] if key.bounds else kind)
-    return f"a list, each {text}" if listed else text
+    return names.get(key.type) or type_in_words(Annotated[key.type, *key.bounds] if key.bounds else key.type)
 
 
 def lower_steps() -> Any:

@@ -92,8 +92,8 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
         return free_release(public, index)
     ones = np.ones((index.size, public.neighbour_weight.size))
     bounds = public.clip.bounds(CLIP_OF_TERM[term], index - 1 if t is None else t)
-    moved = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
-    return Planned({split: np.array(moved)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
+    sensitivities = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
+    return Planned({split: np.array(sensitivities)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
@@ -175,11 +175,11 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
         ([1.0, 1.5, 1.75], [1.0, 1.0, 1.0])
     """
     factor = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
-    out, now = np.empty(change.shape), np.zeros(change.shape[1:])
+    out, state = np.empty(change.shape), np.zeros(change.shape[1:])
     for t, bound in enumerate(change):
         with np.errstate(invalid="ignore"):
-            now = np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound
-        out[t] = now
+            state = np.where(factor[t] == 0.0, 0.0, factor[t] * state) + bound
+        out[t] = state
     return out
 
 

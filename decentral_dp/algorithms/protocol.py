@@ -164,7 +164,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """
         return None
 
-    def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
+    def starts(self, dataset: LocalDataset) -> tuple[Array, Array]:
         """Return the data-independent starts of x (b, p) and y (b, q).
 
         Args:
@@ -194,7 +194,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
 
 @runtime_checkable
 class Claiming(Protocol):
-    """A gossip algorithm as a paper publishes it, which states what the paper claims next to what is certified.
+    """Gossip algorithm as published by a paper, with the paper's claimed ε.
 
     Args:
         job: a `GossipJob`.

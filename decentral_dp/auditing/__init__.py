@@ -1,6 +1,6 @@
-"""Audits: what runs, messages and components tell of single records.
+"""Audits: lower bounds on ε, membership inference, network DP, and checks of components.
 
-`audit` plays the distinguishing game between two neighbouring data sets: `neighbours` finds them, `transcripts` replays
-runs, `losses` and `bounds` bound ε. `membership` tells train records from held-out ones. `network_view` prices what an
-honest-but-curious neighbour learns. `check` tries a component. `terminal` has their commands.
+`audit` bounds ε from below by a distinguishing game. `membership` scores train and held-out records. `network_view`
+computes the ε against an honest-but-curious neighbour. `check` tests the privacy contract of a component. `terminal`
+has their commands.
 """

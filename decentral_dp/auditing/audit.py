@@ -1,10 +1,10 @@
-"""Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
+"""Audit a guarantee: compute a lower bound on ε by the distinguishing game, for comparison with the certified ε.
 
-`neighbours` finds two data sets that differ in one record, `transcripts` replays a run in either, and `losses` and
-`bounds` bound ε by both. Every audit plays against itself as well: between two equal data sets it must show nothing.
+`neighbours` searches two neighbouring data sets, `transcripts` replays a run on either, and `losses` and `bounds` turn
+both into a bound. Every audit also plays the game on two equal data sets, where it must show nothing.
 
-What is asked is checked against the job. A score is larger where the first of the two data sets is likelier. Every run
-has coins of its own, which follow from the audit's seed and the number of the run.
+A score is larger if the first data set is likelier. Every run has its own randomness, from the seed of the audit and
+the number of the run.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.auditing.bounds import (
-    Shown,
+    OneRunBounds,
+    bound_by_likelihoods,
+    bound_by_one_run,
     counting_limit,
-    from_likelihoods,
+    draw_canaries,
     gaussian_throughout,
-    plant,
-    shown_in_one_run,
 )
 from decentral_dp.auditing.losses import (
     are_close,
     drawn_noise,
+    find_loss_distribution,
+    has_separate_samples,
     is_amplified,
     log_ratio,
-    loss_law,
     mixture_log_ratio,
     refute_stated_laws,
     sampling_rates,
-    separate,
 )
-from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
@@ -73,13 +73,13 @@ Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]
 
 FEWEST_RUNS = 20
-# That one participant releases in a run: each candidate's replay holds as many.
+# Floats that a participant releases in a run; the replay of each candidate holds as many.
 MOST_NUMBERS = 20_000_000
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What is going to be played, and the most that it can show."""
+    """A game that is ready to be played."""
 
     job: PlannedJob
     vantage: str
@@ -90,11 +90,11 @@ class AuditPlan:
 
     @property
     def epsilon_limit(self) -> float:
-        """By counting, if every run is told apart. A likelihood ratio has no such limit."""
+        """Largest bound by counting, if every run is distinguished. Likelihood ratios have no such limit."""
         return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
 
     def root(self, purpose: str, number: int) -> bytes:
-        """The root of the coins of one run, for one purpose."""
+        """Return the noise key of one run, for one purpose."""
         return seeded_root(self.seed, f"audit {purpose} {number}".encode())
 
 
@@ -107,24 +107,23 @@ def plan_audit(
     overrides: Sequence[str] = (),
     canaries: int | None = None,
 ) -> AuditPlan:
-    """Settle an audit, and refuse whatever can be refused before it is played.
+    """Build the job of an audit, and check its options.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
-        runs: of each of the two neighbouring data sets, at least 20.
-        vantage: "everybody" sees all messages (or all that a coordinator releases), "published" the values that are
-            published at the end, "agent:K" the messages that agent K receives.
-        confidence: of what is shown, from 0.5 up to, but below, 1.
-        seed: of the noise of these runs, which is nobody's secret.
+        runs: on each of the two data sets, at least 20.
+        vantage: "everybody" sees all messages (or all releases of a coordinator), "published" the values published at
+            the end, "agent:K" the messages that agent K receives.
+        confidence: of the bound, in [0.5, 1).
+        seed: of the noise of these runs, which is public.
         overrides: "table.key=value" with a TOML value.
-        canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
-            by default none are.
+        canaries: number of records of a single run that are replaced by canaries; by default none are.
 
     Returns:
-        The built job, and what is asked of it.
+        The plan of the audit.
 
     Raises:
-        InputError: too few runs, a confidence, a vantage point or canaries that do not fit, or a job that is too large.
+        InputError: options that do not fit the job, or a job that is too large.
     """
     reading: AbstractContextManager[None] = nullcontext()
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
@@ -140,44 +139,44 @@ def plan_audit(
     plan = AuditPlan(job, vantage, runs, confidence, seed, canaries)
     refuse(plan, _REFUSALS)
     if canaries is not None:
-        # What it publishes is all that its attack sees.
-        plant(job, canaries, b"plan")
+        # The attack sees published values only.
+        draw_canaries(job, canaries, b"plan")
         return replace(plan, vantage="published", runs=1)
     return plan
 
 
-def _unplayed_unit(plan: AuditPlan) -> str:
-    """Return why data sets that differ in the job's unit are not made; "" where they are."""
+def _explain_unit(plan: AuditPlan) -> str:
+    """Return why the unit of the job is not supported, or ""."""
     job, unit = plan.job, plan.job.unit
     if unit == RECORD:
         return ""
     if plan.canaries is not None:
         return "a canary is one record"
     if job.stream.kind == "minibatch":
-        return "which of them a batch of fixed size holds is followed for single records only"
+        return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
-        return f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
+        return f"{job.scenario.problem.kind} has no record that contributes nothing"
     if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
-        return "an agent without contributions that still takes part is not played"
+        return "an agent whose records all contribute nothing is not audited"
     return ""
 
 
-def _vantages(plan: AuditPlan) -> str:
-    """Return the vantage points of the job where the plan's is none of them."""
+def _list_vantages(plan: AuditPlan) -> str:
+    """Return the vantage points of the job if the plan has another one, or ""."""
     kind, _, number = plan.vantage.partition(":")
-    # What a coordinator publishes is not a message to one agent.
-    listeners = 0 if plan.job.plans_ahead else plan.job.n_agents
-    is_agent = kind == "agent" and number.isdigit() and int(number) < listeners
+    # A coordinator sends no messages to single agents.
+    receivers = 0 if plan.job.plans_ahead else plan.job.n_agents
+    is_agent = kind == "agent" and number.isdigit() and int(number) < receivers
     if is_agent or plan.vantage in ("everybody", "published"):
         return ""
-    return "everybody, published" + (f" or agent:0 to agent:{listeners - 1}" if listeners else "")
+    return "everybody, published" + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
 
 
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     Refusal(
         lambda plan: plan.runs < FEWEST_RUNS,
         "audit",
-        "too few runs of each data set to show anything (got {of.runs} runs)",
+        "too few runs of each data set (got {of.runs})",
         f"take at least {FEWEST_RUNS} (--runs)",
     ),
     Refusal(
@@ -187,56 +186,56 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         "take 0.95",
     ),
     Refusal(
-        # Samples of a trusted coordinator are its algorithm's, and its stream reads all records.
+        # A trusted coordinator samples in its algorithm, and its stream reads all records.
         lambda plan: plan.job.stream.kind == "poisson",
         "audit",
-        "the Poisson samples of agents that gossip are not followed",
+        "Poisson samples of gossip algorithms are not supported",
         'set problem.stream = "all", whose releases are the same at a larger privacy cost',
     ),
     Refusal(
-        _unplayed_unit,
+        _explain_unit,
         "audit",
         "this ε is for {of.job.unit.noun}, and {it}",
         "leave privacy.unit and privacy.neighbours out",
     ),
-    Refusal(_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
+    Refusal(_list_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
     Refusal(
         lambda plan: (
             plan.canaries is None
             and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
         ),
         "audit",
-        f"a run of this job releases more than {MOST_NUMBERS:.2g} numbers, and several copies are held at once",
+        f"a run of this job releases more than {MOST_NUMBERS:.2g} floats, and several copies are in memory",
         "take fewer rounds (--set algorithm.rounds=...), or a smaller model",
     ),
 )
 
 
-# Pairs of runs with common noise from which the direction of a projection is learnt.
+# Pairs of runs with common noise from which a projection is learnt.
 _LEARNT = 16
-# Runs on which it is tried whether likelihoods are known.
+# Runs that decide whether likelihoods are known.
 _PROBES = 4
 
 
-def score_of(
+def choose_score(
     vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
 ) -> tuple[Callable[[Transcript], float], bool]:
     """Choose the score for a vantage point.
 
     Args:
-        vantage: "everybody", "published" or "agent:K", as of `plan_audit`.
-        neighbours: the two neighbouring data sets.
-        roots: number of a run → root of its coins, of the runs that the score may learn from.
-        lawful: whether random choices have the law that they state.
+        vantage: "everybody", "published" or "agent:K".
+        neighbours: the two data sets.
+        roots: number of a run → its noise key, of runs that the score may learn from.
+        lawful: whether random choices have their stated distribution.
 
     Returns:
-        The score of a run, larger where the first of the data sets is likelier, and whether it is the log-likelihood
-        ratio of all that is seen; where that is not known, it is a projection learnt from these runs.
+        The score of a transcript, and whether it is the log-likelihood ratio. Otherwise it is a projection that is
+        learnt from these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
 
     def is_replayed(probe: Transcript) -> bool:
-        """Whether a replay gives the law of everything that is said."""
+        """Return whether a replay gives the distribution of all releases."""
         return (
             probe.is_replayable and probe.releases.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
         )
@@ -246,24 +245,26 @@ def score_of(
             sides = neighbours.first, neighbours.second
             return lambda seen: log_ratio(seen, *(replay(w, neighbours.victim, seen) for w in sides)), True
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-        if rates is not None and all(separate(neighbours, probe) for probe in probes):
+        if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
-    return _projection(vantage, neighbours, roots), False
+    return _learn_projection(vantage, neighbours, roots), False
 
 
-def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]) -> Callable[[Transcript], float]:
-    """The inner product with the mean difference over variances, learnt from runs of both with common noise."""
-    ours: list[Array] = []
-    theirs: list[Array] = []
+def _learn_projection(
+    vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
+) -> Callable[[Transcript], float]:
+    """Learn the inner product with the mean difference divided by variances, from runs with common noise."""
+    first: list[Array] = []
+    second: list[Array] = []
     for k in range(_LEARNT):
-        for side, numbers in ((neighbours.first, ours), (neighbours.second, theirs)):
+        for side, numbers in ((neighbours.first, first), (neighbours.second, second)):
             numbers.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
-    difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
-    variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
-    # Of what never varies, any difference decides; of few runs a variance may be small by chance.
+    difference = np.mean(first, axis=0) - np.mean(second, axis=0)
+    variance = 0.5 * (np.var(first, axis=0) + np.var(second, axis=0))
+    # A constant coordinate decides by any difference; in few runs a variance may be small by chance.
     floor = 0.1 * np.median(variance[variance > 0.0]) if (variance > 0.0).any() else 1.0
     direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
-    centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
+    centre = 0.5 * (np.mean(first, axis=0) + np.mean(second, axis=0))
 
     def project(transcript: Transcript) -> float:
         value = float(np.nansum(direction * (visible_numbers(vantage, transcript, neighbours) - centre)))
@@ -273,21 +274,21 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
 
 
 def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
-    """List all numbers that are seen from a vantage point.
+    """Return all floats that are visible from a vantage point.
 
     Args:
         vantage: "everybody", "published" or "agent:K".
         transcript: of a run.
-        neighbours: whose graph says whom an agent hears.
+        neighbours: their graph gives the in-neighbours of an agent.
 
     Returns:
-        (k,), in the order in which they were said.
+        (k,), in the order of the releases.
     """
     if vantage == "published":
         return transcript.published
     if vantage == "everybody":
         return np.concatenate([values.ravel() for values in transcript.releases.values()])
-    # The messages of the agent's neighbours; of an algorithm that asks a server, of everybody.
+    # The messages of the in-neighbours; of an algorithm with a server, of all agents.
     agent = int(vantage.partition(":")[2])
     job: Any = neighbours.first
     near: Sequence[int] = range(job.n_agents)
@@ -299,18 +300,17 @@ def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours
 
 
 Sizes = Mapping[str, tuple[int, float]]
-"""Mechanism → how many numbers it noised, and the sum of their sizes."""
+"""Mechanism → number of floats with its noise, and the sum of the sizes of that noise."""
 
 
-def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
+def measure_noise(residuals: Mapping[str, Array]) -> Sizes:
     """Measure the noise of one run.
 
     Args:
-        residuals: mechanism's name → (Σ d,) its noise in units of the scale.
+        residuals: name of the mechanism → (Σ d,) its noise divided by its scale.
 
     Returns:
-        Mechanism's name → how many numbers, and the sum of their sizes: of Gaussian noise squares, else absolute
-        values.
+        Name of the mechanism → number of floats, and the sum of squares (Gaussian) or absolute values (Laplace).
     """
     return {
         name: (values.size, float((values**2 if name == GAUSSIAN.name else np.abs(values)).sum()))
@@ -320,7 +320,7 @@ def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
 
 
 def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
-    """The noise of several runs, for `losses.drawn_noise`."""
+    """Sum the noise of several runs, for `losses.drawn_noise`."""
     sums: dict[str, tuple[int, float]] = {}
     for run in sizes:
         for name, (n, total) in run.items():
@@ -331,25 +331,28 @@ def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit shows.
+    """The result of an audit.
 
     Args:
-        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
+        title: of the scenario.
+        claimed: ε of the paper's theorem, for the worst agent; None without one.
         certified: ε of the ledger at delta, of the agent whose record is replaced.
-        shown: ε is at least this, with this confidence.
-        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs),
-            "difference" (nothing hides the record), or "one run" (canaries in a single one).
+        shown: empirical lower bound on ε.
+        delta: δ.
+        confidence: of the lower bound.
+        method: "exact" (the distribution of the likelihood ratio is known), "likelihood" or "counting" (from runs),
+            "difference" (without noise), or "one run" (canaries in a single run).
         vantage: "everybody", "published" or "agent:K".
         runs: of each data set.
-        null_shown: the same of two equal data sets; above 0 the audit is broken.
-        status: "ok", "refuted" (more is shown than is certified), or "broken".
-        sentences: what the numbers say, and do not.
-        privacy: the guarantee of the audited run, as in `PrivacyStatement.summary`.
+        null_shown: lower bound for two equal data sets; above 0 the audit is broken.
+        status: "ok", "refuted" (the lower bound is above certified), or "broken".
+        sentences: the result in words.
+        privacy: guarantee of the audited run, as in `PrivacyStatement.summary`.
 
     Example:
         >>> import decentral_dp
-        >>> found = decentral_dp.audit("network_view", set={"algorithm.rounds": 2}, runs=20)
-        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
+        >>> audit = decentral_dp.audit("network_view", set={"algorithm.rounds": 2}, runs=20)
+        >>> audit.method, audit.status, 0.95 * audit.certified <= audit.shown <= audit.certified
         ('exact', 'ok', True)
     """
 
@@ -372,19 +375,19 @@ class AuditResult:
         return f"<AuditResult {self.title!r}: {self.status}, {budgets}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; infinite numbers are "inf"."""
+        """Return the result as JSON values; infinity is "inf"."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-# Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
+# Runs that must have equal movements for the distribution of the ratio to be known.
 COMPARED_RUNS = 6
-# Of the most that counting can show; from there on more runs would show more.
+# Fraction of the limit of counting from which more runs would show more.
 _NEARLY = 0.9
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound, how it was found, and the same of two equal data sets."""
+    """A lower bound on ε, its method, and the same bound for two equal data sets (null)."""
 
     method: Method
     epsilon: float
@@ -393,85 +396,80 @@ class LowerBound:
     runs: int
     noise: tuple[float, float] | None
     contradiction: str = ""
-    one_run: Shown | None = None
+    one_run: OneRunBounds | None = None
 
 
-def sentences_of(
+def describe_audit(
     plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, status: Status, certified: float, claimed: float | None
 ) -> list[str]:
-    """Say what the numbers of an audit mean.
+    """Describe the result of an audit in sentences.
 
     Args:
-        plan: what was asked.
-        neighbours: the two that were told apart.
-        bound: what was found.
+        plan: of the audit.
+        neighbours: the two data sets.
+        bound: the lower bound.
         status: of the audit.
         certified: ε of the agent whose record is replaced.
-        claimed: ε of the paper's theorem; None where there is none.
-
-    Returns:
-        One sentence or two each.
+        claimed: ε of the paper's theorem; None without one.
     """
-    at = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
-    percent, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
-    out = []
+    at_delta = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
+    confidence, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
     if status == "broken":
-        out.append(
-            f"Broken: two equal data sets are told apart ({_lower_bound_text(bound.null)}), so nothing else here can "
-            "be believed."
+        verdict = (
+            f"Broken: two equal data sets are distinguished ({_lower_bound_text(bound.null)}), so no other result of "
+            "this audit counts."
         )
     elif status == "refuted":
-        out.append(
-            f"Refuted: {_lower_bound_text(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or "
-            "a broken guarantee."
+        verdict = (
+            f"Refuted: {_lower_bound_text(bound.epsilon)} {at_delta}, and {epsilon_text(certified)} is certified. This "
+            "is a bug, or a broken guarantee."
         )
     elif math.isinf(certified):
-        out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
+        verdict = "No finite ε is certified, so no lower bound contradicts the certificate."
     elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:
-        out.append(
-            f"Not refuted, and it could not be: what is shown is about the most that {bound.runs} runs can show, ε = "
-            f"{epsilon_text(limit)}, and {epsilon_text(certified)} is certified {at}; repeat with more --runs."
+        verdict = (
+            f"Not refuted, and it could not be: {bound.runs} runs can show at most ε = {epsilon_text(limit)}, and "
+            f"{epsilon_text(certified)} is certified {at_delta}. Repeat with more --runs."
         )
     else:
-        out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
+        verdict = f"Not refuted: the lower bound is at most the certified ε = {epsilon_text(certified)} {at_delta}."
+    out = [verdict]
     if claimed is not None and status != "broken":
-        above = bound.epsilon > claimed
-        out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
-    closing = [] if status == "broken" else ["The same game between two equal data sets shows nothing, as it must."]
-    closing.append("What is shown is a lower bound by one attack, and a small one certifies nothing.")
+        word = "Refuted" if bound.epsilon > claimed else "Not refuted"
+        out.append(f"{word}: the claim of ε = {epsilon_text(claimed)}.")
+    closing = [] if status == "broken" else ["The same game on two equal data sets shows nothing, as it must."]
+    closing.append("The lower bound holds for one attack. A small one certifies nothing.")
     if bound.one_run is not None:
         out.append(
-            f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: "
-            f"{bound.one_run.right} of these were guessed from what was published, with confidence {percent}."
+            f"In one run, {plan.canaries} records were replaced by canaries with random labels. {bound.one_run.right} "
+            f"labels were guessed from the published values (confidence {confidence})."
         )
         if gaussian_throughout(plan.job):
             out.append(
-                "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of "
-                f"unknown size; without that, it shows ε {at_least_text(bound.one_run.plain)} with the same confidence."
+                "The lower bound assumes Gaussian noise of unknown size for each record, as in the ledger. Without "
+                f"that assumption it is ε {at_least_text(bound.one_run.plain)} with the same confidence."
             )
         return [*out, *closing]
-    how = {
-        "exact": f"The two data sets are equally far apart on each of {COMPARED_RUNS} transcripts of both, and if they "
-        "are on all, what is shown is exact for these two records.",
-        "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each data set, with confidence {percent}.",
-        "counting": f"By counting {bound.runs} runs of each data set, with confidence {percent}: so many can show at "
+    method = {
+        "exact": f"The two data sets are at the same distance on each of {COMPARED_RUNS} transcripts. If they are on "
+        "all, the lower bound is exact for these two records.",
+        "likelihood": f"Exact likelihood ratios of {bound.runs} runs of each data set, with confidence {confidence}.",
+        "counting": f"Counts of {bound.runs} runs of each data set, with confidence {confidence}. They can show at "
         f"most {epsilon_text(limit)}.",
-        "difference": "No noise hides the record: the same coins give other values in the other data set."
+        "difference": "No noise hides the record: the same randomness gives other values in the other data set."
         if bound.epsilon
-        else "No noise hides the record, but what is seen from here does not depend on it.",
+        else "No noise hides the record, but the visible values do not depend on it.",
     }[bound.method]
-    out.append(f"In two data sets {_difference_text(plan, neighbours)}. {how}")
+    out.append(f"In two data sets {_describe_difference(plan, neighbours)}. {method}")
     if bound.method in ("exact", "likelihood") and is_amplified(plan.job):
-        out.append("It is taken as known how all other records were drawn, as the certificate allows.")
+        out.append("The adversary knows which other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
-        out.append(
-            f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."
-        )
+        out.append(f"The drawn noise is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated.")
     return [*out, *filter(None, [bound.contradiction]), *closing]
 
 
-def _difference_text(plan: AuditPlan, neighbours: Neighbours) -> str:
-    """Return what the two data sets differ in, as a sentence ends."""
+def _describe_difference(plan: AuditPlan, neighbours: Neighbours) -> str:
+    """Describe the difference of the two data sets, as the end of a sentence."""
     unit = plan.job.unit
     whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
     if unit.records != 1:
@@ -487,13 +485,13 @@ def _lower_bound_text(epsilon: float) -> str:
     return "no finite ε holds" if math.isinf(epsilon) else f"ε is at least {at_least_text(epsilon).removeprefix('≥ ')}"
 
 
-# Runs without noise in which a sampled record may show.
+# Runs without noise in which a sampled record may appear.
 _COINS = 40
-# Runs on which it is tried whether random choices have the law that they state.
+# Runs that test whether random choices have their stated distribution.
 _LAWS = 200
-# Movements that differ by less than this part of the largest are the same but for float64.
+# Relative difference of movements that float64 explains.
 _EQUAL_WITHIN = 1e-6
-# With which the game of two equal data sets must show nothing: a sound audit fails it once in a thousand times.
+# Risk of the game on two equal data sets: a sound audit fails it once in a thousand times.
 _NULL_RISK = 1e-3
 
 
@@ -503,16 +501,13 @@ def play_game(
     progress: Callback | None = None,
     null: Callable[[Neighbours], PlannedJob] = lambda neighbours: neighbours.first,
 ) -> AuditResult:
-    """Play the game, and the game against itself.
+    """Play the game, and the game on two equal data sets.
 
     Args:
-        plan: as `plan_audit` settles it.
+        plan: of `plan_audit`.
         out: a new JSON file.
         progress: called with a `Progress` of "runs".
-        null: the data set that is passed off as the first one, in the game against itself; by default that one.
-
-    Returns:
-        What was shown.
+        null: returns the second of the two equal data sets; by default the first one.
 
     Raises:
         InputError: `out` exists, or has no folder.
@@ -520,14 +515,14 @@ def play_game(
     if out is not None:
         require_new("--out", out)
     if plan.canaries is not None:
-        shown = shown_in_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
+        shown = bound_by_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
         bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
-        # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
+        # Canaries are records of all agents, so the largest ε counts.
         neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
     else:
-        neighbours = worst_neighbours(plan.job, plan.root("search", 0))
+        neighbours = find_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
-        bound = _lower_bound(plan, neighbours, same, Reporter(progress, "runs"))
+        bound = _bound_epsilon(plan, neighbours, same, Reporter(progress, "runs"))
     claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
     claimed = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
@@ -543,24 +538,24 @@ def play_game(
         bound.runs,
         bound.null,
         status,
-        tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
+        tuple(describe_audit(plan, neighbours, bound, status, certified, claimed)),
         statement_of(plan.job).summary,
     )
     if out is not None:
-        # Scores of an audit read the records, as metrics do.
+        # An audit reads the private records.
         write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:
-    """Write a finished audit into the result of a run, and draw its page again.
+    """Add an audit to the result of a run, and write its page again.
 
     Args:
-        audit: what was shown.
+        audit: the result.
         folder: of the run.
 
     Returns:
-        The page.
+        The path of the page.
 
     Raises:
         InputError: the result of the run cannot be read.
@@ -574,25 +569,25 @@ def add_to_run(audit: AuditResult, folder: Path) -> Path:
         return write_report(folder)
 
 
-def _lower_bound(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
-    """What the game shows by the best method that there is for it."""
+def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
+    """Compute the lower bound by the best method for the job."""
     charged = plan.job.ledger.charged_channels
     has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
     if plan.job.mechanism.adds_noise is False or not has_noise:
-        return _differing(plan, neighbours)
+        return _bound_by_difference(plan, neighbours)
     contradicted = ""
     if plan.vantage == "everybody":
         contradicted = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
-        exact = None if contradicted else _exact(plan, neighbours, same)
+        exact = None if contradicted else _bound_exactly(plan, neighbours, same)
         if exact is not None:
             return exact
-    return replace(_sampled(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
+    return replace(_bound_by_runs(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
 
 
-def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
-    """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
+def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
+    """Compare runs with the same randomness, if no noise hides a record."""
     differs = [False, False]
-    # A record that is rarely drawn shows in few of them.
+    # A sampled record appears in few runs.
     for k in range(_COINS):
         root = plan.root("first", k)
         observations = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
@@ -605,35 +600,37 @@ def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
 
-def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
-    """Where the queries of both data sets are equally far apart on every transcript that is tried; None elsewhere."""
+def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
+    """Bound ε by the distribution of the likelihood ratio, if it is the same on all transcripts; else None."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
     for k in range(COMPARED_RUNS):
         side = neighbours.second if k % 2 else neighbours.first
         transcript = neighbours.observe(side, plan.root("compare", k))
-        law = loss_law(transcript, neighbours)
-        none = None if law is None else loss_law(transcript, same)
+        law = find_loss_distribution(transcript, neighbours)
+        none = None if law is None else find_loss_distribution(transcript, same)
         laws.append(law)
         if law is None or none is None or laws[0] is None or not are_close(laws[0], law, _EQUAL_WITHIN):
             return None
-        sizes.append(noise_sizes(transcript.residuals))
+        sizes.append(measure_noise(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
-    # Few numbers say little of the noise: a release more costs nothing, being of the same law.
+    # More runs measure the noise better.
     runs = max(COMPARED_RUNS, min(plan.runs, 200))
     for k in range(COMPARED_RUNS, runs):
-        sizes.append(noise_sizes(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
+        sizes.append(measure_noise(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
     noise = drawn_noise(sum_noise(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
-def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter) -> LowerBound:
-    """The larger of what counting and, where it is one, the likelihood ratio of runs shows; each gets half of the risk.
+def _bound_by_runs(
+    plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter
+) -> LowerBound:
+    """Bound ε by counting, and by likelihood ratios if they are known; each has half of the risk.
 
-    lawful: whether random choices have the law that they state.
+    lawful: whether random choices have their stated distribution.
     """
-    score, is_likelihood = score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
+    score, is_likelihood = choose_score(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
     sides = {"first": neighbours.first, "second": neighbours.second, "null": same.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()
@@ -641,7 +638,7 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
         for group, side in sides.items():
             transcript = neighbours.observe(side, plan.root(group, k))
             scores[group].append(score(transcript))
-            sizes.append(noise_sizes(transcript.residuals) if is_likelihood else {})
+            sizes.append(measure_noise(transcript.residuals) if is_likelihood else {})
         report(len(sides) * (k + 1), len(sides) * plan.runs)
     first, second, null = map(np.array, scores.values())
     noise_sums = sum_noise(sizes)
@@ -649,13 +646,13 @@ def _sampled(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: 
     share = 0.5 * risk if is_likelihood else risk
     bounds: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
     noise = drawn_noise(noise_sums) if is_likelihood else None
-    # Of random choices alone, no noise has a size.
+    # Random choices have no noise.
     power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in noise_sums))
     mixed = is_likelihood and is_amplified(plan.job)
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
-        # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
+        # Noise of another size scales the log-likelihood ratio.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
-        bounds.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
+        bounds.append((bound_by_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
     bound, method = max(bounds, key=lambda one: one[0])
     nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)

@@ -1,14 +1,10 @@
 """Lower bounds on ε: from the scores of many runs, and from one run with many canaries.
 
-m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
-guesses the coins of the r canaries whose two losses are farthest apart. How many may be right follows from what one
-replaced record may cost, for the coins are independent, and any of them alone is one replaced record. Where all
-releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that is refuted is turned to ε at δ.
-Elsewhere it is (ε, δ) alone.
-
-The bounds on the number of right guesses are these. m fair coins are tossed, and each decides one record. A mechanism
-runs once. From its output alone an attacker guesses r of the coins, of its own choice; V of these guesses are right.
-How large V may be follows from the guarantee of a single record, since the coins are independent.
+m records are replaced by canaries: synthetic rows with one of two labels, each by a fair Bernoulli draw. After one run
+the attacker guesses the draws of the r canaries with the largest difference of losses. The draws are independent, and
+each decides one replaced record, so the guarantee of one record bounds the number V of right guesses. If all releases
+are Gaussian and read every record, that guarantee is a curve G_μ, and the largest refuted μ is converted to ε at δ.
+Otherwise it is (ε, δ).
 
 Under (ε, δ) (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2):
 
@@ -16,35 +12,35 @@ Under (ε, δ) (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2):
 
 Under a trade-off curve f (Mahloujifar, Melis & Chaudhuri, ICML 2025, arXiv 2410.22235, the recursion of their audit;
 the proof here is our own). f(α) is the least type II error of any test between two neighbouring data sets, in either
-direction, at type I error α. The largest power at that error is F = 1 − f, concave and increasing. Let
+direction, at type I error α. Its largest power is F = 1 − f, concave and increasing. Let
 p_j = P(V = j), and
 
     h_c = Σ_{j ≥ c} j·p_j/m,     w_c = Σ_{j ≥ c} (r − j)·p_j/m.
 
 Claim: h_c ≤ F(w_{c−1}) for c = 1, …, r.
 
-Proof. Fix a coin i and all the others. Let V_i be the number of right guesses but for that of coin i. It depends on the
-output and on the other coins alone. The event S_b, that coin i is guessed as b and V_i ≥ c − 1, is therefore a test
-between the two data sets of coin i: P_1(S_1) ≤ F(P_0(S_1)) and P_0(S_0) ≤ F(P_1(S_0)). The mean of both sides over coin
-i, over the other coins and over i = 1, …, m is, F being concave,
+Proof. Fix a draw i and all others. Let V_i be the number of right guesses without that of draw i. It depends only
+on the output and the other draws. The event S_b, that draw i is guessed as b and V_i ≥ c − 1, is therefore a test
+between the two data sets of draw i: P_1(S_1) ≤ F(P_0(S_1)) and P_0(S_0) ≤ F(P_1(S_0)). The mean of both sides over draw
+i, over the other draws and over i = 1, …, m is, F being concave,
 
     mean P(i is guessed right, V_i ≥ c − 1) ≤ F(mean P(i is guessed wrong, V_i ≥ c − 1)).
 
-Where i is guessed right, V = V_i + 1, so that the left side is Σ_i P(i right, V ≥ c)/m = E[V; V ≥ c]/m = h_c. Where i
+If i is guessed right, V = V_i + 1, so that the left side is Σ_i P(i right, V ≥ c)/m = E[V; V ≥ c]/m = h_c. If i
 is guessed wrong, V = V_i, and the mean on the right is E[r − V; V ≥ c − 1]/m = w_{c−1}. ∎
 
-Let G(h) be the least x with F(x) ≥ h. Suppose P(V ≥ v) ≥ τ. Of all laws p with that tail and h_c ≤ F(w_{c−1}), one has
-the least tails P(V ≥ k) for all k < v. It has mass τ at v, then from c = v down to 1
+Let G(h) be the least x with F(x) ≥ h. Suppose P(V ≥ v) ≥ τ. Among all distributions p with that tail and h_c ≤
+F(w_{c−1}), one has the least tails P(V ≥ k) for all k < v. It has mass τ at v, then from c = v down to 1
 
     p_{c−1} = max(0, G(h_c) − w_c)·m/(r − c + 1).
 
-Proof. Let d be the difference of another such law to this one, D_k = Σ_{j ≥ k} d_j and A_c = Σ_{k ≥ c} D_k. Then
-D_v ≥ 0 and A_v ≥ 0, for this law has all its mass at v. Suppose that A_c and D_c are at least 0. Then
-Σ_{j ≥ c} j·d_j = (c − 1)·D_c + A_c ≥ 0: the other h_c is at least this one. If p_{c−1} = 0, then D_{c−1} ≥ D_c ≥ 0.
-Else w_{c−1} = G(h_c) here, and at least that there, which says (r − c + 1)·D_{c−1} ≥ A_c. In both cases D_{c−1} ≥ 0
-and A_{c−1} = A_c + D_{c−1} ≥ 0. ∎
+Proof. Let d be the difference of another such distribution and this one, D_k = Σ_{j ≥ k} d_j and A_c = Σ_{k ≥ c} D_k.
+Then D_v ≥ 0 and A_v ≥ 0, since this one has all its mass at v. Suppose that A_c and D_c are at least 0. Then Σ_{j ≥ c}
+j·d_j = (c − 1)·D_c + A_c ≥ 0: the other h_c is at least this one. If p_{c−1} = 0, then D_{c−1} ≥ D_c ≥ 0. Else w_{c−1}
+= G(h_c) here and at least that there, so (r − c + 1)·D_{c−1} ≥ A_c. In both cases D_{c−1} ≥ 0 and A_{c−1} = A_c +
+D_{c−1} ≥ 0. ∎
 
-So P(V ≥ v) ≥ τ is impossible where the masses of that law add up to more than 1.
+So P(V ≥ v) ≥ τ is impossible if the masses of that distribution add up to more than 1.
 """
 
 from __future__ import annotations
@@ -72,32 +68,32 @@ from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 
 
 def counting_limit(runs: int, delta: float, risk: float) -> float:
-    """The most that counting can show with so many runs of each data set: every run told apart."""
+    """Return the largest bound by counting: every run is distinguished."""
     n = runs - runs // 2
     least, most = rate_at_least(n, n, 0.5 * risk), rate_at_most(0, n, 0.5 * risk)
     return max(0.0, float(np.log(np.maximum(least - delta, 1e-300) / most)))
 
 
-def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
-    """Compute a lower bound on ε at δ from log-likelihood ratios, which holds but for probability `risk`.
+def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
+    """Compute a lower bound on ε at δ from log-likelihood ratios, which fails with probability at most `risk`.
 
-    P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so that the rate of the other data set need not be counted, and
-    ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest of the scores, k fixed beforehand: the share of the law above it
-    is at least the low end of the interval of Clopper and Pearson for k of n.
+    P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so the rate of the other data set need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥
+    t)). t is the k-th largest score for a fixed k. The probability above it is at least the low end of the
+    Clopper–Pearson interval for k of n.
 
     Args:
         first: (n,) log-likelihood ratios of the first data set over the second, of runs of the first.
         second: the same ratios, of runs of the second.
         delta: δ.
-        risk: probability that the bound may fail.
+        risk: probability of failure.
 
     Returns:
-        ε; 0 where nothing is shown.
+        ε ≥ 0.
     """
     best = 0.0
     for logs in (first, -second):
         n = logs.size
-        # Fixed by n and δ alone: the fewest scores whose share, at the low end of its interval, is well above δ.
+        # The fewest scores whose probability is certainly well above δ: k depends on n and δ only.
         least = rate_at_least(np.arange(1, n + 1), n, 0.5 * risk)
         enough = np.flatnonzero(least >= 4.0 * delta)
         if enough.size:
@@ -106,9 +102,9 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
     return best
 
 
-# Largest ε and μ that are looked at.
+# Largest ε and μ of a search.
 LARGEST_EPSILON, LARGEST_MU = 60.0, 20.0
-# What float64 may add to the masses, and how near a root is found: both only take off what is shown.
+# Rounding of the masses, and tolerance of a root: both only lower the bound.
 _ROUNDING, _TOLERANCE = 1e-9, 1e-6
 
 LeastError = Callable[[float], float]
@@ -116,7 +112,7 @@ LeastError = Callable[[float], float]
 
 
 def gaussian_error(mu: float) -> LeastError:
-    """Give G of the curve between N(0, 1) and N(μ, 1): Φ(Φ⁻¹(h) − μ).
+    """Return G of the curve between N(0, 1) and N(μ, 1): Φ(Φ⁻¹(h) − μ).
 
     Example:
         >>> round(gaussian_error(mu=2.0)(0.5), 4)
@@ -125,29 +121,26 @@ def gaussian_error(mu: float) -> LeastError:
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
 
 
-def impossible(right: int, guesses: int, canaries: int, error: LeastError, probability: float) -> bool:
-    """Say whether so many right guesses, or more, are less likely than a probability under a trade-off curve.
+def is_impossible(right: int, guesses: int, canaries: int, error: LeastError, probability: float) -> bool:
+    """Return whether P(V ≥ v) < τ is proven under a trade-off curve.
 
     Args:
-        right: v ≥ 0, how many are right.
-        guesses: r, how many are made.
-        canaries: m, how many coins there are.
+        right: v ≥ 0, number of right guesses.
+        guesses: r, number of guesses.
+        canaries: m, number of canaries.
         error: G of the curve.
         probability: τ.
-
-    Returns:
-        Whether P(V ≥ v) < τ is proven.
 
     References:
         The recursion of Mahloujifar, Melis & Chaudhuri 2025 (arXiv 2410.22235), proven in the docstring of this module.
 
     Example:
-        >>> impossible(10, 10, 10, gaussian_error(mu=0.0), 2e-3), impossible(10, 10, 10, gaussian_error(mu=0.0), 5e-4)
-        (True, False)
+        >>> [is_impossible(10, 10, 10, gaussian_error(mu=0.0), p) for p in (2e-3, 5e-4)]
+        [True, False]
     """
     total, correct, wrong = probability, right * probability / canaries, (guesses - right) * probability / canaries
     for c in range(right, 0, -1):
-        # Float64 may take too little, never too much.
+        # Rounded down.
         least = (1.0 - _ROUNDING) * error(correct)
         added = max(0.0, least - wrong) * canaries / (guesses - c + 1)
         total += added
@@ -158,15 +151,12 @@ def impossible(right: int, guesses: int, canaries: int, error: LeastError, proba
     return False
 
 
-def largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
-    """Find the largest parameter that is refuted, from below; `refuted` holds up to some number.
+def find_largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
+    """Return the largest refuted parameter, from below; 0 if none is refuted.
 
     Args:
-        refuted: parameter → whether it is.
-        largest: parameter that is not exceeded.
-
-    Returns:
-        0 where not even 0 is refuted.
+        refuted: parameter → whether it is refuted, true up to some number.
+        largest: upper end of the search.
     """
     if not refuted(0.0):
         return 0.0
@@ -180,13 +170,13 @@ def largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
 
 
 def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
-    """Find the largest μ under which so many right guesses are less likely than the risk.
+    """Return the largest μ under which P(V ≥ right) is below the risk.
 
     Args:
-        right: how many are right.
-        guesses: how many were made.
-        canaries: how many coins there were.
-        risk: one less the confidence.
+        right: number of right guesses.
+        guesses: number of guesses.
+        canaries: number of canaries.
+        risk: 1 − confidence.
 
     Returns:
         μ of a Gaussian trade-off curve, from below.
@@ -195,32 +185,36 @@ def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
         >>> round(mu_refuted(right=95, guesses=100, canaries=100, risk=0.05), 3)
         1.083
     """
-    return largest_refuted(lambda mu: impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU)
+    return find_largest_refuted(
+        lambda mu: is_impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU
+    )
 
 
 def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk: float) -> float:
-    """Find the largest ε under which so many right guesses are less likely than the risk, by Steinke et al.
+    """Return the largest ε under which P(V ≥ right) is below the risk, by Steinke et al.
 
     Args:
-        right: how many are right.
-        guesses: how many were made.
-        canaries: how many coins there were.
+        right: number of right guesses.
+        guesses: number of guesses.
+        canaries: number of canaries.
         delta: δ.
-        risk: one less the confidence.
+        risk: 1 − confidence.
 
     Returns:
-        ε, from below; 0 where not even 0 is refuted.
+        ε ≥ 0, from below.
     """
-    return largest_refuted(lambda epsilon: chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON)
+    return find_largest_refuted(
+        lambda epsilon: bound_chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON
+    )
 
 
-def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of so many right guesses or more, under (ε, δ).
+def bound_chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """Bound P(V ≥ right) under (ε, δ) from above.
 
     Args:
-        right: how many are right.
-        guesses: how many were made.
-        canaries: how many coins there were.
+        right: number of right guesses.
+        guesses: number of guesses.
+        canaries: number of canaries.
         epsilon: ε.
         delta: δ.
 
@@ -239,19 +233,21 @@ def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float
     return min(1.0, float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack)
 
 
-# Fewer canaries show nothing at any confidence that is worth having.
+# Fewer canaries show nothing at a useful confidence.
 FEWEST_CANARIES = 20
-# Of all canaries, the shares that are guessed; the risk is split among them.
+# Fractions of the canaries that are guessed; they share the risk.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
-# Of showing something by coins that were not in the run.
+# Risk for labels that were not in the run.
 _NULL_RISK = 1e-3
 
 
 class Canaries(NamedTuple):
-    """Where canaries lie, and both records of each.
+    """The canaries of a run.
 
-    place: (m, 2) agent and row. first, second: records of m rows, alike but for the label. coins: (m,) whether the
-    first is in the data.
+    Args:
+        place: (m, 2) agent and row.
+        first, second: m records each, which differ in the label only.
+        coins: (m,) whether the first is in the data.
     """
 
     place: NDArray[np.int64]
@@ -260,11 +256,14 @@ class Canaries(NamedTuple):
     coins: NDArray[np.bool_]
 
 
-class Shown(NamedTuple):
-    """What one run shows.
+class OneRunBounds(NamedTuple):
+    """Lower bounds from one run.
 
-    epsilon: by the bound that fits. null: the same for coins that were not in the run. right: guesses of all canaries.
-    plain: ε without the assumption of a Gaussian curve.
+    Args:
+        epsilon: by the Gaussian curve if it applies, else by (ε, δ).
+        null: the same bound for labels that were not in the run.
+        right: number of right guesses of all canaries.
+        plain: bound by (ε, δ).
     """
 
     epsilon: float
@@ -273,59 +272,56 @@ class Shown(NamedTuple):
     plain: float
 
 
-def shown_in_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> Shown:
-    """Show an ε by guessing the coins of canaries from one run.
+def bound_by_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> OneRunBounds:
+    """Bound ε by guessing the labels of canaries from one run.
 
     Args:
         job: of a trusted coordinator on a minimax problem.
-        number: how many canaries.
-        root: of their rows, their coins and the noise of the run.
-        risk: one less the confidence.
-
-    Returns:
-        ε that the run shows, by two bounds, and the number of right guesses.
+        number: of canaries.
+        root: key of their rows, their labels and the noise of the run.
+        risk: 1 − confidence.
 
     Raises:
-        InputError: where a record cannot be asked about, and for too few canaries or too many.
+        InputError: as `draw_canaries`.
     """
-    job, canaries = plant(job, number, root)
+    job, canaries = draw_canaries(job, number, root)
     scores = _scores(job, canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
-    other = _coins(root, "null", canaries.coins.size)
+    null_coins = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
-    return Shown(
+    return OneRunBounds(
         one_run_bound(scores, canaries.coins, delta, risk, gaussian),
-        one_run_bound(scores, other, delta, _NULL_RISK, gaussian),
+        one_run_bound(scores, null_coins, delta, _NULL_RISK, gaussian),
         right,
         one_run_bound(scores, canaries.coins, delta, risk, gaussian=False),
     )
 
 
-def plant(job: PlannedJob, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
-    """Invent canaries for a job, and toss their coins.
+def draw_canaries(job: PlannedJob, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
+    """Draw canaries for a job.
 
     Args:
         job: of a trusted coordinator on a minimax problem.
-        number: how many canaries.
-        root: of their rows and their coins.
+        number: of canaries.
+        root: key of their rows and labels.
 
     Returns:
-        The job as it was given, and its canaries.
+        The job and its canaries.
 
     Raises:
-        InputError: where a record cannot be asked about, and for too few canaries or too many.
+        InputError: the model scores no records, or the number does not fit.
     """
     if not isinstance(job, CoordinatorMinimaxJob) or not isinstance(job.problem, Attackable):
         raise InputError(
-            "audit: canaries need a model that can be asked about a record: a minimax problem of a trusted coordinator "
-            "that classifies or regresses. Leave --canaries out."
+            "audit: canaries need a model that scores records: a minimax problem of a trusted coordinator that "
+            "classifies or regresses. Fix: leave --canaries out."
         )
     shards = job.shards
     counts = np.array([len(records[0]) for records in job.records["train"]])
     if not FEWEST_CANARIES <= number <= counts.sum() // 2:
         raise InputError(
-            f"audit: got {number} canaries; wanted {FEWEST_CANARIES} or more, and at most {counts.sum() // 2}, half of "
-            "the train records."
+            f"audit: wrong number of canaries (got {number}, expected {FEWEST_CANARIES} to {counts.sum() // 2}, half "
+            "of the train records)."
         )
     generator = Streams(root, "canaries", [0]).generator(0, 0, tag("rows"))
     flat = np.sort(generator.choice(int(counts.sum()), number, replace=False))
@@ -346,7 +342,7 @@ def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
 
 
 def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Array:
-    """(m,) the loss of the second record less that of the first, by what a run with the canaries publishes."""
+    """Return (m,) the loss of the second record minus that of the first, by the model that a run publishes."""
     records = [type(r)(*(column.copy() for column in r)) for r in job.records["train"]]
     for k, (agent, row) in enumerate(canaries.place):
         chosen = canaries.first if canaries.coins[k] else canaries.second
@@ -364,17 +360,17 @@ def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Arra
 
 
 def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: float, gaussian: bool) -> float:
-    """Bound ε from below by guesses, the surest first.
+    """Bound ε from below by guesses, in the order of their scores.
 
     Args:
-        scores: (m,) positive where the coin is guessed to be so.
-        coins: (m,) as they fell.
+        scores: (m,) positive to guess True.
+        coins: (m,) the drawn labels.
         delta: δ.
-        risk: one less the confidence.
-        gaussian: whether one record costs a Gaussian trade-off curve, of unknown μ.
+        risk: 1 − confidence.
+        gaussian: whether the guarantee of one record is a Gaussian trade-off curve.
 
     Returns:
-        ε that is shown; 0 where nothing is.
+        ε ≥ 0.
     """
     order = np.argsort(-np.abs(scores), kind="stable")
     right = (scores > 0.0) == coins
@@ -391,6 +387,6 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
 
 
 def gaussian_throughout(job: PlannedJob) -> bool:
-    """Say whether all that is released of records is their queries under Gaussian noise, without secret samples."""
+    """Return whether all releases are queries with Gaussian noise, without secret samples."""
     charged = job.ledger.charged_channels
     return bool(charged) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)

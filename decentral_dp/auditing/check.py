@@ -4,7 +4,7 @@ A component builds, releases what it plans, and repeats the same values on the s
 another record. Noiseless values are identical to the bit in two neighbouring data sets. One record changes a noisy
 value by at most its sensitivity, in a search for the worst pair. For a gossip algorithm, both comparisons are repeated
 on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
-partition have rows of their own.
+partition have their own rows.
 
 Limits: a check that passes proves nothing. Only the first rounds are run, on a number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.
@@ -51,14 +51,14 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_mod
 PAIRS = 64
 # Rounds that are run by default, from the first on.
 MOST_ROUNDS = 24
-# Row → keys of [topology] under which neighbouring data sets are tried once more, in so many rounds.
+# Row → keys of [topology] for another comparison of neighbouring data sets, and its rounds.
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "absent agents": {"offline": 0.4, "drop": 0.2},
     "compressed messages": {"compression": {"kind": "top_k", "share": 0.5}},
 }
 _NETWORK_ROUNDS = 6
-_NOT_RUNNING = "It does not build or run, so that this was not tried."
-_RANDOM = "Two runs on the same records differ already, so that nothing can be said of neighbouring ones."
+_NOT_RUNNING = "Not checked: the component does not build or run."
+_RANDOM = "Not checked: two runs on the same records differ."
 
 
 def try_component(
@@ -69,18 +69,18 @@ def try_component(
     rounds: int | None = None,
 ) -> CheckResult:
     """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
-    target, c = target_of(what)
-    conformance, transcript, repeats = _conformance(target, rounds or MOST_ROUNDS)
+    target, c = find_target(what)
+    conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     compared = ("neighbours", "search", *_NETWORKS)
     if transcript is None:
-        rows = [_untried(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
+        rows = [_skip_row(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
     else:
-        rows = [_row_locality(transcript.job)]
+        rows = [_check_row_locality(transcript.job)]
         if repeats:
-            rows += _neighbours(transcript, pairs, seed, progress) + _networks(target, pairs, seed, rounds)
+            rows += _check_neighbours(transcript, pairs, seed, progress) + _check_networks(target, pairs, seed, rounds)
         else:
-            rows += [_untried(name, "", _RANDOM) for name in compared]
-        rows += _parts(transcript.job, c)
+            rows += [_skip_row(name, "", _RANDOM) for name in compared]
+        rows += _check_parts(transcript.job, c)
     ran = 0 if transcript is None else transcript.job.rounds
     return CheckResult(
         subject=target.name,
@@ -92,26 +92,28 @@ def try_component(
     )
 
 
-def _conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | None, bool]:
+def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRun | None, bool]:
     """Run the first rounds twice.
 
     Returns:
         The row of the check, the first run (None if the component does not build or run), and whether it repeats.
     """
-    what = "builds, runs, releases what it plans, and the same again on the same records"
+    requirement = "builds, runs, releases what it plans, and the same again on the same records"
     try:
-        job = _job_of_rounds(target, rounds)
-        what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
+        job = _build_rounds(target, rounds)
+        requirement = (
+            f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
+        )
         transcript = WatchedRun(job)
         recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
-        return _tried("conformance", what, _fault(error, "build")), None, True
-    chance = _refusal(transcript.repeat)
+        return _make_row("conformance", requirement, _describe_fault(error, "build")), None, True
+    chance = _catch_refusal(transcript.repeat)
     why = chance or compare_to_plan(transcript, recorded)
-    return _tried("conformance", f"{what}, twice", why), transcript, not chance
+    return _make_row("conformance", f"{requirement}, twice", why), transcript, not chance
 
 
-def _refusal(attempt: Callable[[], None]) -> str:
+def _catch_refusal(attempt: Callable[[], None]) -> str:
     try:
         attempt()
     except InputError as error:
@@ -119,21 +121,21 @@ def _refusal(attempt: Callable[[], None]) -> str:
     return ""
 
 
-def _tried(name: str, what: str, why: str = "", pairs: int = 0) -> CheckRow:
-    """The row of what was tried. why: it failed; "" where it did not."""
-    return CheckRow(name, what, pairs, "failed" if why else "checked", why=why)
+def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
+    """Return the row of a check. why: its failure, or ""."""
+    return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
-def _untried(name: str, what: str, why: str) -> CheckRow:
-    return CheckRow(name, what, 0, "not tried", why=why)
+def _skip_row(name: str, requirement: str, why: str) -> CheckRow:
+    return CheckRow(name, requirement, 0, "not tried", why=why)
 
 
-def _fault(error: BaseException, verb: str) -> str:
-    """What is wrong with a component, as its row says it. verb: what it does not do, where no sentence is at hand."""
-    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}. Mend it."
+def _describe_fault(error: BaseException, verb: str) -> str:
+    """Describe the failure of a component. verb: "build" or "run"."""
+    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}."
 
 
-def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
+def _build_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
     """Build a job of the first rounds; of all rounds if the algorithm has no shorter schedule."""
     try:
         return plan_job(resolve(target.with_rounds(rounds, **tables)))
@@ -143,95 +145,103 @@ def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Plann
         return plan_job(resolve(target.with_tables()))
 
 
-def _row_locality(job: PlannedJob) -> CheckRow:
-    what = "another record in a batch moves no row but its own"
+def _check_row_locality(job: PlannedJob) -> CheckRow:
+    requirement = "another record in a batch moves no row but its own"
     try:
         parts = check_rows(job)
     except InputError as error:
-        return _tried("row locality", what, str(error))
+        return _make_row("row locality", requirement, str(error))
     if not parts:
-        why = "No part of the problem gives rows that can be tried apart; what one record moves, the search tries."
-        return _untried("row locality", what, why)
-    return _tried("row locality", what)
+        why = "The problem has no custom rows. The search covers the change by one record."
+        return _skip_row("row locality", requirement, why)
+    return _make_row("row locality", requirement)
 
 
-def _neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
-    """The rows "neighbours" and "search"."""
-    free, far = "", None
-    tried, searched, worst, bounded = 0, 0, 0.0, False
+def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
+    """Return the rows "neighbours" and "search"."""
+    leak, excess = "", None
+    compared, searched, worst, is_bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
-    for shown in compare_pairs(transcript, pairs, seed):
-        tried += 1
-        free = free or shown.leak
-        change = shown.worst_change
-        if shown.pair.record >= 0:
+    for comparison in compare_pairs(transcript, pairs, seed):
+        compared += 1
+        leak = leak or comparison.leak
+        change = comparison.worst_change
+        if comparison.pair.record >= 0:
             searched += 1
             worst = max(worst, 0.0 if change is None else change.ratio)
             report(searched, pairs)
         if change is not None:
-            bounded = bounded or 0.0 < change.sensitivity < np.inf
-            if not change.is_within and (far is None or far[1].ratio < change.ratio < np.inf):
-                far = shown, change
-    what = "the same releases; what leaves without noise is the same to the bit"
-    neighbours = _tried("neighbours", what, free, tried)
+            is_bounded = is_bounded or 0.0 < change.sensitivity < np.inf
+            if not change.is_within and (excess is None or excess[1].ratio < change.ratio < np.inf):
+                excess = comparison, change
+    neighbours = _make_row("neighbours", "noiseless values are identical for the same releases", leak, compared)
     guarantee = transcript.job.scenario.privacy.guarantee
-    search = CheckRow("search", "pairs that drive moved / sensitivity up; at most 1 + 1e-9", searched, "checked", worst)
+    search = CheckRow("search", "moved / sensitivity is at most 1 + 1e-9", searched, "checked", worst)
     if guarantee != "certified":
-        why = f"The guarantee is {guarantee!r}, which bounds nothing that one record moves."
+        why = f"The guarantee is {guarantee!r}, without a bound on the change by one record."
         search = replace(search, verdict="not tried", ratio=None, why=why)
-    elif far is not None:
-        search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].describe(far[1]))
-    elif not bounded:
-        why = "Nothing that is noised and reads records states how far one record moves it."
+    elif excess is not None:
+        search = replace(search, verdict="failed", ratio=max(worst, excess[1].ratio), why=excess[0].describe(excess[1]))
+    elif not is_bounded:
+        why = "No noisy value that reads records states a sensitivity."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     return [neighbours, search]
 
 
-def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
-    """Compare neighbouring data sets on other networks, with a quarter of the pairs of the search."""
+def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
+    """Compare neighbouring data sets on other networks, with a quarter of the pairs."""
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     rows = []
     for name, keys in _NETWORKS.items():
-        what, tried, why = f"topology.{' and '.join(keys)}: what neighbours and search try", 0, ""
+        requirement, compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
         try:
-            job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
+            job = _build_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
-            # A network that the component refuses in a sentence is no fault.
-            rows.append(_untried(name, what, str(error)))
+            # A network that the component does not support is no failure.
+            rows.append(_skip_row(name, requirement, str(error)))
             continue
         certified = job.scenario.privacy.guarantee == "certified"
         try:
             transcript = WatchedRun(job)
             transcript.record(synthetic_shards(job.shards, 0))
-            for shown in compare_pairs(transcript, pairs // 4, seed):
-                tried += 1
-                why = why or (shown.problem if certified else shown.leak)
+            for comparison in compare_pairs(transcript, pairs // 4, seed):
+                compared += 1
+                why = why or (comparison.problem if certified else comparison.leak)
         except USER_ERRORS as error:
-            why = _fault(error, "run")
-        rows.append(_tried(name, what, why, tried))
+            why = _describe_fault(error, "run")
+        rows.append(_make_row(name, requirement, why, compared))
     return rows
 
 
-def _parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
-    """Yield a row for a mechanism and one for a partition from outside."""
+def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
+    """Yield the rows of a custom mechanism and a custom partition."""
     if isinstance(c.mechanism, OutsideMechanism):
         try:
             why = find_fault(c.mechanism)
         except (InputError, UserCodeError) as error:
             why = str(error)
-        yield _tried("mechanism", "own noise for every key; its deviation; no event shows more than its price", why)
+        yield _make_row("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
     if c.partition.is_outside:
         repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
         why = "" if repeats else "It gives other agents for the same labels. Draw from a generator made of its seed."
         reads = (
-            "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
+            "It reads labels: ε does not cover what it leaks of them." if reads_labels else "No label moved a record."
         )
-        yield replace(_tried("partition", "the same agents for the same labels", why), why=why or reads)
+        yield replace(_make_row("partition", "the same agents for the same labels", why), why=why or reads)
 
 
 @dataclass(frozen=True)
 class CheckRow:
-    """One check. tried: what; pairs: of data sets; ratio: the worst of moved / sensitivity; why: of a failure."""
+    """A check.
+
+    Args:
+        name: of the check.
+        tried: its requirement.
+        pairs: number of pairs of data sets.
+        verdict: "checked", "failed" or "not tried".
+        ratio: largest moved / sensitivity.
+        why: reason of the verdict.
+    """
 
     name: str
     tried: str
@@ -243,7 +253,7 @@ class CheckRow:
 
 @dataclass(frozen=True, eq=False)
 class CheckResult:
-    """What was tried on a component, and what was found.
+    """The result of the checks of a component.
 
     Args:
         subject: name of the component or scenario.
@@ -283,16 +293,16 @@ class CheckResult:
         return f"{verdict}: first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; an infinite ratio is the text "inf"."""
+        """Return the result as JSON values; infinity is "inf"."""
         return {**plain(asdict(self)), "passed": self.passed, "label": self.label}
 
 
-# What is asked to be checked, and the smallest scenario that it fits into.
+# Scenarios for a component without one.
 Content = Mapping[str, Any]
 
-# Nothing bounds its records, so that the clip alone does.
+# Its records have no bound besides the clip.
 _DATA = {"data": "breast_cancer"}
-# Tables of problems that an algorithm is tried on, by what it solves.
+# Problems for an algorithm, by the kind that it solves.
 _PROBLEMS: Mapping[str, tuple[Content, ...]] = {
     "bilevel": ({"kind": "logistic_hyperparameter"}, {"kind": "logistic_regularisation"}),
     "minimax": (
@@ -301,20 +311,19 @@ _PROBLEMS: Mapping[str, tuple[Content, ...]] = {
     ),
 }
 _STEP = {"scale": 0.5}
-# Graph → the algorithm that a problem is tried with on it.
+# Graph → algorithm for a problem.
 _ALGORITHMS: Mapping[str, Content] = {
     "ring": {"kind": "ldp_dsbo", "x": _STEP, "y": _STEP, "z": _STEP},
     "star": {"kind": "dp_sgda", "x": _STEP, "y": _STEP},
 }
-# Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
+# Clipped channels, in the order of the search: a scenario with one too many is refused.
 _CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
-# Of a component that is named alone, in the scenario that is made for it.
 _TRIAL_ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Target:
-    """A component in a scenario. name: as it was asked for. problem, algorithm: objects in place of what is named."""
+    """A component in a scenario. problem, algorithm: objects that replace those of the scenario."""
 
     name: str
     scenario: Scenario
@@ -323,24 +332,24 @@ class Target:
 
     @property
     def rounds(self) -> int:
-        """Those of the scenario."""
+        """Rounds of the scenario."""
         return int(self.scenario.algorithm.rounds)
 
     def with_tables(self, **tables: Any) -> Scenario:
-        """The scenario with other tables, and with the objects."""
+        """Return the scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         loaded = load_scenario(content, folder=self.scenario.folder)
         return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
 
     def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
-        """The same of so many rounds, and of no more than it has."""
+        """Return the scenario with at most these rounds."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
         table = {**table, "rounds": min(rounds, self.rounds)}
-        # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
+        # In this process, on its own device.
         return self.with_tables(algorithm=table, run={}, **tables)
 
 
-def target_of(what: Any) -> tuple[Target, Components]:
+def find_target(what: Any) -> tuple[Target, Components]:
     """Return the component in a scenario, and all components of the scenario.
 
     Args:
@@ -369,10 +378,10 @@ def target_of(what: Any) -> tuple[Target, Components]:
 def _target_of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
     try:
-        made = what() if isinstance(what, type) else what
+        component_object = what() if isinstance(what, type) else what
     except TypeError as error:
         raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
-    return _target_of_component(name, made, is_object=True)
+    return _target_of_component(name, component_object, is_object=True)
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
@@ -389,7 +398,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
         graph, problems = entry.rules.graph, _PROBLEMS[entry.solves]
         algorithm = _ALGORITHMS[graph] if is_object else tomllib.loads(algorithm_tables(entry))["algorithm"]
     else:
-        solves = _problem_type(code, name)
+        solves = _find_problem_type(code, name)
         graph, problems = "star" if solves == "minimax" else "ring", ({"kind": name},)
         problems = _PROBLEMS[solves][:1] if is_object else problems
         algorithm = _ALGORITHMS[graph]
@@ -417,7 +426,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     return first
 
 
-def _problem_type(code: Any, name: str) -> outside.ProblemType:
+def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
     """Return what a custom problem solves. Raises InputError for what `check` does not take by itself."""
     kind, why = None, ""
     try:

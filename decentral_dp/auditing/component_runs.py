@@ -97,7 +97,7 @@ def synthetic_shards(shards: Shards, key: int) -> Shards:
 
 
 def constant_shards(shards: Shards, value: float) -> Shards:
-    """Set all features to one value and all labels to 0; trajectories stay as they are."""
+    """Set all features to one value and all labels to 0; trajectories stay unchanged."""
     if shards.trajectory is not None:
         return shards
     return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
@@ -107,29 +107,29 @@ def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """Yield a pair with other records throughout, then one with one train and one with one validation record."""
     base = synthetic_shards(shards, 0)
     yield ShardsPair(base, synthetic_shards(shards, 1), 0, None)
-    yield from _replacements(base)
+    yield from _replace_first_records(base)
 
 
 def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """Yield a pair with one train and one with one validation record replaced, all others being 0."""
     if shards.trajectory is None:
-        yield from _replacements(constant_shards(shards, 0.0))
+        yield from _replace_first_records(constant_shards(shards, 0.0))
 
 
-def _replacements(base: Shards) -> Iterator[ShardsPair]:
+def _replace_first_records(base: Shards) -> Iterator[ShardsPair]:
     """Replace one record of the first agent that has one, of each split."""
-    for split, indices in _splits(base):
+    for split, indices in _list_splits(base):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
-            yield ShardsPair(base, _with_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
+            yield ShardsPair(base, _replace_by_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
 
 
-def _splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
+def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
     """Return each split with the record numbers of every agent."""
     return ("train", shards.train), ("validation", shards.validation)
 
 
-def _with_far_record(shards: Shards, record: int) -> Shards:
+def _replace_by_far_record(shards: Shards, record: int) -> Shards:
     """Replace one record by one at the bounds on records."""
     features, labels = shards.features.copy(), shards.labels.copy()
     if shards.trajectory is not None:
@@ -146,7 +146,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
     """Yield pairs in which one record with extreme floats is replaced by its negation or another record."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     holders = [
-        (split, agent) for split, indices in _splits(shards) for agent, index in enumerate(indices) if index.size
+        (split, agent) for split, indices in _list_splits(shards) for agent, index in enumerate(indices) if index.size
     ]
     for k in range(number if holders else 0):
         # Both splits, with every size and every other record.
@@ -159,11 +159,15 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         base = synthetic_shards(shards, k + 1)
         if k % 4 > 1:
             base = constant_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
-        first, second = (_with_record(shards, base, record, *r) for r in _extremes(shards, base, record, k, rng))
+        first, second = (
+            _replace_record(shards, base, record, *r) for r in _draw_extremes(shards, base, record, k, rng)
+        )
         yield ShardsPair(first, second, k, Replacement(agent, split), record)
 
 
-def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator) -> list[tuple[Array, float]]:
+def _draw_extremes(
+    shards: Shards, base: Shards, record: int, k: int, rng: np.random.Generator
+) -> list[tuple[Array, float]]:
     """Return features (d,) and label of both records of a pair."""
     d, size = shards.features.shape[1], SIZES[k % len(SIZES)]
     direction: Array = np.asarray(rng.normal(size=d))
@@ -187,7 +191,7 @@ def _extremes(shards: Shards, base: Shards, record: int, k: int, rng: np.random.
     return [(features, labels[0]), (others[(k + k // len(SIZES)) % len(others)], labels[1])]
 
 
-def _with_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
+def _replace_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
     """Replace one record, scaled into the bounds that loading sets on every record."""
     largest, factor = float(np.abs(features).max(initial=0.0)), 1.0
     if largest > 0.0:
@@ -540,10 +544,10 @@ def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_is_same(*pair) for pair in zip(a, b, strict=True))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        one, other = np.asarray(a), np.asarray(b)
-        if one.shape != other.shape or one.dtype != other.dtype:
+        array, other = np.asarray(a), np.asarray(b)
+        if array.shape != other.shape or array.dtype != other.dtype:
             return False
-        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return np.array_equal(array, other, equal_nan=array.dtype.kind == "f")
     return bool(a == b)
 
 
@@ -611,7 +615,7 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
     """
     job = run.job
     for pair in first_pairs(job.shards):
-        yield _compare_second(run, pair)
+        yield _compare_second_run(run, pair)
     for pair in chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed)):
         first = WatchedRun(job, pair.key)
         try:
@@ -619,10 +623,10 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
         except InputError as error:
             yield PairComparison(pair, first, str(error), ())
         else:
-            yield _compare_second(first, pair)
+            yield _compare_second_run(first, pair)
 
 
-def _compare_second(run: WatchedRun, pair: ShardsPair) -> PairComparison:
+def _compare_second_run(run: WatchedRun, pair: ShardsPair) -> PairComparison:
     leak = ""
     try:
         run.compare(pair.second, pair.replacement)
@@ -678,32 +682,34 @@ def compare_to_plan(run: WatchedRun, recorded: Ledger) -> str:
 
 def describe_difference(recorded: Ledger, planned: Ledger) -> str:
     """Describe the first difference between recorded and planned releases."""
-    mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
-    for name in sorted(mine.keys() ^ theirs.keys()):
-        return f"it releases {name}, and plans none" if name in mine else f"it plans {name}, and does not release it"
-    for name, made in mine.items():
-        plan = theirs[name]
-        for key, one, other in (
-            ("mechanism", made.mechanism.name, plan.mechanism.name),
-            ("coordinates", made.dimension, plan.dimension),
-            ("agents", made.group.size, plan.group.size),
-            ("rounds", made.rounds.tolist(), plan.rounds.tolist()),
+    releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
+    for name in sorted(releases.keys() ^ plans.keys()):
+        return (
+            f"it releases {name}, and plans none" if name in releases else f"it plans {name}, and does not release it"
+        )
+    for name, release in releases.items():
+        plan = plans[name]
+        for key, value, expected in (
+            ("mechanism", release.mechanism.name, plan.mechanism.name),
+            ("coordinates", release.dimension, plan.dimension),
+            ("agents", release.group.size, plan.group.size),
+            ("rounds", release.rounds.tolist(), plan.rounds.tolist()),
         ):
-            if one != other and (key != "rounds" or made.mechanism.charged):
-                return f"{key} of {name}: {one} as released, {other} as planned"
-        for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
-            none = np.zeros((made.rounds.size, 1))
+            if value != expected and (key != "rounds" or release.mechanism.charged):
+                return f"{key} of {name}: {value} as released, {expected} as planned"
+        for split in sorted(release.sensitivity.keys() | plan.sensitivity.keys()):
+            none = np.zeros((release.rounds.size, 1))
             moved, stated = (
                 c.sensitivity.get(split, none)[:, c.group if split in c.sensitivity else 0 * c.group]
-                for c in (made, plan)
+                for c in (release, plan)
             )
             differ = ~np.isclose(moved, stated, rtol=1e-9, atol=0.0)
             if differ.any():
                 row, agent = (int(k) for k in np.argwhere(differ)[0])
+                t = -(-int(release.rounds[row]) // recorded.releases_per_round)
                 unreleased = "" if np.isfinite(moved[row, agent]) else "; a mean at an unreleased value has no bound"
                 return (
-                    f"one {split} record of agent {agent} moves {name} in round "
-                    f"{-(-int(made.rounds[row]) // recorded.releases_per_round)} by up to {moved[row, agent]:.6g} as "
-                    f"recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
+                    f"one {split} record of agent {agent} moves {name} in round {t} by up to {moved[row, agent]:.6g} "
+                    f"as recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
                 )
-    return "rates or prices of the same releases differ"
+    return "sampling rates or costs of the same releases differ"

@@ -1,21 +1,20 @@
-"""Distributions of the privacy loss between two data sets, and the ε(δ) that they show.
+"""Distributions of the privacy loss between two data sets, and ε(δ) from them.
 
-Given a transcript, the rounded query before noise is a known number in either data set. So the log-likelihood ratio of
-the whole transcript is the sum of those of its releases. If the queries of the two data sets differ by the same
-vectors whatever the transcript is, the distribution of the ratio is known, and with it ε(δ).
+Given a transcript, the rounded query before noise is known in either data set. So the log-likelihood ratio of the
+transcript is the sum of those of its releases. If the queries of the two data sets differ by the same vectors on every
+transcript, the distribution of the ratio is known, and with it ε(δ).
 
-ε(δ) is rounded toward less: it is what releases show at least. The losses of independent releases add up. Each is
-rounded down to one grid, and their sum is found by Fourier transforms. What is cut off is taken for nothing, so that
-δ(ε) is never overstated.
+ε(δ) is rounded down. The losses of independent releases add up: each is rounded down to one grid, and Fourier
+transforms give the distribution of the sum. Mass beyond the grid is dropped, so δ(ε) is never overstated.
 
-On samples a Bernoulli draw decides whether the victim's record is in. Given the transcript so far and the draws of all
-others, the releases of one index are those with the record, with probability q, or those without it. So the likelihood
-of a transcript is
+With sampling, a Bernoulli draw decides whether the victim's record is in the sample. Given the transcript so far and
+the draws of all others, the releases of one index are those with the record, with probability q, or those without it.
+So the likelihood of a transcript is
 
     Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
 
-if no draw is remembered beyond its index. Whether that is so is tried: draws that differ from index to index must give
-the queries with the record, or those without it, at each of them.
+if no draw is remembered beyond its index. `has_separate_samples` tests this: draws that differ from index to index must
+give the queries with the record, or those without it, at each of them.
 """
 
 from __future__ import annotations
@@ -28,21 +27,30 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.stats import chi2, gamma, kstest, norm
 
-from decentral_dp.auditing.transcripts import Key, Law, Made, Membership, Neighbours, Query, Transcript, replay
+from decentral_dp.auditing.transcripts import (
+    ChoiceDistribution,
+    Key,
+    Made,
+    Membership,
+    Neighbours,
+    Query,
+    Transcript,
+    replay,
+)
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import PlannedJob
 
-# Cells of the grid that the sum of losses lies on.
+# Cells of the grid of losses.
 _CELLS = 2**18
-# More moves than this that differ are rounded down to these steps of their logarithms.
+# More different moves than this are rounded down to these steps of their logarithms.
 _MOVES, _STEP = 64, 0.02
-# Beyond so many deviations a normal variable is never found: with probability 1e-19. The same of Laplace's scales.
+# Standard deviations (Gaussian) and scales (Laplace) that noise exceeds with probability 1e-19.
 _FAR, _FAR_LAPLACE = 9.0, 44.0
-# Outcomes at which a loss is computed.
+# Outcomes of a release.
 _OUTCOMES = 2**16
-# Of a loss in float64, about 1e-14 at most.
+# Rounding of a loss, about 1e-14 at most.
 _ROUNDING = 1e-12
 
 
@@ -50,52 +58,52 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     """Compute ε(δ) of independent Laplace releases, from below.
 
     Args:
-        moves: (n,) how far each is moved, in scales.
+        moves: (n,) shifts in units of the scale.
         delta: δ ≥ 0.
 
     Returns:
-        The ε that holds at δ, or less; the sum of all moves at δ = 0.
+        ε at δ, rounded down; the sum of all moves at δ = 0.
     """
     total = float(moves.sum())
     if delta == 0.0 or total == 0.0:
         return total
-    # The loss has a mean of at most Σm²/2, and (Hoeffding) is farther than 9√Σm² above it with probability e^{−40}.
+    # The mean loss is at most Σm²/2. By Hoeffding, it is exceeded by 9√Σm² with probability e^{−40}.
     squares = float((moves**2).sum())
     width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
     steps = np.maximum(np.floor(_round_moves_down(moves) / width), 0.0).astype(np.int64)
     steps, counts = np.unique(steps[steps > 0], return_counts=True)
     laws = []
     for cells in steps.tolist():
-        # P(loss ≥ l) for −move ≤ l ≤ move: the noise is at most (move − l)/2, which has a Laplace law.
+        # P(loss ≥ l) for −move ≤ l ≤ move: the Laplace noise is at most (move − l)/2.
         edges, move = np.arange(-cells, cells + 1) * width, cells * width
         laws.append(_on_grid(np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-0.5 * (move - edges))), cells))
     return _compose(laws, counts, width, delta)
 
 
 def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
-    """Compute ε(δ) of releases on samples, from below.
+    """Compute ε(δ) of sampled releases, from below.
 
-    Release i is moved up by u_i deviations (scales, of Laplace noise) if the record is in the sample, with probability
-    q_i. In the other data set it is moved down by v_i. With noise of law N,
+    Release i is shifted up by u_i standard deviations (Laplace: scales) if the record is in the sample, with
+    probability q_i. In the other data set it is shifted down by v_i. With noise N,
 
-        P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v),
+        P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v).
 
-    whose likelihood ratio does not fall with the outcome. It is worth more the larger u and v are, each by itself: the
-    derivative of P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
+    The likelihood ratio increases with the outcome, and ε increases with u and with v: the derivative of
+    P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
 
     Args:
         moves: (n, 2) u_i ≥ 0 and v_i ≥ 0.
         rates: (n,) q_i.
         delta: δ > 0.
-        laplace: (n,) whether the noise is Laplace's; by default all is Gaussian.
+        laplace: (n,) whether the noise is Laplace; by default all is Gaussian.
 
     Returns:
-        The ε that holds at δ, or less.
+        ε at δ, rounded down.
     """
     other = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
     columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, other])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
-    # Made twice, for all together may not fit into memory.
+    # Computed twice: all of them may exceed the memory.
     tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
     spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
     reach = min(float(counts @ tops), float(spread))
@@ -107,7 +115,7 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
 
 
 def _round_moves_down(moves: Array) -> Array:
-    """A release that moves less shows less, so that moves may be rounded down."""
+    """Round shifts down, which rounds ε down."""
     if np.unique(moves).size <= _MOVES:
         return moves
     with np.errstate(divide="ignore"):
@@ -115,14 +123,14 @@ def _round_moves_down(moves: Array) -> Array:
 
 
 def _compose(laws: Iterable[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
-    """ε(δ) of the sum of losses, each of a law (_CELLS,) on the grid, so many times."""
+    """Return ε(δ) of the sum of losses with distributions (_CELLS,) on the grid, each `count` times."""
     transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     for law, count in zip(laws, counts, strict=True):
-        # Powers of the transform sum as many equal losses. The grid is circular, and wide enough not to wrap.
+        # The grid is circular, and wide enough.
         transform *= np.fft.rfft(law) ** int(count)
     law = np.maximum(np.fft.irfft(transform, _CELLS), 0.0)
     losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
-    # Rounding in the transforms, about 1e-16 a cell, must not pass for mass far out.
+    # Rounding of the transforms, about 1e-16 a cell, is no mass.
     law = np.where(law < 1e-14, 0.0, law)
     return least_epsilon(law, losses, delta)
 
@@ -147,51 +155,54 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
 
 
 class _Mixture(NamedTuple):
-    """loss: (_OUTCOMES,) privacy losses of ascending outcomes. survival: (_OUTCOMES,) P(an outcome is at least it)."""
+    """A sampled release: (_OUTCOMES,) privacy losses of ascending outcomes, and P(outcome ≥ each)."""
 
     loss: Array
     survival: Array
 
     @classmethod
     def from_moves(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
-        """laplace: above 0, if that is the noise."""
+        """Build a release shifted up with the first record and down with the second. laplace: 1 for Laplace noise."""
         far = _FAR_LAPLACE if laplace else _FAR
-        at = np.linspace(-down - far, up + far, _OUTCOMES)
+        outcomes = np.linspace(-down - far, up + far, _OUTCOMES)
         at_least = stats.laplace.sf if laplace else stats.norm.sf
-        ratios = [np.abs(at) - np.abs(at - move) if laplace else move * at - 0.5 * move * move for move in (up, -down)]
+        ratios = [
+            np.abs(outcomes) - np.abs(outcomes - move) if laplace else move * outcomes - 0.5 * move * move
+            for move in (up, -down)
+        ]
         left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
         first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
-        # Where the ratio is flat, float64 may let it fall: what is taken off is more than that.
-        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(at) + rate * at_least(at - up))
+        # Rounded down by more than float64 may decrease the ratio.
+        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(outcomes) + rate * at_least(outcomes - up))
 
     def moments(self) -> tuple[float, float, float]:
-        """The largest loss that counts, the mean, and the variance."""
+        """Return the largest loss, the mean and the variance."""
         law = self.survival - np.append(self.survival[1:], 0.0)
         mean = float(law @ self.loss)
         return max(0.0, float(self.loss[-1])), mean, float(law @ (self.loss - mean) ** 2)
 
     def on_grid(self, top: float, width: float) -> Array:
-        """(_CELLS,) law of the loss, rounded down to the grid; top: the largest loss that counts."""
+        """Return the (_CELLS,) distribution of the loss, rounded down to the grid. top: the largest loss."""
         cells = int(top / width)
         edges = np.arange(-cells, cells + 1) * width
-        # The first outcome on the list whose loss reaches the edge: all beyond it do.
+        # The first outcome whose loss reaches the edge.
         first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
         return _on_grid(np.append(self.survival, 0.0)[first], cells)
 
 
 def _on_grid(above: Array, cells: int) -> Array:
-    """above: (2·cells + 1,) P(loss ≥ edge) at −cells … cells. Negative losses stand at the end."""
+    """Return (_CELLS,) masses, negative losses at the end. above: (2·cells + 1,) P(loss ≥ edge) at −cells … cells."""
     law = np.zeros(_CELLS)
     law[np.arange(-cells, cells + 1)] = above - np.append(above[1:], 0.0)
     return law
 
 
 def choice_epsilon(first: Array, second: Array, delta: float) -> float:
-    """Compute the least ε for which two laws are (ε, δ) apart in both directions.
+    """Compute the least ε for which two distributions are (ε, δ)-indistinguishable.
 
     Args:
         first: (n,) log-probabilities.
-        second: (n,) the same of the other law.
+        second: (n,) of the other distribution.
         delta: δ ≥ 0.
 
     Returns:
@@ -207,16 +218,16 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
 
 
 _EMPTY: Array = np.zeros(0)
-# The probability with which an interval of the noise's size misses it.
+# Risk of the interval of the noise's size.
 NOISE_RISK = 1e-3
 
 
 @np.errstate(all="ignore")
 def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
-    """log of how much likelier the transcript is where the first queries are noised than where the second are.
+    """Return the log-likelihood ratio of a transcript between the first and the second queries.
 
-    ±inf where one of the data sets could not have said it. Of a mechanism that is neither Gaussian nor Laplace it is
-    that of normal noise: a score like any other, but no likelihood.
+    ±inf if a data set cannot give the transcript. For mechanisms other than Gaussian and Laplace it is the ratio for
+    normal noise: a score, but no likelihood.
     """
     return sum_of_ratios(
         (log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key]))
@@ -226,33 +237,33 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
 
 
 def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
-    """Σ (first − second) of log-likelihoods; ±inf where one is impossible, and nothing from where both are."""
+    """Return Σ (first − second) of log-likelihoods; ±inf if one is impossible, without those where both are."""
     total = sum(one - other for one, other in logs if not (np.isneginf(one) and np.isneginf(other)))
-    # Of a run that overflows nothing is known: it speaks for neither data set.
+    # A run that overflows scores 0.
     return 0.0 if np.isnan(total) else float(total)
 
 
 def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
-    """Compute the log-density of one release, given what was said before, up to a constant.
+    """Compute the log-density of one release given all earlier ones, up to a constant.
 
     Args:
         transcript: of a run.
         key: index and channel of the release.
-        made: what it was made of in one of the data sets: a query, or the law of a choice.
+        made: its query, or the distribution of its choice, in one data set.
 
     Returns:
-        −inf where it could not have been released.
+        −inf if the release is impossible.
     """
-    said, noise = transcript.releases[key], transcript.noise[key]
-    if isinstance(made, Law):
-        return made.log_at(said)
+    released, noise = transcript.releases[key], transcript.noise[key]
+    if isinstance(made, ChoiceDistribution):
+        return made.log_at(released)
     if noise is None:
-        return 0.0 if np.array_equal(said, _value(made), equal_nan=True) else -np.inf
+        return 0.0 if np.array_equal(released, _value(made), equal_nan=True) else -np.inf
     g = noise.grid
-    integers = np.rint((said - transcript.noise_means.get(key, 0.0) - made.public) / g)
-    private = np.zeros_like(said) if made.private is None else made.private
+    integers = np.rint((released - transcript.noise_means.get(key, 0.0) - made.public) / g)
+    private = np.zeros_like(released) if made.private is None else made.private
     if noise.mechanism == LAPLACE:
-        # Rounded down with probability 1 − up, else up, and then a difference of two geometrics.
+        # Rounded down with probability 1 − up, else up, plus a difference of two geometric variables.
         scale, floor = noise.scale / g, np.floor(private / g)
         up, steps = private / g - floor, integers - floor
         rounded_up = np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)
@@ -265,25 +276,27 @@ def _value(query: Query) -> Array:
     return query.public if query.private is None else query.public + query.private
 
 
-def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
-    """Whether two arrays have one shape, are finite, and differ by at most `rtol` of their largest number.
+def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
+    """Return whether two arrays have one shape, are finite, and differ by at most `rtol`.
 
     Args:
-        mine, theirs: of any shape.
-        rtol: of the largest absolute value of `mine`.
-        least: that is taken for it where it is smaller.
+        first, second: of any shape.
+        rtol: relative to the largest absolute value of `first`.
+        least: smallest value that `rtol` is relative to.
     """
-    if mine.shape != theirs.shape or not (np.isfinite(mine).all() and np.isfinite(theirs).all()):
+    if first.shape != second.shape or not (np.isfinite(first).all() and np.isfinite(second).all()):
         return False
-    largest = max(least, float(np.abs(mine).max(initial=0.0)))
-    return bool(np.abs(mine - theirs).max(initial=0.0) <= rtol * largest)
+    largest = max(least, float(np.abs(first).max(initial=0.0)))
+    return bool(np.abs(first - second).max(initial=0.0) <= rtol * largest)
 
 
 class Movement(NamedTuple):
-    """How far two data sets' queries are apart, in units of the noise's scale.
+    """The difference of two data sets' queries, in units of the noise's scale.
 
-    gaussian, laplace: (Σ d,) of all releases of that mechanism. choices: (points of all laws,) log-ratios of the laws
-    of random choices. certain: whether the data sets differ in something that nothing hides.
+    Args:
+        gaussian, laplace: (Σ d,) of all releases of that mechanism.
+        certain: whether noiseless values differ.
+        choices: log-ratios of the distributions of random choices, at all points.
     """
 
     gaussian: Array
@@ -292,45 +305,45 @@ class Movement(NamedTuple):
     choices: Array = _EMPTY
 
     def size(self, delta: float) -> float:
-        """What the movement costs, roughly: to compare pairs of data sets by."""
+        """Return the approximate privacy loss, to compare pairs of data sets."""
         if self.certain:
             return float("inf")
         laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
         if delta > 0.0:
-            # Many small losses cost less than their sum.
+            # By advanced composition.
             laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
         if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
             return 0.0
-        # Of equal sums, that on the fewest coordinates.
+        # Ties go to the fewest coordinates.
         chosen = float(np.abs(self.choices).max(initial=0.0))
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, other: Movement) -> Movement:
-        """How far the data sets of both are apart, where both are from one data set."""
+        """Return the movement between two data sets whose movements from a third one are given."""
         certain = self.certain != other.certain
         chosen = self.choices - other.choices
         return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
-        """The ε that holds at δ for these releases, or less; noise: the drawn noise is so many times the stated."""
+        """Return ε at δ, rounded down. noise: size of the drawn noise relative to the stated one."""
         if self.certain:
             return float("inf")
         mu = float(np.sqrt((self.gaussian**2).sum())) / noise
         moves = np.abs(self.laplace[self.laplace != 0.0]) / noise
         if not moves.size:
             return float(gaussian_epsilon(mu, delta))
-        # A pair of both is no easier to tell apart than the dearer of its halves.
-        alone = 0.0 if mu == 0.0 else float(gaussian_epsilon(mu, delta))
-        return max(alone, laplace_epsilon(moves, delta))
+        # The larger of both bounds is a bound.
+        gaussian = 0.0 if mu == 0.0 else float(gaussian_epsilon(mu, delta))
+        return max(gaussian, laplace_epsilon(moves, delta))
 
 
 @np.errstate(all="ignore")
-def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
-    """Find the differences of two data sets' queries on one transcript.
+def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
+    """Compute the differences of two data sets' queries on one transcript.
 
     Args:
         transcript: of a run of either.
-        first, second: key → what each would have released; keys that one of them lacks are left out.
+        first, second: key → query in each data set; keys that one of them lacks are left out.
     """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain, chosen = False, [np.zeros(0)]
@@ -338,14 +351,14 @@ def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[
         if key not in first or key not in second:
             continue
         noise, a, b = transcript.noise[key], first[key], second[key]
-        if isinstance(a, Law) or isinstance(b, Law):
-            if isinstance(a, Law) and isinstance(b, Law):
+        if isinstance(a, ChoiceDistribution) or isinstance(b, ChoiceDistribution):
+            if isinstance(a, ChoiceDistribution) and isinstance(b, ChoiceDistribution):
                 chosen.append(a.logs - b.logs)
             continue
         if noise is None or noise.mechanism.name not in parts:
             certain = certain or (noise is None and not np.array_equal(_value(a), _value(b), equal_nan=True))
             if noise is not None:
-                # Of a mechanism from outside, whose law is unknown, the size alone.
+                # The distribution of a custom mechanism is unknown: only the size counts.
                 parts[GAUSSIAN.name].append((_value(a) - _value(b)) / (noise.scale * noise.mechanism.deviation))
             continue
         certain = certain or not np.array_equal(a.public, b.public, equal_nan=True)
@@ -358,58 +371,58 @@ def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[
 
 
 def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
-    """An interval for how many times the stated scale the noise really has, over all mechanisms whose law is known.
+    """Return an interval for the scale of the drawn noise relative to the stated one.
 
-    Where mechanisms contradict each other, it ends at the largest that any has, under which least is shown.
+    If mechanisms contradict each other, it ends at the largest of their ends, which gives the smallest ε.
 
     Args:
-        sums: mechanism's name, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
+        sums: name of a mechanism, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
             of the scale.
 
     Returns:
-        (low, high), which misses the truth with probability `NOISE_RISK`.
+        (low, high), with risk `NOISE_RISK`.
     """
-    known = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
-    if not known:
+    measured = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
+    if not measured:
         return 0.0, np.inf
-    tail = 0.5 * NOISE_RISK / len(known)
+    tail = 0.5 * NOISE_RISK / len(measured)
     quantiles = np.array([1.0 - tail, tail])
     ends = np.array(
         [
             np.sqrt(total / chi2.ppf(quantiles, n)) if name == GAUSSIAN.name else total / gamma.ppf(quantiles, n)
-            for name, n, total in known
+            for name, n, total in measured
         ]
     )
     low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
     return low, high if low <= high else float(ends[:, 1].max())
 
 
-# Losses on samples
+# Losses with sampling
 
 
-# Queries that differ by less than this part of their noise are the same but for float64.
+# Difference of queries relative to their noise that float64 explains.
 _EQUAL_WITHIN = 1e-6
 
 Replay = Mapping[Key, Made]
 Replays = tuple[Replay, Replay]
-"""What one data set makes of a transcript: with its record in every sample, and in none."""
+"""Replays of one data set: with its record in every sample, and in none."""
 
 
 def is_amplified(job: PlannedJob) -> bool:
-    """Whether the price counts on an observer who does not see who was drawn."""
+    """Return whether the guarantee uses amplification by sampling."""
     return any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
 
 
 def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, float] | None:
-    """Find the rates at which releases sample one agent's records of a kind.
+    """Return the sampling rates of one agent's records.
 
     Args:
         job: planned.
         victim: number of the agent.
-        split: kind of record.
+        split: of the records.
 
     Returns:
-        Index → q, 1 where the record is read for certain; None where one index has two rates.
+        Index → q, 1 without sampling; None if an index has two rates.
     """
     rates: dict[int, float] = {}
     for c in job.ledger.charged_channels:
@@ -421,15 +434,12 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
     return rates
 
 
-def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
-    """Find what both data sets make of a transcript, the victim's record in every sample and in none.
+def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
+    """Replay both data sets on a transcript, with the victim's record in every sample and in none.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: of a run, whose samples all other records have.
-
-    Returns:
-        Of the first data set and of the second.
     """
 
     def of_data_set(job: PlannedJob) -> Replays:
@@ -440,44 +450,41 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
     return of_data_set(neighbours.first), of_data_set(neighbours.second)
 
 
-def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
-    """Say whether each sample bears on its own releases alone.
+def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool:
+    """Return whether each sample changes only its own releases.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
-
-    Returns:
-        Whether every index's queries are those with the record or those without it, whatever the coins of others.
     """
     for side, (included, left_out) in zip(
-        (neighbours.first, neighbours.second), replays(neighbours, transcript), strict=True
+        (neighbours.first, neighbours.second), replay_both(neighbours, transcript), strict=True
     ):
-        by_coin = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
-        for keys in _by_index(transcript).values():
+        by_draw = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
+        for keys in _group_by_index(transcript).values():
             if not any(
-                all(_are_equal_queries(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)
+                all(_are_equal_queries(transcript, k, by_draw, other) for k in keys) for other in (included, left_out)
             ):
                 return False
     return True
 
 
-def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
-    """Find in which samples the victim's record was.
+def find_memberships(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
+    """Return the samples that had the victim's record.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: of a run of the first.
 
     Returns:
-        Index → whether the record was in its sample, of indices that it moves. A record that moves an index whatever
-        its coin was in it.
+        Index → whether the record was in its sample, for indices that it moves. A record that always moves an index was
+        in its sample.
     """
-    (included, left_out), (other, _) = replays(neighbours, transcript)
+    (included, left_out), (other, _) = replay_both(neighbours, transcript)
     membership = {}
-    for index, keys in _by_index(transcript).items():
-        known = all(key in transcript.queries for key in keys)
-        if known and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
+    for index, keys in _group_by_index(transcript).items():
+        is_replayed = all(key in transcript.queries for key in keys)
+        if is_replayed and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
             included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
             membership[index] = included_here or all(
                 _are_equal_queries(transcript, k, included, left_out) for k in keys
@@ -487,18 +494,18 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
 
 @np.errstate(all="ignore")
 def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> float:
-    """Compute the log-likelihood ratio of two data sets, over the coins of the victim's record.
+    """Compute the log-likelihood ratio of two data sets, over the draws of the victim's record.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
-        rates: index → q, 1 where there is none.
+        rates: index → q, by default 1.
 
     Returns:
-        log of how much likelier the transcript is in the first data set; ±inf where it is impossible in one.
+        ±inf if a data set cannot give the transcript.
     """
-    first, second = replays(neighbours, transcript)
-    rated = [(keys, rates.get(index, 1.0)) for index, keys in _by_index(transcript).items()]
+    first, second = replay_both(neighbours, transcript)
+    rated = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
     return sum_of_ratios(
         (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
         for keys, rate in rated
@@ -506,10 +513,13 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
 
 
 class Shifts(NamedTuple):
-    """How far a record moves releases on samples, seen along one line each.
+    """Shifts of sampled releases by a record, along one line each.
 
-    shifts: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first data set, and down with
-    that of the second. rates: (n,) q. laplace: (n,) whether that is the noise.
+    Args:
+        shifts: (n, 2) in standard deviations (Laplace: scales), up with the record of the first data set and down with
+            that of the second.
+        rates: (n,) q.
+        laplace: (n,) whether the noise is Laplace.
     """
 
     shifts: Array
@@ -517,46 +527,42 @@ class Shifts(NamedTuple):
     laplace: NDArray[np.bool_]
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
-        """Compute the ε that opposite moves on samples show, of either data set beside the other.
+        """Compute ε of opposite shifts of sampled releases, from below.
 
         Args:
             delta: δ > 0.
-            noise: the drawn noise over the stated one; default 1.
-
-        Returns:
-            ε that holds at δ for such moves, or less.
+            noise: size of the drawn noise relative to the stated one.
         """
-        there = self.shifts.sum(axis=1) > 0.0
-        if not there.any():
+        moving = self.shifts.sum(axis=1) > 0.0
+        if not moving.any():
             return 0.0
-        moves = self.shifts[there] / noise
-        # Mirrored, the second record moves up. These are laws and not data: the larger costs no confidence.
-        both = [mixture_epsilon(m, self.rates[there], delta, self.laplace[there]) for m in (moves, moves[:, ::-1])]
+        moves = self.shifts[moving] / noise
+        # Both directions. The larger costs no confidence, since no data are involved.
+        both = [mixture_epsilon(m, self.rates[moving], delta, self.laplace[moving]) for m in (moves, moves[:, ::-1])]
         return max(both)
 
 
 def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Shifts | None:
-    """Find how far a record moves releases on samples, in opposite directions along one line.
+    """Compute the shifts of sampled releases in opposite directions along one line.
 
-    With the record of the first data set the releases of an index are moved by u, with that of the second by v, both
-    from those without it. What is seen along one line is post-processing. Of Gaussian noise it is the line along
-    u − v, or across v, or across u, which makes a record that moves nothing visible. Of Laplace noise it is one
-    coordinate.
+    The record of the first data set shifts the releases of an index by u, that of the second by v. A projection on a
+    line is post-processing. For Gaussian noise the line is along u − v, or orthogonal to v or u, so a record that
+    shifts nothing stays visible. For Laplace noise it is one coordinate.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
-        rates: index → q, 1 where there is none.
+        rates: index → q, by default 1.
 
     Returns:
-        The moves of indices that read the record; None where the law of the noise, or the two data sets without the
-        record, leave it open.
+        Shifts of the indices that read the record; None for other noise, or if the two data sets differ without the
+        record.
     """
-    (first, first_without), (second, second_without) = replays(neighbours, transcript)
+    (first, first_without), (second, second_without) = replay_both(neighbours, transcript)
     moves, drawn, laplace = [], [], []
     others = (first_without, second, second_without)
-    for index, all_keys in _by_index(transcript).items():
-        # What the record moves neither here nor there is public.
+    for index, all_keys in _group_by_index(transcript).items():
+        # A release that the record never shifts is public.
         keys = [
             key for key in all_keys if not all(_are_equal_queries(transcript, key, first, other) for other in others)
         ]
@@ -574,7 +580,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
             return None
         if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:
             is_laplace = laws == {LAPLACE}
-            # `_query_move` is in deviations, of which a Laplace variable has √2 in its scale.
+            # From standard deviations to scales of Laplace noise.
             unit = LAPLACE.deviation if is_laplace else 1.0
             moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
             drawn.append(rates.get(index, 1.0))
@@ -583,7 +589,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
-    """u and −v along the line of u − v, if neither is negative there; else what u has across v, or v across u."""
+    """Return u and −v along u − v if neither is negative; else the part of u orthogonal to v, or of v to u."""
     line = u - v
     length = float(np.linalg.norm(line))
     up, down = float(u @ line) / length, -float(v @ line) / length
@@ -598,9 +604,9 @@ def _residual_norm(one: Array, other: Array) -> float:
 
 
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
-    """The coordinate in which u and v lie farthest apart on both sides of zero; 0 where there is none.
+    """Return the shifts on the coordinate with the largest distance of u and v on opposite sides of zero, or 0.
 
-    Where both lie on one side, the nearer one is no 0: without it the other would show more than there is.
+    Coordinates with both on one side do not count: replacing the nearer one by 0 would overstate ε.
     """
     turned = np.where(u >= v, 1.0, -1.0)
     opposite = (turned * u >= 0.0) & (turned * v <= 0.0)
@@ -616,7 +622,7 @@ def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: f
     return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
 
 
-def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
+def _group_by_index(transcript: Transcript) -> dict[int, list[Key]]:
     keys_of: dict[int, list[Key]] = {}
     for key in transcript.releases:
         keys_of.setdefault(key[0], []).append(key)
@@ -631,7 +637,7 @@ def _are_equal_queries(transcript: Transcript, key: Key, one: Replay, other: Rep
 
 
 def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
-    """How far two queries are apart, in deviations of the noise; without noise, infinitely far if at all."""
+    """Return the difference of two queries in standard deviations of the noise; infinite without noise."""
     a, b, noise = one[key], other[key], transcript.noise[key]
     if not isinstance(a, Query) or not isinstance(b, Query):
         return np.zeros(0)
@@ -641,14 +647,14 @@ def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) ->
     return np.asarray((parts[0] - parts[1]) / (noise.scale * noise.mechanism.deviation))
 
 
-# With which choices by their stated law, or samples by their stated rates, fail the test of them.
+# Risk of the tests of choices and samples.
 _RISK = 1e-3
-# Runs in which samples are counted.
+# Runs of the test of samples.
 _SAMPLED_RUNS = 30
 
 
 class Choice(NamedTuple):
-    """Of one random choice: (n,) log-probabilities in either data set."""
+    """A random choice: (n,) log-probabilities in either data set."""
 
     first: Array
     second: Array
@@ -657,12 +663,12 @@ class Choice(NamedTuple):
         return choice_epsilon(self.first, self.second, delta)
 
 
-LossLaw: TypeAlias = Movement | Shifts | Choice
-"""The law of the privacy loss between two data sets, and the ε(δ) that it shows."""
+LossDistribution: TypeAlias = Movement | Shifts | Choice
+"""The distribution of the privacy loss between two data sets."""
 
 
-def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
-    """Whether two laws are the same but for so much of them."""
+def are_close(one: LossDistribution, other: LossDistribution, rtol: float) -> bool:
+    """Return whether two distributions are the same up to a relative tolerance."""
     if type(one) is not type(other):
         return False
     # Logarithms of probabilities may be near 0.
@@ -671,85 +677,81 @@ def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
     return all(close(a, b, rtol, least) for a, b in pairs)
 
 
-def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
-    """Find the law of the privacy loss between two data sets.
+def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> LossDistribution | None:
+    """Return the distribution of the privacy loss, if movements are the same on every transcript; else None.
 
     Args:
         transcript: of a run.
         neighbours: two jobs that differ in one record.
-
-    Returns:
-        The law, if the data sets are as far apart on every transcript as on this one; None where none is known.
     """
     if not transcript.is_replayable:
         return None
     if is_amplified(neighbours.first):
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-        known = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
-        if rates is None or not known or not separate(neighbours, transcript):
+        is_supported = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
+        if rates is None or not is_supported or not has_separate_samples(neighbours, transcript):
             return None
         return opposite_moves(neighbours, transcript, rates)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
-    movements = movement(transcript, first, second)
+    movements = compute_movement(transcript, first, second)
     if not transcript.choices:
         return movements
     (key, *others) = transcript.choices
     laws = first.get(key), second.get(key)
     alone = not others and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
-    if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
+    if alone and isinstance(laws[0], ChoiceDistribution) and isinstance(laws[1], ChoiceDistribution):
         return Choice(laws[0].logs, laws[1].logs)
     return None
 
 
 def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
-    """Test whether random choices and samples of the first data set have their stated laws.
+    """Test whether random choices and samples of the first data set have their stated distributions.
 
-    A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
-    victim's record is in as many samples as its rates say.
+    The quantiles of choices must be uniform (Kolmogorov–Smirnov). The victim's record must be in as many samples as its
+    rates state.
 
     Args:
         neighbours: two jobs that differ in one record.
-        roots: of the runs that are tried, one each.
+        roots: noise keys of the runs.
 
     Returns:
-        A sentence about what is contradicted; "" for nothing.
+        A sentence about the contradiction, or "".
     """
     if is_amplified(neighbours.first):
-        return _frequency(neighbours, roots[:_SAMPLED_RUNS])
-    places, made = [], None
+        return _test_sampling(neighbours, roots[:_SAMPLED_RUNS])
+    places, replayed = [], None
     for k, root in enumerate(roots):
         transcript = neighbours.observe(neighbours.first, root)
         if not transcript.choices:
             return ""
-        # What is released first has the same law in every run.
-        if made is None or len(transcript.releases) > 1:
-            made = replay(neighbours.first, neighbours.victim, transcript)
+        # The first release has the same distribution in every run.
+        if replayed is None or len(transcript.releases) > 1:
+            replayed = replay(neighbours.first, neighbours.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
-            law = made.get(key)
-            if not isinstance(law, Law):
-                return "The law of a random choice is not known, so that likelihoods are not either."
+            law = replayed.get(key)
+            if not isinstance(law, ChoiceDistribution):
+                return "The distribution of a random choice is unknown, and so are likelihoods."
             places.append(law.place_of(transcript.releases[key], float(toss.random())))
     if float(kstest(places, "uniform").pvalue) >= _RISK:
         return ""
-    return "What was chosen at random does not have the law that is stated, so that likelihoods are not used."
+    return "Random choices do not have the stated distribution, so likelihoods are not used."
 
 
-def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
-    """Two-sided, by the normal law of a sum of independent coins."""
+def _test_sampling(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+    """Test the number of samples with the record, by the normal approximation."""
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:
         return ""
-    drawn, expected, variance = 0, 0.0, 0.0
+    count, expected, variance = 0, 0.0, 0.0
     for root in roots:
-        there = membership_of(neighbours, neighbours.observe(neighbours.first, root))
-        for index, included in there.items():
+        memberships = find_memberships(neighbours, neighbours.observe(neighbours.first, root))
+        for index, included in memberships.items():
             rate = rates.get(index, 1.0)
-            drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)
-    # Half a record for that its number is whole.
-    if abs(drawn - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+            count, expected, variance = count + included, expected + rate, variance + rate * (1.0 - rate)
+    # With continuity correction.
+    if abs(count - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
         return ""
     return (
-        f"The record was in {drawn} samples where {expected:.4g} are expected, so that likelihoods, which rest on the "
-        "stated rates, are not used."
+        f"The record was in {count} samples (expected {expected:.4g}), so likelihoods at the stated rates are not used."
     )

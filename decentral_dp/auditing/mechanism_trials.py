@@ -10,14 +10,13 @@ cost        two queries at the distance of a sensitivity, along one coordinate, 
 
 A sound mechanism fails with probability below 10⁻³:
 
-- Keys: two noises of 64 coordinates agree by chance with probability below 10⁻⁵ if no value of a coordinate has a
-  probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs.
-- Deviation: the median of 80 means of 256 squares each. By Chebyshev a mean is off by more than the tolerance,
-  2·sqrt((κ − 1)/256) of σ², with probability at most 1/4, κ being the kurtosis. By Hoeffding more than half of 80 are
-  with probability at most e^(−80/8) = 5·10⁻⁵, for each of two scales. κ is 10, or twice that of the draws if that is
-  more. Tails that are too heavy to show in draws are not tested.
-- Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson intervals fail together
-  with probability at most 7·10⁻⁴ over all events. Nothing is assumed of the distribution.
+- Keys: two noise vectors of 64 coordinates agree by chance with probability below 10⁻⁵ if no value of a coordinate has
+  a probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs. - Deviation: the median of 80 means of
+  256 squares each. By Chebyshev a mean is off by more than the tolerance, 2·sqrt((κ − 1)/256) of σ², with probability
+  at most 1/4, κ being the kurtosis. By Hoeffding more than half of 80 are with probability at most e^(−80/8) = 5·10⁻⁵,
+  for each of two scales. κ is 10, or twice that of the draws if that is more. Tails that are too heavy to show in draws
+  are not tested. - Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson
+  intervals fail together with probability at most 7·10⁻⁴ over all events. Nothing is assumed of the distribution.
 
 Power: half the cost, half the noise, a cost in the other norm, one noise for all coordinates, and an unused scale are
 detected (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not.
@@ -63,10 +62,10 @@ def find_fault(m: OutsideMechanism) -> str:
     for scale, width in zip(SCALES, WIDTHS, strict=True):
         if fault := _check_deviation(m, scale, width):
             return fault
-    shifts = {pair: list(_shifts(m, *pair)) for pair in product(SCALES, WIDTHS)}
+    shifts = {pair: list(_list_shifts(m, *pair)) for pair in product(SCALES, WIDTHS)}
     risk = _RISK / sum(map(len, shifts.values()))
     for (scale, width), some in shifts.items():
-        base = _release(m, _draws(f"price here {width}", _DRAWS), np.zeros((_DRAWS, width)), scale)
+        base = _release(m, _draws(f"cost, query 0 {width}", _DRAWS), np.zeros((_DRAWS, width)), scale)
         for direction, length, words in some:
             if fault := _check_cost(m, base, direction, length, scale, words, risk):
                 return fault
@@ -94,8 +93,8 @@ def _check_keys(m: OutsideMechanism) -> str:
         first, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
         if not np.array_equal(first, again):
             return (
-                f"{m.name}: sample gives two noises for one state of its generator, so a run cannot be repeated. Fix: "
-                "draw only from the generator argument."
+                f"{m.name}: sample gives different noise for one state of its generator, so a run cannot be repeated. "
+                "Fix: draw only from the generator argument."
             )
         for agent, row in enumerate(first):
             where = f"agent {agent}, index {index} and channel {'yz'[channel]}"
@@ -122,7 +121,7 @@ def _check_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     )
 
 
-def _shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tuple[Array, float, str]]:
+def _list_shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tuple[Array, float, str]]:
     """Yield differences (width,) of two queries, their lengths in the norm of the mechanism, and their names."""
     directions = {"one coordinate": np.eye(width)[0]}
     if width > 1:
@@ -144,22 +143,22 @@ def _check_cost(
 ) -> str:
     """Check that no event distinguishes two queries better than their cost allows. base: releases of the query 0."""
     width = direction.size
-    draws = _draws(f"price there {words} {length} {width}", len(base))
+    draws = _draws(f"cost, query {words} {length} {width}", len(base))
     shifted = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
     cost = float(m.cost(length, scale, width))
     slack = float(m.float_slack(np.array([cost]), width)[1][0])
-    scores = zip(_scores(shifted, direction, length), _scores(base, direction, length), strict=True)
+    scores = zip(_compute_scores(shifted, direction, length), _compute_scores(base, direction, length), strict=True)
     bound = max(bound_by_counts(*pair, slack, 0.5 * risk, _SHARES, m.unit) for pair in scores)
     if bound <= cost:
         return ""
     return (
-        f"{m.name}: two queries at distance {length:.3g} in {m.norm}, along {words}, are told apart more often than "
-        f"its price allows: {m.unit} is at least {bound:.3g} (confidence 99.9 %), and {m.unit} = {cost:.3g} is stated "
-        f"at scale {scale:g}. Fix: correct cost, norm or sample."
+        f"{m.name}: its cost is too low for two queries at distance {length:.3g} in {m.norm}, along {words} (got "
+        f"{m.unit} = {cost:.3g} at scale {scale:g}, expected at least {bound:.3g} with confidence 99.9 %). Fix: "
+        "correct cost, norm or sample."
     )
 
 
-def _scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
+def _compute_scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
     """Return two (n,) scores, larger for the shifted query: along the shift, and the coordinates beyond its middle."""
     moving = direction != 0.0
     beyond = ((noised - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]

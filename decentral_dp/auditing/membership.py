@@ -1,17 +1,17 @@
-"""Membership inference against runs of one scenario: an AUC with its interval, and the ceiling that ε sets.
+"""Membership inference against runs of one scenario: an AUC with its interval, and its ceiling by ε.
 
-The train records of a run, the members, are compared with its held-out test records, the others. An adversary that may
-query the published model scores a record by how well the model fits it:
+The train records of a run (members) are compared with its held-out test records. An adversary that may query the
+published model scores a record by its fit:
 
-    loss          minus the loss of the record, its label included
-    confidence    the probability that the model gives to its own answer: no label needed
+    loss          minus the loss of the record with its label
+    confidence    the probability of the predicted class
 
-The ceiling of `within_run` is about members and others that could have changed places. Where they could not, an attack
-tells them apart as groups, and a guarantee for records says nothing of that: it is refused. It says nothing about
-another game: numbers that it forbids are possible there. Proof 31 has the ceilings of more games.
+The ceiling of `within_run` needs members and others that are exchangeable. Otherwise an attack distinguishes the
+groups, and a guarantee for records does not bound that: such runs are refused. Proof 31 has the ceilings of other
+games.
 
-The AUC of one run moves with its noise and with the split, and all pairs of a run share both. So the scenario is
-repeated with fresh noise and another split, and the interval is Student's over runs.
+The AUC of one run depends on its noise and its split, and all pairs of the run share both. So the scenario is repeated
+with fresh noise and another split, and the interval is Student's over runs.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ LOSS, CONFIDENCE = "loss", "confidence"
 
 
 def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:
-    """Return the largest AUC of any score that reads only a record's class; ½ where the classes have equal shares.
+    """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
 
     Args:
-        members: (n,) labels of the records that were read.
-        others: (n',) labels of others.
+        members: (n,) labels.
+        others: (n',) labels.
 
     Limits:
-        Of few records it is above ½ by chance.
+        For few records it is above ½ by chance.
     """
     classes = np.unique(np.concatenate([members, others]))
     p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, others))
-    # Classes in order of how much more common they are among members: no other order has a larger AUC.
+    # Classes sorted by their likelihood ratio have the largest AUC.
     order = np.argsort(-p / np.maximum(p + q, np.finfo(np.float64).tiny), kind="stable")
     p, q = p[order], q[order]
     return float(np.sum(p * (1.0 - np.cumsum(q)) + 0.5 * p * q))
@@ -74,17 +74,17 @@ def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:
 def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Array]:
     """Return attack → (n,) scores by a published x (p,).
 
-    Records are scored in an order that does not tell members from others: rounding may depend on the position.
+    Records are shuffled, since rounding may depend on the position.
     """
     order = np.random.default_rng(0).permutation(len(records[0]))
-    back, mixed, at = np.argsort(order), take(records, order), _finite(x)
+    back, mixed, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        scores, confidence = {LOSS: -problem.record_losses(at, mixed)[back]}, problem.confidences(at, mixed)
+        scores, confidence = {LOSS: -problem.record_losses(model, mixed)[back]}, problem.confidences(model, mixed)
     return scores if confidence is None else scores | {CONFIDENCE: confidence[back]}
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
-    """Return attack → (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record by itself."""
+    """Return attack → (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record."""
     upper, lower, one = _finite(x)[None], _finite(y)[None], np.ones(1)
     with np.errstate(all="ignore"):
         losses = [
@@ -94,7 +94,7 @@ def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[s
 
 
 def _finite(values: Array) -> Array:
-    """Return zeros for values that are not all finite: such a model tells nothing."""
+    """Return the values, or zeros if some are not finite."""
     return values if np.isfinite(values).all() else np.zeros_like(values)
 
 
@@ -105,10 +105,9 @@ class AttackScores(NamedTuple):
     """The attacks on one run.
 
     Args:
-        members: how many train records were scored.
-        nonmembers: how many held-out records were scored.
-        auc: attack → area under its receiver operating characteristic, over all pairs of a member and another, in
-            [0, 1].
+        members: number of train records.
+        nonmembers: number of held-out records.
+        auc: attack → area under the receiver operating characteristic, in [0, 1].
     """
 
     members: int
@@ -117,30 +116,27 @@ class AttackScores(NamedTuple):
 
 
 def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
-    """Score every member and every other record by what a run of the job published.
+    """Score all train and test records by the published values of a run.
 
     Args:
-        job: as it was run.
-        published: variable → (m, d), of a coordinator (1, d). Of several agents' values the average counts.
-
-    Returns:
-        The AUC of every attack.
+        job: of the run.
+        published: channel → (m, d), of a coordinator (1, d). Agents are averaged.
 
     Raises:
-        InputError: as `require_attackable`; or values that are missing, or not of this job.
+        InputError: as `require_attackable`, or values that do not fit the job.
     """
     require_attackable(job)
     widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
     for name, width in widths.items():
         if name not in published:
             raise InputError(
-                f"audit: {job.scenario.algorithm.kind} publishes no {name}, and without it {job.scenario.problem.kind}"
-                " gives no model that could be asked about a record. Audit a run of another algorithm."
+                f"audit: {job.scenario.algorithm.kind} publishes no {name}, so there is no model to score records "
+                "with. Fix: audit a run of another algorithm."
             )
         if published[name].ndim != 2 or published[name].shape[1] != width:
             raise InputError(
-                f"audit: the published {name} has shape {published[name].shape}, and the scenario beside it makes "
-                f"{width} numbers of it. Give a run folder as it was written, with the data as they were."
+                f"audit: the published {name} has the wrong shape (got {published[name].shape}, expected {width} "
+                "columns). Fix: give an unchanged run folder and data."
             )
     model = {name: published[name].mean(axis=0) for name in widths}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
@@ -157,21 +153,18 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
 
 
 def require_attackable(job: PlannedJob) -> None:
-    """Refuse what cannot be attacked, or attacked fairly.
-
-    Args:
-        job: to be attacked, with its records.
+    """Refuse a job without a fair attack.
 
     Raises:
-        InputError: records that are with their agents or not exchangeable, no held-out records, no model that could be
-            asked about a record, or another unit than one record.
+        InputError: records that are with their agents or not exchangeable, no held-out records, no model that scores
+            records, or another unit than one record.
     """
     require_records(job.records, "audit")
     refuse(job, _REFUSALS)
 
 
-def _dealt_at_random(job: PlannedJob) -> bool:
-    """Whether agents got their records whatever those are: owners that a file names are no draw."""
+def _is_partitioned_at_random(job: PlannedJob) -> bool:
+    """Return whether records were assigned to agents at random, and not by a column of a file."""
     table = job.scenario.problem
     if job.components.partition.is_outside:
         return False
@@ -181,15 +174,15 @@ def _dealt_at_random(job: PlannedJob) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _differing_groups(job: PlannedJob) -> str:
-    """Return why members and others are groups that differ, and how well classes alone tell them apart; "" if not."""
+def _explain_groups(job: PlannedJob) -> str:
+    """Return why members and others are not exchangeable, with the AUC of their classes, or ""."""
     shards = job.shards
     if shards.exchangeable:
         return ""
     if not shards.classes:
         return shards.why_not_exchangeable.rstrip(".")
     auc_of_classes = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
-    return f"{shards.why_not_exchangeable} Their classes alone tell them apart with an AUC of {auc_of_classes:.2f}"
+    return f"{shards.why_not_exchangeable} Their classes distinguish them with an AUC of {auc_of_classes:.2f}"
 
 
 _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
@@ -202,19 +195,19 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: not job.shards.test.size,
         "audit",
-        "this scenario holds out no test records, so there is nothing to tell its train records from",
+        "this scenario has no held-out test records",
         "set problem.test, for example to 0.3",
     ),
     Refusal(
-        _differing_groups,
+        _explain_groups,
         "audit",
-        "an attack would measure how two groups differ, not membership. {it}",
-        "hold out a random share (problem.test) of data as they are",
+        "train and test records are not exchangeable, so an attack would not measure membership. {it}",
+        "hold out a random share of the data (problem.test)",
     ),
     Refusal(
         lambda job: job.solves == "minimax" and not isinstance(job.posed_problem, Attackable),
         "audit",
-        "what {of.scenario.problem.kind} publishes is no model that could be asked about a record",
+        "{of.scenario.problem.kind} publishes no model that scores records",
         "audit a run of a classifier or of a regression",
     ),
     Refusal(
@@ -226,14 +219,14 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
             )
         ),
         "audit",
-        "{of.scenario.problem.kind} has no classifier that treats train and test records alike",
+        "{of.scenario.problem.kind} has no classifier for both train and test records",
         "audit a run of a minimax problem, or of a bilevel one that classifies",
     ),
     Refusal(
-        lambda job: not job.plans_ahead and not _dealt_at_random(job),
+        lambda job: not job.plans_ahead and not _is_partitioned_at_random(job),
         "audit",
-        "the records were dealt to the agents by what they hold, and each agent has a budget of its own, so a train "
-        "and a test record could not have changed places",
+        "the partition depends on the records, and each agent has its own ε, so train and test records are not "
+        "exchangeable",
         'set problem.partition = "iid"',
     ),
 )
@@ -247,18 +240,17 @@ def within_run(epsilon: float, delta: float) -> float:
 
         (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
 
-    Let z ∈ D be a member, z' none, and D' = D with z' in z's place. A = E f(S(M(D), z), S(M(D), z')) is at most
-    e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the law of the records, and in D' they
-    have changed parts: the last expectation is that of a record left out against a member, 1 − A. So
-    A ≤ e^ε(1 − A) + δ. Each member and each other record needs nothing but this exchange, so the mean over all pairs
-    of a run obeys it too.
+    Let z ∈ D be a member, z' none, and D' = D with z' instead of z. A = E f(S(M(D), z), S(M(D), z')) is at most
+    e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the distribution of the records, and
+    reverses their roles in D': the last expectation is that of an excluded record against a member, 1 − A. So
+    A ≤ e^ε(1 − A) + δ. This holds for each pair, so also for the mean over all pairs of a run.
 
     Args:
         epsilon: ε ≥ 0.
         delta: δ in [0, 1].
 
     Limits:
-        Attained: of two records, in random order, M publishes the first as it is with probability δ, and else by
+        Attained: of two records in random order, M publishes the first with probability δ, and otherwise by
         randomised response. See docs/proofs/31.
 
     Example:
@@ -323,7 +315,7 @@ class Inference:
             "others": self.scores[0].nonmembers,
             "confidence": 0.95,
             "attacks": attacks,
-            "sentences": sentences(self),
+            "sentences": describe_inference(self),
         }
         return cast(dict[str, Any], plain(content))
 
@@ -332,7 +324,7 @@ def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
     """Return the job of a run folder, with all records, and its published values.
 
     Raises:
-        InputError: it is none of a complete run, its scenario cannot be built here, or its values cannot be read.
+        InputError: the run is not complete, its scenario cannot be built, or its values cannot be read.
     """
     require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
     with refuse_damaged(folder, "audit"):
@@ -343,27 +335,27 @@ def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
 def infer_membership(
     folder: Path, runs: int = 10, progress: Callback | None = None, out: Path | None = None
 ) -> Inference:
-    """Try to tell the train records of a run from held-out ones by what was published.
+    """Attack the membership of train records of a run by its published values.
 
     Args:
         folder: of a run.
-        runs: runs in all: the scenario is repeated with fresh noise and another split.
+        runs: number of runs, including that of the folder.
         progress: called with a `Progress` of "runs".
         out: a new JSON file for all numbers.
 
     Returns:
-        AUC of every attack with its interval over runs, and the AUC that the certified ε allows.
+        The AUC of every attack with its interval over runs, and its ceiling by the certified ε.
 
     Raises:
-        InputError: the folder is none of a run, its scenario cannot be attacked fairly, or `out` exists.
+        InputError: as `read_run_folder` and `require_attackable`, or `out` exists.
 
     Example:
         >>> import tempfile, decentral_dp
         >>> few = {"algorithm.rounds": 2, "problem.partition": "iid"}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run("ring_breast_cancer", set=few, out=f"{folder}/run")
-        ...     found = infer_membership(Path(folder) / "run", runs=2)
-        >>> found.status, len(found.scores), 0.5 <= found.ceiling <= 1.0
+        ...     inference = infer_membership(Path(folder) / "run", runs=2)
+        >>> inference.status, len(inference.scores), 0.5 <= inference.ceiling <= 1.0
         ('ok', 2, True)
     """
     job, published = read_run_folder(folder)
@@ -380,17 +372,17 @@ def infer_membership(
         report(len(scores), runs)
     inference = judge_attacks(job, scores)
     if out is not None:
-        # AUCs read the records, as metrics do.
+        # AUCs read the private records.
         write_json(out, inference.to_dict(), OWNERS if is_private(folder) else 0o666)
     return inference
 
 
 def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
-    """Compare the AUCs of every attack with what the job's budget, and the claim, allow.
+    """Compare the AUC of every attack with the ceilings of the certified and the claimed ε.
 
     Args:
-        job: that was run, whose ε and δ count.
-        each: the attacks on each run, at least one.
+        job: of the runs.
+        each: attacks on each run, at least one.
     """
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     claim, claimed = claim_of(job), None
@@ -411,11 +403,11 @@ def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
 
 
 def repetition(s: Scenario, number: int) -> Scenario:
-    """The scenario with other noise and another split; its graph stays.
+    """Return the scenario with other noise and another split, on the same graph.
 
     Args:
-        s: of the first run. Without a seed the noise stays secret.
-        number: of the repetition, from which its seeds follow.
+        s: of the first run. Without a seed, the noise stays secret.
+        number: of the repetition, which decides its seeds.
     """
 
     def drawn_seed(purpose: str, base: int) -> int:
@@ -433,30 +425,30 @@ def repetition(s: Scenario, number: int) -> Scenario:
     return load_scenario(content, folder=s.folder)
 
 
-def sentences(inference: Inference) -> list[str]:
-    """Say what the numbers mean, and what they do not."""
+def describe_inference(inference: Inference) -> list[str]:
+    """Describe the result in sentences."""
     budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
     above = inference.attacks_above(inference.ceiling)
     many = len(inference.scores) > 1
     if above:
         verdict = (
-            f"Refuted: by {' and by '.join(above)} the lower end of the interval exceeds what {budget} allows. A bug, "
-            "or a broken guarantee, if AUCs of runs are about normal; repeat with more --runs to be sure."
+            f"Refuted: the interval of {' and '.join(above)} is above the ceiling of {budget}. This is a bug, or a "
+            "broken guarantee, if AUCs of runs are about normal. Repeat with more --runs to be sure."
         )
     elif not many:
-        verdict = "No verdict: one run has no interval. Give --runs 10 for fresh noise and another split in each."
+        verdict = "No verdict: one run has no interval. Fix: give --runs 10."
     elif inference.ceiling >= 1.0:
         verdict = f"No verdict: {budget} allows every AUC."
     else:
-        verdict = f"Not refuted: no attack's interval lies above what {budget} allows."
+        verdict = f"Not refuted: no interval is above the ceiling of {budget}."
     out = [verdict, f"The guarantee: {inference.privacy}"]
     if inference.claimed is not None:
-        refuted = bool(inference.attacks_above(inference.claimed[2]))
+        word = "Refuted" if inference.attacks_above(inference.claimed[2]) else "Not refuted"
         claim = f"ε = {epsilon_text(inference.claimed[0])} at δ = {delta_text(inference.claimed[1])}"
-        out.append(f"{'Refuted' if refuted else 'Not refuted'} is the claim, {claim}.")
+        out.append(f"{word}: the claim of {claim}.")
     out.append(
-        "The ceiling is for members and others that could have changed places, and for one record replaced. It holds "
-        "for every attack; those here query a model about single records, and a low AUC certifies nothing."
+        "The ceiling holds for every attack, for one replaced record and exchangeable members and others. These "
+        "attacks query a model about single records, and a low AUC certifies nothing."
     )
-    out.append("AUCs read the private records: non-private evaluation, which no ε covers.")
+    out.append("AUCs read the private records: non-private evaluation, not covered by ε.")
     return out

@@ -1,27 +1,27 @@
-"""Prices against a few agents inside the network, and what float64 adds to them.
+"""Exact network DP of linear gossip with Gaussian noise, and a bound on the effect of float64.
 
-The price is an exact μ, for linear gossip with Gaussian noise. All agents run, coordinate by coordinate,
+All agents run, coordinate by coordinate,
 
     ṽ_{t+1} = A_t ṽ_t + (public terms) + λ_t u_t + n_{t+1},     n_{i,t+1} ~ N(0, s_{i,t+1}²),
     A_t = diag(k_t)(I + W) − diag(c_t)
 
 with W the mixing matrix, ṽ_0 public, and u_{i,t} the mean over agent i's first N_{i,t} records of bounded numbers that
-do not depend on ṽ. The observer, a set O of agents, follows the protocol and remembers everything: the messages
-ṽ_{j,t}, t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may
-even know all records but one. What it released itself adds nothing: given n_O, ṽ_O is a function of what it received.
+do not depend on ṽ. The observer, a set O of agents, follows the protocol and remembers the messages ṽ_{j,t},
+t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may know all
+records except one. Its own releases add nothing: given n_O, ṽ_O is a function of the received messages.
 
 Replacing one record of agent v, read from round τ on, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ: along one
-direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is alike in all coordinates and
-independent between them, so only that direction counts; along it the messages are Gaussian, with a covariance Σ that
-depends on no record and a mean that moves by L g_v. Such a pair of laws is exactly a Gaussian pair (Dong, Roth & Su,
-"Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
+direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is independent and identically
+distributed over coordinates, so only that direction counts. Along it the messages are Gaussian, with a covariance Σ
+without records and a mean that moves by L g_v. Such a pair of distributions is exactly a Gaussian pair (Dong, Roth &
+Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
 
     μ² = (L g_v)ᵀ Σ⁻¹ (L g_v),
 
 largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
-what came before can cancel.
+earlier movements can cancel.
 
-Σ has T·|N| rows; it is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
+Σ has T·|N| rows and is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
 covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, ṽ_0 being public. The Kalman filter gives independent
 innovations of covariance S. Its error moves by d, with a recursion that is linear in g:
 
@@ -29,28 +29,27 @@ innovations of covariance S. Its error moves by d, with a recursion that is line
     r = B d + g_N         d' = F d + g_H − K g_N                     μ² = Σ_t rᵀ S⁻¹ r,   d_τ = 0
 
 D = diag(s²). S ≥ D_N and Π' ≥ D_H, so nothing is singular while all agents add noise, and every term of Π' is positive
-semi-definite (Joseph's form). Read backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is what the rounds from t on reveal, and c is
-μ² for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
+semi-definite (Joseph's form). Backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is the loss of the rounds from t on, and c is μ²
+for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
 
-All this is in real arithmetic. What float64 adds is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) +
-rint(N s/g)), on the grid g of `mechanisms`. With z the same but for the last rounding,
-z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rounded to the grid, and what an observer O sees is a function of
-the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs from what real
-arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
+The effect of float64 is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) + rint(N s/g)), on the grid g of
+`mechanisms`. Without the last rounding, z = g·(rint(public/g) + rint(private/g)) + s N. ṽ is z rounded to the grid, and
+the view of an observer O is a function of the path of z outside O and of O's own noise. Given the past of z, the mean
+of z_{i,t+1} differs from real arithmetic by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
 
     D_{i,t+1} = o·g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,   r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
 
-(its own two roundings, o = 1, or 3/2 if the private one is tossed; those of what it received, what float64 adds to the
-public part; E is what summing and clipping add, `summation_slack`). Both laws of the path are chains of Gaussian
-kernels of the same variance, hence (adaptive composition) a pair with at most
+(its two roundings, o = 1, or 3/2 if the private one is random; the roundings of received messages; φ from the public
+part; E from summing and clipping, `summation_slack`). Both distributions of the path are chains of Gaussian kernels of
+the same variance, hence (adaptive composition) a pair with at most
 
     ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
 
 and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
 float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
 
-All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
-data sets lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
+All noise counts here, not only the victim's, and float64 variates are not exactly normal. With n draws the
+distributions of both data sets are within e^{±σ/2} of the ideal ones except for δ_n (`float_slack.noise_alone`), so
 
     δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
 """
@@ -70,24 +69,23 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.float_slack import noise_alone
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 
-# On one core, an observer's round takes as long as this many products of two numbers, besides agents³ of them.
+# Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
 _PER_SECOND = 5e8
 MOST_SECONDS = 120.0
-# Of the covariance of an observer's messages, in units of their noise: beyond it an inverse has few correct digits.
+# Largest trace of a covariance in units of the noise, for an inverse with enough correct digits.
 _LARGEST_TRACE = 1e12
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkBudget:
-    """What each observer learns of each victim.
+    """μ of each observer and victim.
 
     Args:
         observers: sets of agents, ascending.
-        mu: (o, m), one row for each observer, one column for each victim; NaN where the victim is a member of the
-            observer.
-        arrival: (o, m) first round that reads the worst record; −1 beside NaN.
-        total: (m,) the same for somebody who sees every message: no entry of mu is larger.
+        mu: (o, m); NaN if the victim is a member of the observer.
+        arrival: (o, m) first round that reads the worst record; −1 if mu is NaN.
+        total: (m,) μ for all messages, at least as large as mu.
     """
 
     observers: tuple[tuple[int, ...], ...]
@@ -97,7 +95,7 @@ class NetworkBudget:
 
 
 class _Gossip(NamedTuple):
-    """The rounds, as seen by one observer. mixing: I + W. share: k. shrink: c. noise: s. observed, hidden: N and H."""
+    """The rounds of one observer. mixing: I + W. share: k. shrink: c. noise: s. observed, hidden: N and H."""
 
     mixing: Array
     share: Array
@@ -107,7 +105,7 @@ class _Gossip(NamedTuple):
     hidden: NDArray[np.int64]
 
     def blocks(self, t: int) -> tuple[Array, Array]:
-        """B in units of the messages' own noise, (n, h), and A_HH, (h, h), of round t."""
+        """Return B in units of the messages' noise, (n, h), and A_HH, (h, h), of round t."""
         n, h = self.observed, self.hidden
         own = self.share[t, h][:, None] * self.mixing[np.ix_(h, h)] - np.diag(self.shrink[t, h])
         return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixing[np.ix_(n, h)], own
@@ -123,23 +121,20 @@ def pairwise(
     share: Array | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkBudget:
-    """Compute μ of every pair (observer, victim); formulas at the top of this module.
+    """Compute μ of every pair of an observer and a victim.
 
     Args:
         mixing: W, (m, m), dense or sparse.
         contraction: c, (T,) or (T, m).
-        injected: g, (T, m), how far one replaced record moves λ_t u_t.
+        injected: g, (T, m), movement of λ_t u_t by one replaced record.
         noise: s, (T, m), standard deviation of the release with index t + 1.
-        observers: sets of agents; default every agent alone.
-        arrivals: (T, m), whether a record of an agent is first read at round t; default all at round 0.
+        observers: sets of agents; by default every agent.
+        arrivals: (T, m), whether a record of an agent is first read in round t; by default all in round 0.
         share: k, (T,) or (T, m); default 1.
-        progress: called with how many observers are done, and of how many.
-
-    Returns:
-        μ of every pair, with the arrival of the worst record.
+        progress: called with the number of observers done, and of all.
 
     Raises:
-        InputError: noise that is not positive, or what would take more than MOST_SECONDS.
+        InputError: noise that is not positive, or more than MOST_SECONDS.
 
     References:
         Proof in docs/proofs/25.
@@ -157,7 +152,9 @@ def pairwise(
     shrink, shares = _per_agent(contraction, m), _per_agent(np.ones(len(g)) if share is None else share, m)
     arrives = np.arange(len(g))[:, None] == np.zeros(m) if arrivals is None else arrivals
     if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, shares)):
-        raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
+        raise InputError(
+            "network: noise must be positive and finite, and learning rates and clips finite. Fix: set them."
+        )
     sets = observer_sets(observers, m)
     require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
     mixed = np.eye(m) + weights
@@ -173,7 +170,7 @@ def pairwise(
 
 
 def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
-    """Compute μ of each victim against somebody who sees every message, (m,); arguments as in `pairwise`.
+    """Compute μ of each victim for all messages, (m,); arguments as in `pairwise`.
 
     Example:
         >>> first = np.array([[True], [False]])
@@ -185,20 +182,16 @@ def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Ar
 
 
 def duration(observers: int, agents: int, rounds: int) -> float:
-    """Estimate the seconds that `pairwise` takes on one core."""
+    """Return the approximate seconds of `pairwise` on one core."""
     return observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
 
 
 def require_time(observers: int, agents: int, rounds: int, seconds: float) -> None:
-    """Refuse what would take longer than MOST_SECONDS on one core.
-
-    Raises:
-        InputError: it would.
-    """
+    """Raise InputError if the seconds exceed MOST_SECONDS."""
     if seconds > MOST_SECONDS:
         raise InputError(
             f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
-            f"{seconds / 60.0:.0f} minutes to price, and {MOST_SECONDS / 60.0:.0f} are the most; name fewer observers "
+            f"{seconds / 60.0:.0f} minutes (at most {MOST_SECONDS / 60.0:.0f}). Fix: name fewer observers "
             "(--coalition), or take fewer agents or rounds."
         )
 
@@ -209,10 +202,10 @@ def _per_agent(values: Array, m: int) -> Array:
 
 
 def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
-    """Return the observers as ascending sets; by default every agent alone.
+    """Return the observers as ascending sets; by default every agent.
 
     Raises:
-        InputError: an empty set, or an agent that does not exist.
+        InputError: an empty set, or an unknown agent.
 
     Example:
         >>> observer_sets(None, 3), observer_sets([[2, 0]], 3)
@@ -223,7 +216,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
     for members in observers:
         if not members or not all(0 <= a < m for a in members):
             raise InputError(
-                f"network: got the observer {list(members)}; wanted one or more of the agents 0 to {m - 1}."
+                f"network: wrong observer (got {list(members)}, expected one or more of the agents 0 to {m - 1})."
             )
     return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
 
@@ -231,7 +224,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
 def _worst_arrivals(
     gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
 ) -> tuple[Array, NDArray[np.int64]]:
-    """μ and the worst arrival of all agents outside one observer."""
+    """Return μ and the worst arrival of all agents outside one observer."""
     observed, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
     left = np.zeros((hidden.size, hidden.size))
     slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
@@ -239,7 +232,7 @@ def _worst_arrivals(
     for t, (gain, inverse) in reversed(list(enumerate(_filter(gossip)))):
         reach, own = gossip.blocks(t)
         error = own - gain @ reach
-        # What one record of each agent adds to the messages (in units of their noise), and to the error of the filter.
+        # Movement by one record of the messages (in units of their noise), and of the error of the filter.
         direct, lasting = np.zeros((observed.size, outside.size)), np.zeros((hidden.size, outside.size))
         direct[np.arange(observed.size), observed] = (g[t] / gossip.noise[t])[gossip.observed]
         lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
@@ -254,13 +247,13 @@ def _worst_arrivals(
 
 
 def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
-    """K and S⁻¹ of every round, with every message divided by the standard deviation of its own noise: S ≥ I."""
+    """Yield K and S⁻¹ of every round, with every message divided by the standard deviation of its noise: S ≥ I."""
     spread = np.zeros((gossip.hidden.size, gossip.hidden.size))
     for t in range(len(gossip.noise)):
         reach, own = gossip.blocks(t)
         common = reach @ spread
         received = common @ reach.T + np.eye(gossip.observed.size)
-        # S ≥ I, so that its trace bounds its condition number.
+        # S ≥ I, so its trace bounds its condition number.
         if not np.trace(received) <= _LARGEST_TRACE:
             raise InputError(
                 f"network: noise of earlier rounds exceeds that of round {t} by too much for float64 (variance ratio "
@@ -274,16 +267,21 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
         spread = error @ spread @ error.T + np.diag(gossip.noise[t, gossip.hidden] ** 2) + gain @ gain.T
 
 
-# No normal variate of float64 is larger, and of real ones one in 10^440.
+# No normal variate in float64 is larger, and one in 10^440 real ones.
 LARGEST_VARIATE = 45.0
 
 
 class Messages(NamedTuple):
-    """What the messages are computed from.
+    """The numbers that messages depend on.
 
-    mixing: W, (m, m). share, contraction: k and c, (T,), of A_t = k_t (I + W) − c_t I. noise: s, (T, m). dimension: d.
-    sum_error: E, (T, m). start: sup |ṽ_0|. largest_addition: (T,) the most that a round adds to a coordinate, noise
-    aside.
+    Args:
+        mixing: W, (m, m).
+        share, contraction: k and c, (T,), of A_t = k_t (I + W) − c_t I.
+        noise: s, (T, m).
+        dimension: d.
+        sum_error: E, (T, m).
+        start: sup |ṽ_0|.
+        largest_addition: (T,) largest addition of a round to a coordinate, without noise.
     """
 
     mixing: Array
@@ -297,7 +295,7 @@ class Messages(NamedTuple):
 
 
 def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
-    """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
+    """Return ν of each observer, (o,); +inf if messages may leave the grid of their noise."""
     rounds, m = sent.noise.shape
     cells, identity = GAUSSIAN.grid(sent.noise, sent.dimension), np.eye(m)
     own = 1.5 if GAUSSIAN.rounds_at_random(sent.dimension) else 1.0
@@ -308,7 +306,7 @@ def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
     reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), sent.start
     for t in range(rounds):
         step = np.abs(sent.share[t] * (identity + sent.mixing) - sent.contraction[t] * identity)
-        # Before anything cancels: the terms of k_t (I + W) and of c_t I one by one.
+        # Without cancellation: the terms of k_t (I + W) and of c_t I.
         passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
         computed = 2.0**-53 * terms * (passed + float(sent.largest_addition[t]))
         off = own * cells[t] + reach @ step.T + computed
@@ -326,18 +324,18 @@ def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
 def certified_epsilon(
     mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, every: Array
 ) -> Array:
-    """Compute the ε that holds for float64 messages.
+    """Compute ε for float64 messages.
 
     Args:
-        mu: (o, m) exact, NaN (and so is the result) where the victim is a member of the observer.
-        nu: (o,) the bound of `rounding`.
-        draws: (o,) how many normal variates were drawn outside the observer.
+        mu: (o, m) exact, NaN (as the result) if the victim is a member of the observer.
+        nu: (o,) of `rounding`.
+        draws: (o,) number of normal variates outside the observer.
         dimension: of a message.
         delta: δ.
-        every: (m,) ε against an observer of every message.
+        every: (m,) ε of all messages.
 
     Returns:
-        (o, m) ε, never more than `every`.
+        (o, m) ε, at most `every`.
     """
     half, lost = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
     sigma = 2.0 * half

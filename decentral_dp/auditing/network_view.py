@@ -1,35 +1,30 @@
-"""A budget seen from inside the network: what a few curious agents learn of another agent's record.
+"""Network DP: ε of each agent's records against honest-but-curious neighbours.
 
-Of gossip on the lower level alone (`ldp_single_level`, `dp_dsgd`) with Gaussian noise on released states.
+For `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
 
-- Exact where the whole of what an observer receives is a linear image of that noise: a problem whose per-record
-  gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
-  `auditing.network_gossip` has the formulas, and the bound for float64.
+- Exact if all received messages are a linear image of that noise: a problem whose per-record gradient does not depend
+  on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas, and
+  the bound for float64.
 - Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
-  `auditing.network_training`. Beside it stands the price of linear gossip, which is no bound for training.
+  `auditing.network_training`. The ε of linear gossip is reported for comparison. It is no bound for training.
 
-`ASSUMPTIONS` says what all rests on. Elsewhere refused.
-
-What curious agents learn of others in training: the facts of a job that prices against neighbours rest on.
-
-Certified where how far a step pulls two hidden states apart is known: a linear model of features that the code clips to
-declared bounds, with per-record clipping, by `ldp_single_level` or `dp_dsgd`. With ω = I + W, η a step, L the largest
-curvature of a record's loss and m the ridge, and h = `step_factor`,
+Training needs a bound on how far a step moves two hidden states apart: a linear model of features clipped to declared
+bounds, with per-example clipping. With ω = I + W, η a step, L the largest curvature of a record's loss, m the ridge,
+and h = `step_factor`,
 
     dp_dsgd            R_ij = h(1) |ω_ij|
     ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
     D_t = η_t · 2C/N_t
 
-A secret minibatch is priced as if the record were read in every round: no amplification. Where the network changes, ω
-and R are those of what arrives in a round. The message that a round leads to travels on the graph of the next one, and
-one that is lost there may be overheard: the observer sees it. An agent that is offline in the next round does not send:
-the message is deleted, and the agent holds the one that it sent last, so R_i = e_i and s_i = D_i = 0. All graphs and
-losses are known before anything is sent (public coins, or a function that is asked beforehand): nobody can choose whom
-to hear by what it heard.
+A secret minibatch is accounted as if the record were read in every round, without amplification. On a time-varying
+network, ω and R are those of the edges of a round. The resulting message travels on the graph of the next round, and
+the observer may see a message that is lost there. An agent that is offline in the next round does not send. Its
+neighbours keep its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run, so no
+agent can choose its neighbours by received messages.
 
-Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal noise, one
-for each distance. Where their numbers of records differ it lies between those of the victims with most and fewest: it
-is convex in how far the record moves a message.
+Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
+each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
+it is convex in the movement of a message by the record.
 """
 
 from __future__ import annotations
@@ -63,13 +58,13 @@ from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 if TYPE_CHECKING:
     import pandas as pd
 
-# Seconds of a pair and round: about ten banded systems of two times as many diagonals as agents.
+# Seconds for a pair and round: about ten banded systems with two diagonals for each agent.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
-# What one operation of float64 may be off by, times how much is left for what the bounds of a step leave out.
+# Rounding of one operation in float64, times a margin for terms that the bounds of a step leave out.
 _ROUNDING = 64.0 * 2.0**-53
-# Agents, and observers of one kind without a symmetry between them, up to which symmetries are searched.
+# Largest number of agents, and of different observers of one kind, for the search of symmetries.
 _MOST_SEARCHED, _MOST_COMPARED = 128, 8
-# Of links in all rounds, up to which they are.
+# Largest number of edges in all rounds for that search.
 _MOST_NUMBERS = 10_000_000
 
 
@@ -79,11 +74,11 @@ class Steps:
 
     Args:
         mixing: ω = I + W of every round, (m, m) mixing weights each.
-        visible: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
+        visible: whether agent i may receive the message of round t from agent j, or is j; (m, m) each.
         factors: R of every round, (m, m) each: Lipschitz factors of a step in l2.
-        movement: D, (T, m) by how much in l2 the victim's replaced record moves its own noiseless message.
-        noise: s, (T, m) standard deviations of the noise; 0 where the message is not sent.
-        rounding: (T, m), what float64 adds to the l2 distance of two noiseless messages; +inf where messages may leave
+        movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
+        noise: s, (T, m) standard deviations of the noise; 0 without a message.
+        rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
             their grid.
 
     References:
@@ -98,132 +93,133 @@ class Steps:
     rounding: Array
 
 
-def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
-    """Collect the public numbers of a job.
+def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
+    """Compute the public numbers of a job.
 
     Args:
         job: planned.
         algorithm: its algorithm.
         problem: its problem, a linear model of features of bounded norm.
-
-    Raises:
-        ValueError: features without a bound.
     """
-    length = problem.length
-    if length is None or not math.isfinite(length):
-        raise ValueError("factors are known of bounded features alone")
+    length = cast(float, problem.length)
     rounds = np.arange(job.rounds)
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixed, visible = _weights(job)
+    mixing, visible = _compute_weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
-    own = np.eye(job.n_agents)
+    identity = np.eye(job.n_agents)
     sends = sent_messages(job)
     factors = []
-    for omega, eta, some in zip(mixed, step, sends, strict=True):
+    for omega, eta, senders in zip(mixing, step, sends, strict=True):
         weight = np.diag(omega) if own_point else 1.0
-        kept = step_factor(weight, curvature, float(eta), problem.l2, scalar)
+        own_factor = step_factor(weight, curvature, float(eta), problem.l2, scalar)
         factor = np.abs(omega)
         if own_point:
-            np.fill_diagonal(factor, kept)
+            np.fill_diagonal(factor, own_factor)
         else:
-            factor = factor * kept
-        factors.append(np.where(some[:, None], factor, own))
+            factor = factor * own_factor
+        factors.append(np.where(senders[:, None], factor, identity))
     clip = job.clip.bounds("y", rounds)
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _training_rounding(mixed, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
-    return Steps(mixed, visible, tuple(factors), movement, noise, rounding)
+    rounding = _bound_training_rounding(
+        mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start
+    )
+    return Steps(mixing, visible, tuple(factors), movement, noise, rounding)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
-    """Return (T, m) whether an agent sends the message of a round, which leaves in the next one."""
+    """Return (T, m) whether an agent sends the message of a round, in the next round."""
     senders = senders_of(job.algorithm, job.public_network)
     if senders is None:
         return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
     return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
 
 
-def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
-    """ω of every round, and who may hear the message that it leads to."""
-    changes, own = job.topology.over_time, np.eye(job.n_agents)
+def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
+    """Return ω of every round, and the agents that may receive its messages."""
+    changes, identity = job.topology.over_time, np.eye(job.n_agents)
     if changes is None:
-        mixed = own + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (own > 0.0),) * job.rounds
-    heard = [changes.heard_weights(t).toarray() for t in range(job.rounds)]
+        mixed = identity + job.topology.mixing.toarray()
+        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
+    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
     sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
     return (
-        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in heard),
-        tuple((w != 0.0) | (own > 0.0) for w in sent),
+        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
+        tuple((w != 0.0) | (identity > 0.0) for w in sent),
     )
 
 
-def _training_rounding(
+def _bound_training_rounding(
     mixed: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
     length: float, clip: float, start: float,
 ) -> Array:  # fmt: skip
-    """(T, m): noiseless messages of neighbours, twice what each strays from real arithmetic, and the grid of what came.
+    """Return (T, m) bounds on the rounding of a step: its computation, and the grids of messages.
 
-    Messages are multiples of a grid g and come out of noise on it: two that were d apart before it are d + √q g apart.
+    Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
     """
     q, c = problem.q, float(problem.model.outputs)
-    # An agent that does not send holds a message that is rounded.
+    # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     cells = GAUSSIAN.grid(np.where(sends, noise, 1.0), q)
-    own = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
-    root, out, largest, came = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
+    cells_per_coordinate = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
+    root_q, out, largest, received = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
         # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
-        output = length * root * largest
+        output = length * root_q * largest
         gradient = (output + 2.0) * length * np.sqrt(c)
         terms = averaged[t] + q + 8.0 * c + 32.0
-        strayed = root * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
+        strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
             gradient * (1.0 + length) + clip
         )
         computed = _ROUNDING * terms * strayed
-        out[t] = np.where(sends[t], factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed), 0.0)
+        out[t] = np.where(
+            sends[t],
+            factors[t] @ (root_q * received) + 2.0 * (root_q * cells_per_coordinate * cells[t] + computed),
+            0.0,
+        )
         grown = np.abs(mixed[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
-        held = 0.0 if sends[t].all() else largest
-        largest = max(held, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
-        came = np.where(sends[t], cells[t], came)
+        last_sent = 0.0 if sends[t].all() else largest
+        largest = max(last_sent, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
+        received = np.where(sends[t], cells[t], received)
         if not largest < 2.0**52 * cells[t].min(where=sends[t], initial=np.inf):
             out[t:] = np.where(sends[t:], np.inf, 0.0)
             break
-    # To 30 binary digits, upwards: equal agents have equal bounds, whatever the order of their sums.
+    # Rounded up to 30 binary digits: equal agents have equal bounds in every order of summation.
     mantissa, exponent = np.frexp(out)
     return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30))
 
 
 def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """Find which pairs' prices give those of others, by symmetries of all that is public but numbers of records.
+    """Return the pairs whose μ gives those of others, by symmetries of all public numbers except those of records.
 
     Args:
         steps: of the job.
         observers: sets of agents.
 
     Returns:
-        (2, o, m) row · m + victim of two pairs that a symmetry takes it to: of these the records of one move a message
-        least, those of the other most; −1 where the victim is an observer.
+        (2, o, m) row · m + victim of two symmetric pairs, with the smallest and the largest movement of a message by a
+        record; −1 if the victim is an observer.
     """
     rounds, m = steps.noise.shape
-    own = np.arange(len(observers) * m).reshape(-1, m)
-    marks = np.zeros(own.shape, dtype=np.int64)
+    numbers = np.arange(len(observers) * m).reshape(-1, m)
+    marks = np.zeros(numbers.shape, dtype=np.int64)
     for row, members in enumerate(observers):
         marks[row, list(members)] = 1
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
-        return np.where(marks, -1, np.stack([own, own]))
-    # When records are read, not how far they move a message.
+        return np.where(marks, -1, np.stack([numbers, numbers]))
+    # The rounds that read records, not the movements.
     read = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
     graph = colour(
         [*read, *steps.noise, *steps.rounding],
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
-    first, first_of = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
+    first, first_of = np.full(numbers.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
         like = first_of.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
         for other in like[:_MOST_COMPARED]:
@@ -235,12 +231,14 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
             like.append(row)
             colours = stable_colours(graph, mark)
             for victim in np.flatnonzero(mark == 0):
-                first[row, victim] = own[row, victim]
-                for other in np.flatnonzero((first[row] == own[row]) & (colours == colours[victim]))[:_MOST_COMPARED]:
+                first[row, victim] = numbers[row, victim]
+                for other in np.flatnonzero((first[row] == numbers[row]) & (colours == colours[victim]))[
+                    :_MOST_COMPARED
+                ]:
                     marked = np.stack([mark, mark])
                     marked[[0, 1], [victim, other]] = 2
                     if other != victim and symmetry(graph, *marked) is not None:
-                        first[row, victim] = own[row, other]
+                        first[row, victim] = numbers[row, other]
                         break
     pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
     order = np.lexsort((movement, pairs))
@@ -257,22 +255,22 @@ def observer_mu(
     first: NDArray[np.int64],
     progress: Callable[[int, int], None] | None = None,
 ) -> Array:
-    """Compute μ of every pair, (o, m), NaN where the victim is an observer; it holds for float64 messages.
+    """Compute μ of every pair for float64 messages, (o, m), NaN if the victim is an observer.
 
     Args:
         steps: of the job.
         observers: sets of agents.
         first: of `first_of_equal_pairs`.
-        progress: called with how many observers are done, and of how many.
+        progress: called with the number of observers done, and of all.
     """
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
-        heard = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
+        received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
-        coupled = Coupled(steps.factors, noise, heard, steps.rounding)
+        coupled = Coupled(steps.factors, noise, received, steps.rounding)
         if victims.size:
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
@@ -283,7 +281,7 @@ def observer_mu(
         span = (most - least).max(axis=0)
         share = np.divide((steps.movement - least).max(axis=0), span, out=np.zeros(m), where=span > 0.0)
         between = (1.0 - share) * least + share * most
-        # Records are read at the same times up to rounding.
+        # Rounding of the averages.
         more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
         bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
@@ -292,23 +290,21 @@ def observer_mu(
 
 
 ASSUMPTIONS = (
-    "The observer follows the protocol and remembers everything: the messages that its neighbours send it, and its own "
-    "noise, records and messages. It knows the graph, all weights, steps, noise scales and counts, and may know every "
-    "record but the one in question.",
-    "It sees nothing else: links between other agents are private, their noise is secret and independent, and nobody "
-    "publishes the values that agents hold in the end.",
-    "One train record of the victim is replaced. Against a coalition that includes its holder it has no protection.",
-    "Certified ε holds for the float64 numbers and noise of these messages: it adds what rounding can tell, and is "
-    "never above the certified ε for every message. Exact ε is for real numbers and ideal noise.",
+    "The observer follows the protocol and remembers its own noise, records and messages, and all messages from its "
+    "neighbours. It may know the graph, weights, learning rates, noise scales, counts, and all other records.",
+    "It sees nothing else: edges between other agents are private, their noise is secret and independent, and final "
+    "values are not published.",
+    "One train record of the victim is replaced. A coalition that includes its holder learns the record.",
+    "Certified ε holds for float64 messages and noise. It includes rounding, and is at most the certified ε of all "
+    "messages. Exact ε holds for real numbers and ideal noise.",
 )
 OF_TRAINING = (
-    "Certified ε holds for the float64 numbers and noise of these messages, whatever the records of hidden agents are: "
-    "features are clipped to declared bounds, so steps pull hidden states apart by known factors at most. No model, "
-    "metric or checkpoint is shown, and the graph and batches depend on no noise. The linear price is what published "
-    "calculators state of training. It is sound for one reading of a record or contributions that never turn, and no "
-    "bound where gradients depend on hidden states."
+    "Certified ε holds for float64 messages and noise, for all records of hidden agents: features are clipped to "
+    "declared bounds, so a step moves hidden states apart by bounded factors. No model, metric or checkpoint is "
+    "shared, and the graph and batches do not depend on noise. Published calculators state the ε of linear gossip for "
+    "training. It is no bound if gradients depend on hidden states."
 )
-# Observers of more agents are called by their number.
+# Observers of more agents are named by their number.
 _MOST_LISTED = 4
 
 
@@ -347,14 +343,14 @@ class NetworkView:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the numbers rest on, in sentences."""
+        """Assumptions of the numbers, in sentences."""
         if self.linear is not None:
             return (*ASSUMPTIONS[:3], OF_TRAINING)
         return ASSUMPTIONS
 
     @property
     def reference(self) -> Array:
-        """(o, m) ε to compare with the certified one: exact in real arithmetic, and in training of linear gossip."""
+        """(o, m) ε for comparison: exact in real arithmetic, and for training of linear gossip."""
         if self.linear is None:
             return self.epsilon
         inside = np.isnan(self.linear)
@@ -362,15 +358,15 @@ class NetworkView:
 
     @property
     def observes_single_agents(self) -> bool:
-        """Whether the observers are all agents, each on its own."""
+        """Whether the observers are all agents, one at a time."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
 
     def observer(self, row: int) -> str:
-        """ "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
-        named = [self.labels[i] for i in self.pairs.observers[row]]
-        if len(named) > _MOST_LISTED:
-            return f"{len(named)} agents ({named[0]}, …, {named[-1]})"
-        return ("agents " if len(named) > 1 else "agent ") + ", ".join(named)
+        """Return the name of an observer: "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
+        names = [self.labels[i] for i in self.pairs.observers[row]]
+        if len(names) > _MOST_LISTED:
+            return f"{len(names)} agents ({names[0]}, …, {names[-1]})"
+        return ("agents " if len(names) > 1 else "agent ") + ", ".join(names)
 
     def __repr__(self) -> str:
         observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
@@ -380,27 +376,27 @@ class NetworkView:
         return f"<NetworkView {self.name!r}: {observers_text}, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
-        """Links between observer and victim → the largest ε of the pairs that far apart.
+        """Return the largest ε of the pairs at each distance in edges.
 
         Args:
             epsilon: (o, m), `certified` by default, or `reference`.
         """
-        taken = self.certified if epsilon is None else epsilon
-        known = ~np.isnan(taken)
-        distance, prices = self.distance[known], taken[known]
-        return {int(links): float(prices[distance == links].max()) for links in np.unique(distance)}
+        values = self.certified if epsilon is None else epsilon
+        is_outside = ~np.isnan(values)
+        distance, outside = self.distance[is_outside], values[is_outside]
+        return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each observer and each victim outside it: the columns of `network.parquet`.
+        """Tabulate one row for each observer and each victim outside it: the columns of `network.parquet`.
 
-        observer is text, such as "0+3", and victim a number; observer_name and victim_name are both text, as the graph
-        calls its agents. Of training there are also mu_linear, epsilon_linear, mu_certified and mu_everything.
+        observer is text, such as "0+3", and victim a number; observer_name and victim_name are names of agents.
+        Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
         """
         import pandas as pd
 
         row, victim = np.nonzero(~np.isnan(self.certified))
         names = np.array(["+".join(map(str, members)) for members in self.pairs.observers])
-        called = np.array(["+".join(self.labels[i] for i in members) for members in self.pairs.observers], dtype=object)
+        labels = np.array(["+".join(self.labels[i] for i in members) for members in self.pairs.observers], dtype=object)
         training = {} if self.linear is None else {
             "mu_linear": self.linear[row, victim],
             "epsilon_linear": self.reference[row, victim],
@@ -418,7 +414,7 @@ class NetworkView:
                 "epsilon_total": self.epsilon_total[victim],
                 "certified_total": self.certified_total[victim],
                 "delta": self.delta,
-                "observer_name": called[row],
+                "observer_name": labels[row],
                 "victim_name": np.array(self.labels, dtype=object)[victim],
                 **training,
             }
@@ -427,7 +423,7 @@ class NetworkView:
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """A job in public numbers, before its pairs are priced.
+    """The public numbers of a job, from which `view` computes every ε.
 
     Args:
         job: planned.
@@ -435,7 +431,7 @@ class Unpriced:
         system: arguments of `network.pairwise`.
         nu, draws: (o,) arguments of `network.certified_epsilon`.
         steps: of training, which `system` is no bound for.
-        price_classes: pairs of training with one price.
+        price_classes: of `first_of_equal_pairs`, for training.
     """
 
     job: PlannedJob
@@ -479,47 +475,44 @@ class Unpriced:
 
 
 def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
-    """Sets of agents' numbers, of sets of numbers, or of names as text.
+    """Return sets of agents' numbers for sets of numbers or names.
 
     Raises:
-        InputError: a name that no agent has.
+        InputError: an unknown name.
 
     Example:
         >>> observer_numbers([["ben", 0], [1]], ["anna", "ben"]), observer_numbers([["1"]], ["0", "1"])
         ([[1, 0], [1]], [[1]])
     """
     number = {label: agent for agent, label in enumerate(labels)}
-    out = []
+    sets = []
     for members in coalitions:
         if isinstance(members, str):
-            raise InputError(f"network: got the coalition {quoted(members)}; wanted a list of agents. Put it in one.")
+            raise InputError(f"network: wrong coalition (got {quoted(members)}, expected a list of agents).")
         for agent in members:
             if isinstance(agent, str) and agent not in number:
-                raise InputError(
-                    f"network: no agent {quoted(agent)}; this graph has {join_names(list(labels), 'agent')}; name "
-                    "some of them."
-                )
-        out.append([number[agent] if isinstance(agent, str) else agent for agent in members])
-    return out
+                raise InputError(f"network: no agent {quoted(agent)} (expected {join_names(list(labels), 'agent')}).")
+        sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
+    return sets
 
 
 def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
-    """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
+    """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
     refuse(planned, _REFUSALS)
     job = cast(GossipJob, planned)
     algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
+        raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged_counts(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
-    # What a step takes off the point that it is taken at: (1 + ridge) y − ridge x of the mean, l2 y in training.
-    steps = steps_of(job, algorithm, problem) if isinstance(problem, Training) else None
+    # A step subtracts (1 + ridge) y − ridge x for the mean, and l2 y in training.
+    steps = compute_steps(job, algorithm, problem) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
     moved = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged
@@ -531,22 +524,26 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
-    nu = _rounding(job, problem, system, observers) if isinstance(problem, MeanEstimation) else np.zeros(len(observers))
+    nu = (
+        _bound_rounding(job, problem, system, observers)
+        if isinstance(problem, MeanEstimation)
+        else np.zeros(len(observers))
+    )
     first = None if steps is None else first_of_equal_pairs(steps, observers)
     size = len(observers), job.n_agents, job.rounds
     seconds = network.duration(*size)
     if first is not None:
-        # Of pairs that are not alike, each is a system of its own.
+        # Each different pair is one system.
         different = int(np.unique(first[first >= 0]).size)
         seconds += different * job.rounds * (job.n_agents * _PER_AGENT + job.n_agents**3 * _PER_CUBE)
     network.require_time(*size, seconds)
     return Unpriced(job, observers, system, nu, draws, steps, first)
 
 
-def _rounding(
+def _bound_rounding(
     job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
 ) -> Array:
-    """ν of every observer."""
+    """Return ν of every observer."""
     algorithm: Any = job.algorithm
     step, averaged = (
         algorithm.y.series(job.rounds),
@@ -561,30 +558,30 @@ def _rounding(
     return network.rounding(sent, observers)
 
 
-def _underived(job: Any) -> tuple[str, str] | None:
-    """Return the keys of a linear job that no price is derived with, and what they are; None without any."""
+def _find_unsupported(job: Any) -> tuple[str, str] | None:
+    """Return the keys of a job that network DP does not support, and their names; None without any."""
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
-    there = [
-        (key, what)
-        for key, is_there, what in (
-            ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
-            ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
+    unsupported = [
+        (key, name)
+        for key, is_set, name in (
+            ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum"),
+            ("algorithm.centring", job.algorithm.centring_rounds, "centred features"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
-            ("topology.delay", changes is not None and changes.delay, "late messages"),
+            ("topology.delay", changes is not None and changes.delay, "delayed messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
-            ("privacy.correlation", correlated, "noise that is correlated"),
+            ("privacy.correlation", correlated, "correlated noise"),
             ("privacy.unit", job.unit != RECORD, job.unit.noun),
         )
-        if is_there
+        if is_set
     ]
-    if not there:
+    if not unsupported:
         return None
-    keys, whats = zip(*there, strict=True)
-    return ", ".join(keys), ", of ".join(whats)
+    keys, names = zip(*unsupported, strict=True)
+    return ", ".join(keys), ", ".join(names)
 
 
 def _is_unbounded(job: Any) -> bool:
-    """Whether a job in training has no bound on how far a step pulls two hidden states apart."""
+    """Return whether a step of training may move two hidden states apart without a bound."""
     length = job.problem.length if isinstance(job.problem, Training) else 0.0
     return length is None or not math.isfinite(length)
 
@@ -595,50 +592,49 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
             not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central
         ),
         "algorithm.kind",
-        "what one agent learns from its neighbours' messages is not derived for {of.scenario.algorithm.kind}",
+        "network DP is not derived for {of.scenario.algorithm.kind}",
         'use "ldp_single_level" or "dp_dsgd"',
     ),
     Refusal(
-        _underived,
+        _find_unsupported,
         "{it[0]}",
-        "what an observer inside learns of {it[1]} is not derived",
+        "network DP is not derived for {it[1]}",
         "leave it out, or set 0 or false",
     ),
     Refusal(
         lambda job: job.topology.over_time is not None and not isinstance(job.problem, Training),
         "topology",
-        "pairs of agents are priced exactly on a network that stays",
+        "exact network DP needs a static network",
         "leave out over_time, drop, offline, delay",
     ),
     Refusal(
         lambda job: job.n_agents > 1 and not len(job.topology.edges),
         "topology",
-        "the {of.n_agents} agents have no links, so no agent hears of another",
+        "the {of.n_agents} agents have no edges",
         "take a connected graph",
     ),
     Refusal(
         _is_unbounded,
         "problem.model",
-        "how far a step pulls two hidden states apart has no bound for a network, or for features without ranges",
+        "a step of a neural network, or on features without ranges, may move hidden states apart without a bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
         lambda job: not isinstance(job.problem, MeanEstimation | Training),
         "problem.kind",
-        "gradients of {of.scenario.problem.kind} depend on the state, and so does what is clipped off them, so "
-        "messages are not Gaussian and cannot be priced exactly",
-        'use "mean_estimation", or a linear model of "classification" or "regression", of which a bound is certified',
+        "clipped gradients of {of.scenario.problem.kind} depend on the state, so messages are not Gaussian",
+        'use "mean_estimation", or a linear model of "classification" or "regression"',
     ),
     Refusal(
         lambda job: job.scenario.privacy.guarantee != "certified",
         "privacy.guarantee",
-        '"{of.scenario.privacy.guarantee}" leaves records unclipped or without noise, so pairs cannot be priced',
+        'network DP needs clipping and noise (got "{of.scenario.privacy.guarantee}")',
         'use "certified"',
     ),
     Refusal(
         lambda job: job.mechanism != GAUSSIAN,
         "privacy.mechanism",
-        "sums of {of.mechanism.name} noise have no closed form, so what mixed messages hide cannot be priced exactly",
+        "sums of {of.mechanism.name} noise have no closed form",
         'use "gaussian"',
     ),
     Refusal(
@@ -648,13 +644,13 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         "use a delta above 0, such as 1e-5",
     ),
     Refusal(
-        # In training a secret fixed-size batch is priced as if it held the record in every round. A Poisson batch may
-        # be many times as large as what it is divided by, and steps then pull states apart.
+        # Training accounts a secret fixed-size batch as if it had the record in every round. A Poisson batch may be
+        # much larger than its divisor, and steps then move states apart.
         lambda job: (
             job.stream.kind == "poisson" or (job.stream.kind == "minibatch" and not isinstance(job.problem, Training))
         ),
         "problem.stream",
-        "a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced exactly",
+        "messages of secret minibatches are mixtures of Gaussian distributions",
         'use "all", or records that accumulate',
     ),
 )

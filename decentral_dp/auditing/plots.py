@@ -85,10 +85,10 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     from matplotlib.ticker import MaxNLocator
 
     ax = figure.subplots()
-    known = ~np.isnan(view.certified)
+    outside = ~np.isnan(view.certified)
     # A fixed jitter shows how many pairs there are.
-    aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
-    ax.scatter(view.distance[known] + aside, view.certified[known], s=9, color=BLUE, alpha=0.35, linewidths=0)
+    aside = 0.24 * ((np.arange(outside.sum()) * 0.618) % 1.0 - 0.5)
+    ax.scatter(view.distance[outside] + aside, view.certified[outside], s=9, color=BLUE, alpha=0.35, linewidths=0)
     ax.plot(*_largest(view.certified, view.distance), color=BLUE, marker="o", label="largest certified")
     thin = "largest in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
     ax.plot(*_largest(view.reference, view.distance), linewidth=0.8, linestyle=":", color=BLUE, label=thin)
@@ -114,7 +114,7 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
 
 def _title(figure: Figure, view: NetworkView) -> None:
     size = style.letter_size("axes.title")
-    # A letter is about half as wide as it is high.
+    # The width of a letter is about half its height.
     letters = int(_WIDTH * 72 / (0.53 * size))
     text = f"Network DP: {topology_name({'kind': view.name, 'agents': len(view.labels)})}"
     figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)

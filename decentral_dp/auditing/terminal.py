@@ -1,4 +1,4 @@
-"""The commands `audit`, `network` and `check`: what they print and write."""
+"""The commands `audit`, `network` and `check`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, try_component
-from decentral_dp.auditing.membership import Inference, infer_membership, sentences
+from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
 from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
@@ -30,7 +30,7 @@ from decentral_dp.simulation.summary import statement_of, title_of, topology_sum
 def _table(
     left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
 ) -> Table:
-    """A table whose first and last columns are words, and whose middle ones are numbers."""
+    """Build a table with text columns on the left and at the end, and numbers between."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for head in left:
         table.add_column(head, overflow="fold")
@@ -44,7 +44,7 @@ def _table(
 
 
 def _print(table: Table, remarks: Iterable[str]) -> None:
-    """A table, and what has to be known beside it."""
+    """Print a table with its remarks."""
     out = console()
     out.print(table)
     out.print()
@@ -56,22 +56,22 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
 
 
 def print_inference(inference: Inference) -> None:
-    """Print a line for each attack, then the verdict."""
+    """Print a line for each attack, and the verdict."""
     out, many = console(), len(inference.scores)
     out.print(Text(inference.title, style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
     sizes = inference.scores[0]
-    out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
+    out.print(Text(f"Membership inference on {sizes.members} train and {sizes.nonmembers} held-out records, {runs}:"))
     ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
     table = _table(["attack"], heads[: 2 + len(ceilings)])
     for name, auc in inference.aucs.items():
         span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
         table.add_row(name, f"{auc.value:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
-    _print(table, sentences(inference))
+    _print(table, describe_inference(inference))
 
 
-# What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
+# Statuses with exit code 1.
 UNSOUND = ("refuted", "broken")
 
 
@@ -87,15 +87,15 @@ def audit_command(
     canaries: int | None,
     membership: bool,
 ) -> bool:
-    """Do what `audit` asks for, print it and write it. Return whether nothing was refuted or broken.
+    """Run the command `audit`. Return whether nothing was refuted or broken.
 
     Raises:
-        InputError: options that do not fit, and as the audits.
+        InputError: options that do not fit, or as the audits.
     """
     path = Path(scenario)
     if membership:
         if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
-            raise InputError("--membership: give a run folder, and --runs and --out only.")
+            raise InputError("--membership: wrong arguments. Fix: give a run folder, --runs and --out only.")
         with ProgressBar("runs") as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         print_inference(inference)
@@ -106,7 +106,7 @@ def audit_command(
     run = path if out is None and path.is_dir() else None
     file = out if run is None else run / "audit.json"
     if run is not None:
-        # What the numbers are added to is read before they are made.
+        # The run must be readable before its audit is computed.
         with refuse_damaged(run, "audit"):
             read_result(run)
     print_plan(plan)
@@ -121,36 +121,35 @@ def audit_command(
 
 
 def print_plan(plan: AuditPlan) -> None:
-    """What is going to be played, and the most that it can show."""
+    """Print the game, and its largest lower bound."""
     if plan.canaries is not None:
         job, risk = plan.job, 1.0 - plan.confidence
         gaussian = gaussian_throughout(job)
         guesses = np.ones(plan.canaries)
         most = one_run_bound(guesses, guesses > 0, job.scenario.privacy.delta, risk, gaussian)
-        shown = f"at most ε = {epsilon_text(most)}, if all are guessed"
-        text = f"One run with {plan.canaries} canaries, which can show {shown}."
+        text = f"One run with {plan.canaries} canaries. If all are guessed, it shows ε = {epsilon_text(most)}."
         console().print(Text(text))
         return
     text = (
-        f"{plan.runs} runs of each of two data sets, seen from {plan.vantage!r}. Counting can show at most "
-        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
+        f"{plan.runs} runs of each of two data sets, vantage {plan.vantage!r}. Counting can show at most "
+        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
         "no limit."
     )
     console().print(Text(text))
 
 
 def print_audit(result: AuditResult) -> None:
-    """A line for claimed, certified and shown, then the sentences."""
+    """Print claimed and certified ε, the lower bound, and the sentences."""
     out = console()
     out.print(Text(result.title, style="bold"))
     facts = {
         "claimed ε": epsilon_text(result.claimed),
         "certified ε": epsilon_text(result.certified),
-        "shown ε": f"{at_least_text(result.shown)} (confidence {100.0 * result.confidence:g} %)",
+        "empirical lower bound": f"{at_least_text(result.shown)} (confidence {100.0 * result.confidence:g} %)",
         "δ": delta_text(result.delta),
         "guarantee": result.privacy,
         "method": result.method,
-        "seen from": result.vantage,
+        "vantage": result.vantage,
     }
     table = _table(["", ""], [], facts.items())
     table.show_header = False
@@ -161,16 +160,16 @@ def print_audit(result: AuditResult) -> None:
 
 
 def network_command(scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str]) -> None:
-    """Price what curious agents learn, print it, and write it where there is a folder for it.
+    """Run the command `network`: print the ε of network DP, and write tables and figures.
 
     Args:
         scenario: a shipped name, or a file.
         overrides: "table.key=value".
-        out: the folder.
-        coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
+        out: the folder; nothing is written without one.
+        coalitions: agents that share their observations, as "0,3"; by default every agent observes by itself.
 
     Raises:
-        InputError: one sentence about whatever does not fit.
+        InputError: a job or coalitions that are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
@@ -186,37 +185,37 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out)]
     print_view(view, title_of(job.scenario), graph_line(topology_summary(job)))
-    console().print(Text(f"Every message: {statement_of(job).summary}"))
+    console().print(Text(f"All messages: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))
 
 
 def print_view(view: NetworkView, title: str, graph: str) -> None:
-    """ε by distance, beside those for every message; and what they rest on. graph: a line about it."""
+    """Print ε by distance and of all messages, with the assumptions. graph: a line about it."""
     out, delta = console(), delta_text(view.delta)
     out.print(Text(title or "Network", style="bold"))
     out.print(Text(f"Graph: {graph}"))
     training = view.linear is not None
-    other = "those of linear gossip, which are no bound" if training else "the exact ones in real arithmetic"
-    out.print(f"ε of one record at δ = {delta}: the largest certified, and {other}:")
+    other = "that of linear gossip, which is no bound" if training else "exact in real arithmetic"
+    out.print(f"ε of one record at δ = {delta}: largest certified, and {other}:")
     least = "linear: least" if training else "exact: least"
-    table = _table(["observer"], ["links away", "pairs", "certified ε", least, "mean", "largest"])
+    table = _table(["observer"], ["distance", "pairs", "certified ε", least, "mean", "largest"])
     groups = [("one agent", slice(None))] if view.observes_single_agents else [
         (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
     for name, rows in groups:
         certified, distance = view.certified[rows], view.distance[rows]
-        for links in np.unique(distance[~np.isnan(certified)]):
-            there = (distance == links) & ~np.isnan(certified)
-            cells = _cells(certified[there], view.reference[rows][there])
-            table.add_row(Text(name), str(links), str(there.sum()), *cells)
+        for edges in np.unique(distance[~np.isnan(certified)]):
+            pairs = (distance == edges) & ~np.isnan(certified)
+            cells = _cells(certified[pairs], view.reference[rows][pairs])
+            table.add_row(Text(name), str(edges), str(pairs.sum()), *cells)
             name = ""
-    table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
+    table.add_row("all messages", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
     _print(table, view.assumptions)
 
 
 def _cells(certified: Array, exact: Array) -> list[str]:
-    """The largest certified ε, and the least, the mean and the largest exact one."""
+    """Return the largest certified ε, and the smallest, mean and largest exact one."""
     return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
 
 
@@ -224,9 +223,10 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 
 
 def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
-    """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
+    """Run the command `check`. Return whether no check failed.
 
-    Raises InputError: nothing is called so, or a file that cannot be written or read.
+    Raises:
+        InputError: as `check`.
     """
     with ProgressBar("pairs") as progress:
         result = try_component(what, pairs, seed, progress, rounds)
@@ -235,7 +235,7 @@ def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
 
 
 def print_check(result: CheckResult) -> None:
-    """A row for each check, the sentences of those that failed, and what may be said now."""
+    """Print a row for each check, and the failures."""
     out = console()
     out.print(Text(f"{result.subject}: {result.label}", style="bold"))
     rows = []
@@ -243,5 +243,5 @@ def print_check(result: CheckResult) -> None:
         ratio = "–" if row.ratio is None else f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
         rows.append((row.name, row.tried, str(row.pairs) if row.pairs else "–", ratio, row.verdict))
     remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
-    remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
-    _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
+    remarks.append("A check that passes found nothing on synthetic records, and proves nothing.")
+    _print(_table(["check", "requirement"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)

@@ -114,7 +114,7 @@ def invoke_run(
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load_scenario(scenario, overrides)
     store = _open_store(upload)
-    shown = OutputOptions(quiet or as_json, verbose, as_json)
+    shown = Output(quiet or as_json, verbose, as_json)
     if or_resume and _resume_in(loaded, out, log, shown, store):
         return
     name = run_name(Path(scenario).stem, overrides)
@@ -155,7 +155,7 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
         raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
 
 
-def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: OutputOptions, store: Any) -> bool:
+def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any) -> bool:
     """Whether there was a run of this scenario in the folder, which is complete now."""
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.reporting import page
@@ -184,15 +184,15 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Out
     return progress != "none"
 
 
-class OutputOptions(NamedTuple):
-    """Output of a run: none, all of it, or JSON."""
+class Output(NamedTuple):
+    """The output of a run: none, all of it, as JSON."""
 
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
 
 
-def _print_and_exit(finished: Run, shown: OutputOptions) -> None:
+def _print_and_exit(finished: Run, shown: Output) -> None:
     """Print a run. Exit with 1 if it diverged, which is printed even if nothing else is."""
     from decentral_dp.cli.run import print_run
 
@@ -231,7 +231,7 @@ def invoke_resume(
     from decentral_dp.simulation.run import Run
 
     store = _open_store(upload)
-    shown = OutputOptions(quiet or as_json, verbose, as_json)
+    shown = Output(quiet or as_json, verbose, as_json)
     finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder)
     _upload(finished.folder, store)
     _print_and_exit(finished, shown)

@@ -1,16 +1,16 @@
-"""Records that stay with their agents: the public manifest, and how the process of an agent reads its own file.
+"""Records that stay with their agents: the public manifest, and reading of an agent's file by its own process.
 
-A driver has an `AgentShards` with its manifest, and calls `public`. The process of an agent calls `read_agent`, opens
-one file, and refuses a file that the manifest does not describe, before anything is released.
+The driver calls `AgentShards.public` and reads the manifest only. The process of an agent calls `read_agent`, which
+reads one file and raises an error before any release if the manifest does not describe it.
 
-The manifest is all that a driver knows:
+The manifest:
 
-    source = "breast_cancer"        # what they are called in results
-    features = ["radius", "area"]   # names, or how many
-    classes = [0, 1]                # all labels that there may be; [] for numbers to predict
-    range = [0.0, 16.0]             # optional: of every feature of every possible record; values outside are clipped
-    image = [8, 8, 1]               # optional: height, width and channels of records that are images
-    notes = ["Dealt by label."]     # optional: sentences that belong beside every result on these records
+    source = "breast_cancer"        # name of the data in results
+    features = ["radius", "area"]   # names, or their number
+    classes = [0, 1]                # all possible labels; [] for a numeric target
+    range = [0.0, 16.0]             # optional, of all features of all possible records; values outside are clipped
+    image = [8, 8, 1]               # optional: height, width and channels of images
+    notes = ["Partitioned by label."]    # optional: sentences that every report prints
 
     [[agents]]                      # one table for each agent, in order
     train = 40
@@ -18,8 +18,8 @@ The manifest is all that a driver knows:
     test = 10                       # optional
     sha256 = "…"                    # of the agent's file
 
-Counts, names, classes and ranges must be public facts: they are taken as given. The digest of a file whose content can
-be guessed confirms the guess, so a file should hold a random secret beside its records. `write_shards` adds one.
+Counts, names, classes and ranges must be public. The digest of a file with guessable content confirms a guess, so a
+file should hold a random secret in addition to its records. `write_shards` adds one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from decentral_dp.errors import InputError, printable, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
 from decentral_dp.files.tables import Table, first_complaint
 
-# Features, and records of all agents: no machine here would hold more.
+# Largest numbers of features, and of records of all agents.
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
 
 
 def _named(features: Any) -> Any:
-    """The names of features that are counted."""
+    """Return the names of features that are given by their number."""
     is_count = type(features) is int and 0 < features <= _MOST_FEATURES
     return tuple(f"x{k}" for k in range(features)) if is_count else features
 
@@ -64,7 +64,7 @@ _End = Annotated[float, Field(gt=-1e300, lt=1e300)]
 
 
 class ShardEntry(Table):
-    """Public facts of one agent's records: how many there are of each split, and the SHA-256 of their file."""
+    """Public facts of the records of one agent: counts per split, and the SHA-256 of their file."""
 
     train: _Records
     validation: _Records
@@ -75,7 +75,7 @@ class ShardEntry(Table):
 class Manifest(Table):
     """Public facts of the records of all agents, with the keys of the file.
 
-    `features` names the features, or the columns that a scenario's public rules make features of.
+    `features` names the features, or the columns that public rules convert to features.
     """
 
     source: _Line = "records with their agents"
@@ -93,7 +93,7 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _check_together(self) -> Manifest:
         keys = {label_key(label) for label in self.classes}
-        wrong = {
+        faults = {
             "features has a name twice": len(set(self.features)) < len(self.features),
             "classes needs at least two different labels, or [] for numbers": len(keys) < max(len(self.classes), 2)
             and bool(self.classes),
@@ -103,13 +103,13 @@ class Manifest(Table):
             f"agents have more than {_MOST_RECORDS} records": sum(a.train + a.validation + a.test for a in self.agents)
             > _MOST_RECORDS,
         }
-        for problem, holds in wrong.items():
+        for problem, holds in faults.items():
             if holds:
                 raise ValueError(problem)
         return self
 
     def feature_names(self, rules: ColumnRules | None) -> tuple[str, ...]:
-        """Return the names of the features that public rules make of the columns; the columns if there are no rules."""
+        """Return the names of the features that public rules make of the columns."""
         if rules is None:
             return self.features
         rules.require_columns(self.features, (), "the manifest")
@@ -117,7 +117,7 @@ class Manifest(Table):
 
     @property
     def digest(self) -> bytes:
-        """Digest of the content, however its file is written: it decides which noise is drawn."""
+        """Digest of the content, independent of formatting; part of the noise key."""
         return blake2b(json.dumps(self._content(), sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
@@ -130,13 +130,13 @@ class Manifest(Table):
 
 
 def read_shard_manifest(path: Path) -> Manifest:
-    """Read a manifest; no record.
+    """Read a manifest.
 
     Args:
-        path: of a TOML file.
+        path: path of a TOML file.
 
     Raises:
-        InputError: it cannot be read, or is no manifest.
+        InputError: the file is unreadable or is not a manifest.
     """
     where = f"problem.manifest: {quoted_path(path)}"
     try:
@@ -144,29 +144,29 @@ def read_shard_manifest(path: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         problem = getattr(error, "strerror", None) or "it is no TOML"
         problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
-    raise InputError(f"{where}: {problem}. Fix: write a manifest as docs/add_data.md says.")
+    raise InputError(f"{where}: {problem}. Fix: write a manifest as in docs/add_data.md.")
 
 
 AGENT = "{agent}"
-# The array of an NPZ shard that nobody but its agent knows.
+# Secret array of an NPZ shard.
 SECRET = "secret"
 
 
 @dataclass(frozen=True, eq=False)
 class AgentShards:
-    """Where the records of every agent are, and by which public rules they are read.
+    """Files of the agents' records, and the public rules for reading them.
 
     Args:
-        place: path of a file, with {agent} for the agent's number, as the machine of the agent knows it.
-        manifest: what everyone may know of the records.
+        place: path of a file on the machine of the agent, with {agent} for the number of the agent.
+        manifest: public facts of the records.
         label: label column of CSV and Parquet files, or None.
-        split: column of the kinds of records; None for "split" where a file has it.
-        ranges: public ones, by which features are scaled; None leaves features as they are.
-        normalisation: as of `make_shards`.
-        label_range: as of `make_shards`.
-        levels: 2 where every agent has train and validation records, 1 where it has train records alone.
-        rules: how the columns that the manifest names become features; None where they are features.
-        csv: how CSV files are written; None for commas, decimal points and UTF-8.
+        split: split column; None for "split" if it exists.
+        ranges: public ranges of the features; None for unscaled features.
+        normalisation: as in `make_shards`.
+        label_range: as in `make_shards`.
+        levels: 2 if every agent has train and validation records, 1 for train records only.
+        rules: rules that convert the columns of the manifest to features, or None.
+        csv: format of CSV files, or None.
     """
 
     place: str
@@ -181,29 +181,29 @@ class AgentShards:
     csv: CsvFormat | None = None
 
     def path(self, agent: int) -> Path:
-        """The file of one agent."""
+        """Return the path of the file of one agent."""
         return Path(self.place.replace(AGENT, str(agent))).expanduser()
 
     def public(self) -> Shards:
-        """What everyone knows of all records; opens no file.
+        """Return the public description of all records; reads no file.
 
         Raises:
             InputError: an agent has no train or no validation records.
         """
-        manifest, taken = self.manifest, 0
+        manifest, offset = self.manifest, 0
         parts: list[list[IntArray]] = [[], []]
         for i, entry in enumerate(manifest.agents):
             for part, count in zip(parts, (entry.train, entry.validation), strict=True):
-                part.append(np.arange(taken, taken + count))
-                taken += count
+                part.append(np.arange(offset, offset + count))
+                offset += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
         names = manifest.feature_names(self.rules)
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
         sized = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
-        # Whatever reads them by mistake gets no number.
-        features = np.broadcast_to(np.nan, (taken, len(names)))
-        missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (taken,))
+        # NaN, so that no computation can use them by mistake.
+        features = np.broadcast_to(np.nan, (offset, len(names)))
+        missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (offset,))
         return Shards(
             features,
             missing,
@@ -225,10 +225,10 @@ class AgentShards:
         )
 
     def read_agent(self, agent: int) -> Shards:
-        """The records of one agent, scaled, as shards of a single agent. To be called where the agent is.
+        """Read and scale the records of one agent, as shards of a single agent, on the machine of the agent.
 
         Raises:
-            InputError: the file cannot be read, or is not what the manifest says.
+            InputError: the file is unreadable, or differs from the manifest.
         """
         path, manifest = self.path(agent), self.manifest
         dataset = load_dataset(
@@ -261,7 +261,7 @@ class AgentShards:
         )
 
     def secret(self, agent: int) -> bytes:
-        """What nobody but this agent knows: of an NPZ file that has it, else nothing. Call it after `read_agent`."""
+        """Return the secret array of an NPZ file, or no bytes. Call it after `read_agent`."""
         path = self.path(agent)
         where = f"problem.data: {str(path)!r}"
         if path.suffix.lower() != ".npz" or SECRET not in names_in(path, where):
@@ -269,7 +269,7 @@ class AgentShards:
         return read_arrays(path, where, [SECRET])[SECRET].tobytes()
 
     def _with_declared_ranges(self, dataset: Dataset) -> Dataset:
-        """With the manifest's names and ranges; what lies outside a declared range is cut."""
+        """Return the records with the names and ranges of the manifest, clipped to the range."""
         manifest = self.manifest
         features = dataset.features if manifest.range is None else np.clip(dataset.features, *manifest.range)
         return replace(
@@ -282,40 +282,40 @@ class AgentShards:
         )
 
     def _scaled_records(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
-        """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
+        """Return labels and features after the public rules, each record separately."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
         scaled = scale(dataset, self.ranges or "none")
         return dataset.labels, bound_norms(scaled.features, scaled.bounds, self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
-        """Refuse a file that the manifest does not describe. Counts are public; nothing else of the file is printed."""
+        """Raise InputError if the file differs from the manifest. It prints counts only, which are public."""
         manifest, entry = self.manifest, self.manifest.agents[agent]
         where = f"problem.data: agent {agent}: {str(path)!r}"
-        fix = "Give the file that the manifest was written for, or write the manifest anew."
+        fix = "Fix: use the file of the manifest, or write a new manifest."
         names = manifest.feature_names(self.rules)
         counts = [("features", dataset.features.shape[1], len(names))]
         counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
-        wrong = [
-            f"{actual} {noun}, and the manifest says {stated}" for noun, actual, stated in counts if actual != stated
+        faults = [
+            f"{actual} {noun} (the manifest has {declared})" for noun, actual, declared in counts if actual != declared
         ]
         has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
         if has_names and dataset.feature_names != names:
-            wrong.append("features of other names, or in another order, than the manifest")
-        if not wrong and digest_of_shard(path) != entry.sha256:
-            wrong.append("the right counts, but another SHA-256 than the manifest says")
-        if wrong:
-            raise InputError(f"{where} has {wrong[0]}. {fix}")
+            faults.append("features of other names, or in another order, than the manifest")
+        if not faults and digest_of_shard(path) != entry.sha256:
+            faults.append("another SHA-256 than in the manifest")
+        if faults:
+            raise InputError(f"{where} has {faults[0]}. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:
-    """SHA-256 of a file, as manifests have it."""
+    """Return the SHA-256 of a file, as in manifests."""
     with regular(path, "problem.data").open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None = None) -> Ranges | None:
-    """The ranges of a scale specification that a driver reads. None where features stay as they are."""
+    """Return the ranges of a scale specification, or None for unscaled features."""
     if spec == "none":
         return None
     names = manifest.feature_names(rules)
@@ -324,10 +324,10 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None
 
 
 def _kinds(dataset: Dataset, entry: ShardEntry) -> TextArray:
-    """What each record is for: as the file says, else by its place, train records first."""
+    """Return the split of each record: from the file, or by its index, train records first."""
     if dataset.split is not None:
         return dataset.split
     counts = [entry.train, entry.validation, entry.test]
-    # Of a file of another length the last kind has the difference, and its count is refused.
+    # If the file has another length, the counts differ, which `_check` reports.
     words = np.repeat(np.array(SPLITS), counts)[: dataset.n]
     return np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])

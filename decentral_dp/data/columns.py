@@ -90,12 +90,12 @@ class ColumnRules(Table):
                 if keys[k] in keys[:k]:
                     yield f"categories.{column} lists {quoted(word)} twice. Keep one of them"
                 if _is_gap(str(word)):
-                    yield f"categories.{column} lists {quoted(word)}, which counts as missing. Leave it out"
+                    yield f"categories.{column} lists {quoted(word)}, which counts as missing. Fix: leave it out"
         for column, text in self.date.items():
-            form, known = self.date_format(column), dt.datetime(2020, 6, 30)
+            form, sample = self.date_format(column), dt.datetime(2020, 6, 30)
             try:
                 first, last = self.dates(column)
-                fits = first < last and (not form or _day_number(known.strftime(form), form) == known.toordinal())
+                fits = first < last and (not form or _day_number(sample.strftime(form), form) == sample.toordinal())
             except ValueError:
                 fits = False
             if not fits:
@@ -108,14 +108,14 @@ class ColumnRules(Table):
                 yield f"{quoted(column)} is listed in fill and drop. Keep one of them"
             if column in self.categories:
                 keys = [label_key(word) for word in self.categories[column]]
-                fits, wanted = label_key(value) in keys, f"one of categories.{column}"
+                fits, expected = label_key(value) in keys, f"one of categories.{column}"
             elif column in self.date:
                 fits = isinstance(value, str) and _day_number(value) is not None
-                wanted = "a date such as 2020-06-30"
+                expected = "a date such as 2020-06-30"
             else:
-                fits, wanted = not isinstance(value, str), "a number"
+                fits, expected = not isinstance(value, str), "a number"
             if not fits:
-                yield f"fill.{column} is {quoted(value)}, wanted {wanted}"
+                yield f"fill.{column} is {quoted(value)}, expected {expected}"
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
         """Return the first and the last date of a column of dates."""
@@ -180,8 +180,8 @@ class ColumnRules(Table):
                 faults[key] = f"{where} has no column {quoted(column)}{near_name(column, columns)}"
         names = self.names(columns)
         if not faults and len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            faults["categories"] = f"two features would be called {quoted(twice)}"
+            repeated = next(name for name in names if names.count(name) > 1)
+            faults["categories"] = f"two features would be called {quoted(repeated)}"
         for key, fault in faults.items():
             raise InputError(f"problem.columns.{key}: {fault}. Fix: correct the rule, or rename the column.")
 
@@ -235,23 +235,23 @@ def encode_features(
         [[1.0, 0.0, 27.0], [0.0, 0.0, 31.5]]
     """
     rules = rules or ColumnRules()
-    wrong, place = list[Place](), {name: k for k, name in enumerate(names)}
-    made: FloatArray | None = None
+    found_faults, place = list[Place](), {name: k for k, name in enumerate(names)}
+    features: FloatArray | None = None
     for column in rules.raw(names):
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
         if faults and header and column not in rules.rules_by_column and not np.isfinite(block).any():
             faults = [fault._replace(number=header.index(column) + 1) for fault in faults]
-        made = np.empty((len(block), len(names))) if made is None else made
+        features = np.empty((len(block), len(names))) if features is None else features
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
-                made[:, place[name]] = block[:, k]
-        wrong += faults
-    if wrong := [*wrong, *known]:
-        raise InputError(describe_faults(wrong, where))
-    return np.zeros((0, 0)) if made is None else made
+                features[:, place[name]] = block[:, k]
+        found_faults += faults
+    if found_faults := [*found_faults, *known]:
+        raise InputError(describe_faults(found_faults, where))
+    return np.zeros((0, 0)) if features is None else features
 
 
-def describe_faults(wrong: Sequence[Place], where: str) -> str:
+def describe_faults(faults: Sequence[Place], where: str) -> str:
     """Describe all unusable columns by their first faulty record, without a cell.
 
     Args:
@@ -263,10 +263,10 @@ def describe_faults(wrong: Sequence[Place], where: str) -> str:
         a table, row 2, column 'bmi' does not hold a value. Fix: declare a constant for gaps, fill.bmi = … \
 (problem.columns), or drop the column.
     """
-    wrong = sorted(wrong, key=lambda fault: fault.row)
+    faults = sorted(faults, key=lambda fault: fault.row)
     parts = []
     first: dict[str, str] = {}
-    for kind, column, row, number in wrong:
+    for kind, column, row, number in faults:
         subject = f"column {number}" if number else f"column {column!r}"
         parts.append(f"row {row}, {subject} does not hold {_FAULTS[kind][0]}")
         first.setdefault(kind, "NAME" if number else column)
@@ -305,26 +305,26 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
     if column in rules.date:
         first, last = rules.dates(column)
         day = _day_number(filled) if isinstance(filled, str) else None
-        values, wrong = _days(cells, rules.date_format(column)), NO_DATES
+        values, fault = _days(cells, rules.date_format(column)), NO_DATES
         filled = math.nan if day is None else float(day)
         values = np.where(np.isnan(values), filled, values)
         values = (values - first.toordinal()) / (last - first).days
     else:
-        values, wrong = _numbers(cells), NO_NUMBERS
+        values, fault = _numbers(cells), NO_NUMBERS
         values = np.where(np.isnan(values), float(filled), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))
-    bad = {HAS_GAPS: np.isnan(values), wrong: np.isinf(values)}
-    places = [Place(kind, column, int(np.argmax(at)) + 1) for kind, at in bad.items() if at.any()]
+    bad = {HAS_GAPS: np.isnan(values), fault: np.isinf(values)}
+    places = [Place(kind, column, int(np.argmax(mask)) + 1) for kind, mask in bad.items() if mask.any()]
     return values[:, None], places
 
 
 def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray:
     place = {label_key(word): k for k, word in enumerate(rules.categories[column])}
-    usual = place.get(label_key(rules.fill[column]), -1) if column in rules.fill else -1
+    default = place.get(label_key(rules.fill[column]), -1) if column in rules.fill else -1
 
     def code(cell: Any) -> float:
-        return usual if _is_gap(str(cell)) else place.get(label_key(cell), -1)
+        return default if _is_gap(str(cell)) else place.get(label_key(cell), -1)
 
     return np.asarray(_map_unique(cells, code)[:, None] == np.arange(len(place)), dtype=np.float64)
 

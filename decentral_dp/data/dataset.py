@@ -121,13 +121,13 @@ def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return "the nearest is …", or the list of options if no name is similar."""
-    known = list(options)
-    near = get_close_matches(name, known, n=1)
-    if near:
-        return f"the nearest is {near[0]!r}"
-    if not known:
+    names = list(options)
+    similar = get_close_matches(name, names, n=1)
+    if similar:
+        return f"the nearest is {similar[0]!r}"
+    if not names:
         return "there are none"
-    return f"there are {', '.join(repr(name) for name in known[:12])}{', …' if len(known) > 12 else ''}"
+    return f"there are {', '.join(repr(name) for name in names[:12])}{', …' if len(names) > 12 else ''}"
 
 
 def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
@@ -137,8 +137,8 @@ def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
         >>> near_name("Age", ["sex", "age"]), near_name("outcome", ["red", "no"])
         ('; column 2 has a similar name', '')
     """
-    near = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
-    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+    similar = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
+    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 
 
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
@@ -229,8 +229,8 @@ def encode_labels(
     if classes is None:
         if certified:
             raise InputError(
-                f"problem.classes: {source!r} does not say which labels exist, and a certified run must not discover "
-                "them from the records; declare them, as in classes = [0, 1], or classes = [] for a number to predict."
+                f"problem.classes: missing for {source!r}, and a certified run must not discover them from the records."
+                " Fix: declare them, as in classes = [0, 1], or classes = [] for a numeric target."
             )
         distinct = sorted(set(keys), key=lambda k: (isinstance(k, str), k))
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]

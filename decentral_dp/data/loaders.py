@@ -1,7 +1,7 @@
-"""Load the records that a scenario names: a bundled or synthetic set, a file, or a data set of OpenML.
+"""Loading of records: bundled and synthetic data sets, files, and data sets of OpenML.
 
-OpenML's data sets are downloaded, verified and cached by scikit-learn. The three bundled sets are read from its files
-directly: importing scikit-learn takes longer than everything else that `plan` does.
+scikit-learn downloads, verifies and caches data sets of OpenML. Its three bundled data sets are read from its files,
+since importing scikit-learn takes longer than the rest of `plan`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIDE = 8
 
 
 class _Table(NamedTuple):
-    """A file of scikit-learn: a line of labels if `heading`, then features and the number of the class."""
+    """A file of scikit-learn: an optional heading, then features and the class index in every line."""
 
     file: str
     heading: bool
@@ -42,7 +42,7 @@ class _Table(NamedTuple):
     image: tuple[int, int, int] | None = None
 
 
-# Released descriptions: the classes and the names are known without looking at a record.
+# Published descriptions: classes and names are public.
 _TABLES = {
     "breast_cancer": _Table(
         "breast_cancer.csv",
@@ -68,13 +68,13 @@ BUNDLED_CLASSES = {name: table.classes for name, table in _TABLES.items()}
 
 
 def load_bundled(name: str) -> Dataset:
-    """Read a data set that comes with scikit-learn.
+    """Read a data set that scikit-learn bundles.
 
     Args:
         name: "breast_cancer", "wine" or "digits".
 
     Returns:
-        All its records, in the order of the file.
+        All records, in file order.
     """
     table, package = _TABLES[name], find_spec("sklearn")
     # Finding the package imports nothing.
@@ -90,19 +90,19 @@ _NAME = re.compile(r"openml:([A-Za-z0-9][\w.()-]{0,99})")
 
 
 class Images(NamedTuple):
-    """Public facts of images: (height, width, channels), and how many records at the end are for testing."""
+    """Public facts of an image data set: (height, width, channels), and the size of its test set at the end."""
 
     image: tuple[int, int, int]
     own_test: int
 
 
-# Name on OpenML → facts. All have the classes 0 to 9, and pixels from 0 to 255.
+# Name on OpenML → facts. All have classes 0 to 9 and pixels from 0 to 255.
 IMAGES = {
     "mnist_784": Images((28, 28, 1), 10_000),
     "Fashion-MNIST": Images((28, 28, 1), 10_000),
     "CIFAR_10": Images((32, 32, 3), 10_000),
 }
-# Names by which these are known elsewhere.
+# Other usual names.
 OPENML_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR_10"}
 
 
@@ -110,27 +110,27 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
     """Load a data set of OpenML, from the cache of scikit-learn or the network.
 
     Args:
-        data: "openml:NAME", the first version of that name, or "openml:NUMBER", one version.
-        declared: the facts that the scenario declares about its columns; without a label, the one that OpenML names.
+        data: "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
+        declared: declarations of the scenario. Without a label, OpenML's target column is the label.
 
     Returns:
-        The records. Those of `IMAGES` are images, and the last ones are held out.
+        The records. Data sets of `IMAGES` are images with a test set.
 
     Raises:
-        InputError: no such data set, no network, or columns that are not numbers.
+        InputError: the data set does not exist, the network is down, or a column is not numeric.
     """
     name = _NAME.fullmatch(data)
     if name is None:
         raise InputError(f'problem.data: got {quoted(data)}, expected a name or a number, as in "openml:mnist_784".')
-    chosen = {"data_id": int(name[1])} if name[1].isdecimal() else {"name": name[1], "version": 1}
+    version = {"data_id": int(name[1])} if name[1].isdecimal() else {"name": name[1], "version": 1}
     # Slow to import.
     from sklearn.datasets import fetch_openml
 
     try:
         with warnings.catch_warnings():
-            # What it warns of while it tries again is in the refusal.
+            # Warnings of retries are repeated in the error.
             warnings.simplefilter("ignore", UserWarning)
-            fetched = fetch_openml(**chosen, as_frame=True, n_retries=1)
+            fetched = fetch_openml(**version, as_frame=True, n_retries=1)
     except (OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
         raise InputError(
@@ -138,7 +138,9 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
             "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
         ) from None
     if declared.label is None and len(fetched.target_names) != 1:
-        raise InputError(f"problem.label: {data} names {len(fetched.target_names)} label columns; name one.")
+        raise InputError(
+            f"problem.label: {data} has {len(fetched.target_names)} label columns (expected 1). Fix: name one."
+        )
     facts = IMAGES.get(name[1])
     classes = tuple(range(10)) if facts is not None and declared.classes is None else declared.classes
     declared = declared._replace(label=declared.label or str(fetched.target_names[0]), classes=classes)
@@ -148,7 +150,7 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
     return replace(dataset, image=facts.image, bounds=(0.0, 255.0), own_test=facts.own_test)
 
 
-# Data set with a name → a line about it.
+# Name of a data set → description.
 DATASETS: Mapping[str, str] = {
     "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
     "wine": "178 wines of one region, 13 chemical measurements, three cultivars",
@@ -161,18 +163,18 @@ DATASETS: Mapping[str, str] = {
     "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
 }
 
-# Of these the records are whole trajectories, which an annex plays.
+# Data sets of trajectories, which an annex simulates.
 ENVIRONMENTS = ("cartpole",)
 
-# Data with a name → their classes, which are known without looking at a record; none of trajectories.
+# Name of a data set → public classes; none for trajectories.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {
     **dict.fromkeys(SYNTHETIC, (-1, 1)),
     **dict.fromkeys(ENVIRONMENTS, ()),
     **BUNDLED_CLASSES,
 }
-# Their columns beside features and labels.
+# Their columns in addition to features and labels.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
-# A file's ending → its reader. A new format is a function and a line here.
+# Ending of a file → reader. A new format needs a function and a row here.
 FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
@@ -181,7 +183,7 @@ FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
 
 # Argument → key of the scenario's table.
 _KEYS = {"d": "dimension"}
-# Generator → the sizes that it takes.
+# Generator → sizes that it takes.
 _SIZES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(SYNTHETIC, ("d", "records", "test_records")),
     synthetic.CLASSES_APART: ("d", "records", "test_records", "separation", "relevant"),
@@ -210,39 +212,38 @@ def load_dataset(
 
     Args:
         data: a key of DATASETS, the path of a .csv, .npz or .parquet file, or "openml:NAME".
-        n_agents: how many agents there are; read for synthetic families and environments.
-        seed: the public one; read for synthetic families and environments.
-        label: label column of a CSV or Parquet file, or of OpenML; None elsewhere.
-        classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
-            them.
-        agent, split: columns that name the owner and the split of each record; None means "agent" and "split" where the
-            data have them.
-        root: folder that relative paths start from.
-        certified: whether classes that nobody declared are refused instead of discovered; default yes.
-        drawn: False for the public facts of a synthetic family without its records; default True.
-        rules: how columns become features, of a CSV or Parquet file or of OpenML; None where they are numbers.
-        agents: names of the agents in the owner column, in order; None where they are numbered from 0.
-        csv: how a CSV file is written; None for commas, decimal points and UTF-8.
-        sizes: of synthetic records; None is as if left out. d: features, of synthetic families only (200, and
-            a9a's 123 of synthetic_census). records: per agent, train and validation together. test_records: held out.
-            separation: distance of the class means in standard deviations, and relevant: features in which they differ
-            (all), of synthetic_classification only. steps: where a trajectory is cut off, of environments only.
+        n_agents: number of agents of synthetic families and environments.
+        seed: public seed of synthetic families and environments.
+        label: label column of a CSV or Parquet file, or of OpenML.
+        classes: declared labels, `[]` for a numeric target; None for bundled data, or to discover them if not
+            certified.
+        agent, split: owner and split columns; None for "agent" and "split" if they exist.
+        root: folder of relative paths.
+        certified: whether undeclared classes are an error; default yes.
+        drawn: False for the public description of a synthetic family without records.
+        rules: rules that convert columns to features, for CSV and Parquet files and OpenML.
+        agents: names of the agents in the owner column, in order; None if they are numbered from 0.
+        csv: format of a CSV file.
+        sizes: sizes of synthetic records; None counts as left out. d: features (200, and 123 of synthetic_census).
+            records: train and validation records per agent. test_records: test records in total. separation: distance
+            of the class means, and relevant: features in which they differ, of synthetic_classification. steps: largest
+            length of a trajectory, of environments.
 
     Returns:
         The records and their public description.
 
     Raises:
-        InputError: an argument that these data do not take, or data that are not there or not sound.
+        InputError: an argument does not apply to these data, or the data are missing or invalid.
     """
-    stated = {key: value for key, value in sizes.items() if value is not None}
+    values = {key: value for key, value in sizes.items() if value is not None}
     path = (root or Path()) / Path(data).expanduser()
     has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
-    known = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
+    column_names = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
     unused = {
-        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in stated},
-        # Columns of files are looked up by their readers.
-        "partition": agent is not None and agent not in known,
-        "validation": split is not None and split not in known,
+        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in values},
+        # Readers check the columns of files.
+        "partition": agent is not None and agent not in column_names,
+        "validation": split is not None and split not in column_names,
         "label": label is not None and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
@@ -252,12 +253,12 @@ def load_dataset(
     if data in _CLASSES:
         _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
-        return _synthetic(data, n_agents, seed, stated, drawn)
+        return _synthetic(data, n_agents, seed, values, drawn)
     if data in ENVIRONMENTS:
-        played: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
-            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
+        dataset: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
+            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in values.items()}
         )
-        return played
+        return dataset
     declared = tables.DeclaredColumns(
         label,
         agent,
@@ -274,34 +275,36 @@ def load_dataset(
 
 
 def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
-    """Read a file, whose labels are encoded by the declared classes. Raises InputError."""
+    """Read a file. Raises InputError."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        known = OPENML_NAMES.get(data.lower().replace("-", "_"))
-        fix = f'data = "openml:{known}", which scikit-learn downloads' if known else nearest(data, DATASETS)
+        openml_name = OPENML_NAMES.get(data.lower().replace("-", "_"))
+        fix = f'data = "openml:{openml_name}", which scikit-learn downloads' if openml_name else nearest(data, DATASETS)
         raise InputError(
             f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
         )
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
-        played: Dataset | None = reader(path, declared.agent, declared.split)
-        if played is not None:
+        trajectories: Dataset | None = reader(path, declared.agent, declared.split)
+        if trajectories is not None:
             _check_classes(data, declared.classes or None, ())
-            return played
+            return trajectories
     return FORMATS[suffix](path, declared)
 
 
 def _check_classes(data: str, classes: Sequence[Label] | None, known: Sequence[Label]) -> None:
+    """Raise InputError if the declared classes are not those of the data."""
     if classes is not None and tuple(classes) != known:
         raise InputError(
             f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}. Fix: leave `classes` out."
         )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float], drawn: bool) -> Dataset:
-    usual = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
-    sizes = {k: int(stated.get(k, default)) for k, default in usual.items()}
-    relevant = int(stated["relevant"]) if "relevant" in stated else None
+def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float], drawn: bool) -> Dataset:
+    """Draw the records of a synthetic family."""
+    defaults = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
+    sizes = {k: int(values.get(k, default)) for k, default in defaults.items()}
+    relevant = int(values["relevant"]) if "relevant" in values else None
     if relevant is not None and relevant > sizes["d"]:
         raise InputError(f"problem.synthetic.relevant: got {relevant}, expected at most the {sizes['d']} features.")
     if not drawn:
@@ -310,5 +313,5 @@ def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float],
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     if name == synthetic.CENSUS:
         return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
-    separation = stated.get("separation", 2.0)
+    separation = values.get("separation", 2.0)
     return synthetic.gaussian_classes(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

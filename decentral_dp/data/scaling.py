@@ -139,13 +139,13 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
         'Ranges that are still placeholders, [0, 1]: age. '
     """
     table = spec if isinstance(spec, Mapping) else {}
-    named = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
-    named = [*named[:5], f"{len(named) - 5} more"] if len(named) > 5 else named
-    named += ["problem.label_range"] if label_range is not None and tuple(label_range) == (0, 1) else []
-    if not named:
+    listed = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
+    listed = [*listed[:5], f"{len(listed) - 5} more"] if len(listed) > 5 else listed
+    listed += ["problem.label_range"] if label_range is not None and tuple(label_range) == (0, 1) else []
+    if not listed:
         return ""
     return (
-        f"Ranges that are still placeholders, [0, 1]: {', '.join(named)}. Values outside are clipped. Declare public "
+        f"Ranges that are still placeholders, [0, 1]: {', '.join(listed)}. Values outside are clipped. Declare public "
         "ranges, from the meaning of the columns."
     )
 
@@ -166,10 +166,10 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     if dataset.classes:
         raise InputError(
             f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, and only "
-            "numbers to predict have a range. Leave it out, or declare classes = []."
+            "numeric targets have a range. Fix: leave it out, or declare classes = []."
         )
-    made = _range_of(list(label_range), "problem.label_range")
-    limits = Ranges(np.array([made.low]), np.array([made.high]), np.zeros(1, dtype=np.bool_))
+    bounds = _range_of(list(label_range), "problem.label_range")
+    limits = Ranges(np.array([bounds.low]), np.array([bounds.high]), np.zeros(1, dtype=np.bool_))
     return replace(dataset, labels=apply_ranges(np.asarray(dataset.labels, dtype=np.float64)[:, None], limits)[:, 0])
 
 
@@ -236,24 +236,24 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
 
 
 def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
-    names, known, logs = dataset.feature_names, dataset.ranges, dataset.logs
+    names, ranges, logs = dataset.feature_names, dataset.ranges, dataset.logs
     for name in table:
-        if name != "*" and (name not in names or name in known):
-            by_rule = name in known or any(other.startswith(f"{name}=") for other in known)
+        if name != "*" and (name not in names or name in ranges):
+            by_rule = name in ranges or any(other.startswith(f"{name}=") for other in ranges)
             problem = f"by its rule in problem.columns {name!r} needs no range"
-            lacking = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
-            raise InputError(f"{where}: {problem if by_rule else lacking}. Fix: leave it out.")
+            missing = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
+            raise InputError(f"{where}: {problem if by_rule else missing}. Fix: leave it out.")
     limits = []
     for k, name in enumerate(names):
-        subject = f"{where}: the range of {name if name in table or name in known else '*'!r}"
-        if name not in table and "*" not in table and name not in known:
+        subject = f"{where}: the range of {name if name in table or name in ranges else '*'!r}"
+        if name not in table and "*" not in table and name not in ranges:
             # Without a header line, the name would be a cell of the first record.
             raise InputError(
                 f"{where}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
                 '"*" for all features not named.'
             )
-        one = _range_of(known.get(name, table.get(name, table.get("*"))), subject)
-        low, high, log = one.low, one.high, one.log
+        entry = _range_of(ranges.get(name, table.get(name, table.get("*"))), subject)
+        low, high, log = entry.low, entry.high, entry.log
         if name in logs and (log or low < 0):
             raise InputError(
                 f"{subject} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "

@@ -1,25 +1,23 @@
-"""Records of agents: which are for testing, who holds which, their train and validation parts, and their scaling.
+"""Partition of records: test records, the records of each agent, their train and validation parts, and their scaling.
 
-Everything here depends on the seed and on what is public: counts, the declared columns, and, where records are dealt
-by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
-order.
+Everything here depends on the seed and on public facts: counts, the declared columns, and the labels if the partition
+reads them. No function reads a feature, no split is stratified, and all indices are in file order.
 
-A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split_shards` then
-cuts every agent's shard into train and validation records.
+A rule that reads no label ("iid", "column") gives the same parts for all records. `split_shards` then divides the shard
+of each agent into train and validation records.
 
-A rule that deals by label ("by_class", "dirichlet", a function) is different, and the deal is taken as given: the
-guarantee of a run is for neighbours that replace one record's contents and keep its agent, its role and its place.
-That is what agents have who hold records of their own, which such a rule imitates. What the deal itself tells is not
-covered: who holds a record says something of its label, and so do the numbers of records that agents hold. For a
-replaced label L → L' the following holds all the same, and is tested:
+A rule that reads labels ("by_class", "dirichlet", a function) is public: the guarantee of a run is for neighbouring
+data sets that replace the content of one record and keep its agent, split and index. The guarantee does not cover what
+the partition reveals about labels, through the owners of records and their counts. For a replaced label L → L' the
+following holds, and is tested:
 
-- Roles (train, validation, test) are cut by place before anything is dealt (`cut_roles`): every record keeps its
-  role, the replaced one included, and so do the numbers of train, validation and test records of all agents together.
-- Of "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all of the replaced record's role.
-  The rule shares out the records of a class, in a public order of places, at public shares S_1 ≤ … ≤ S_(m−1) of their
-  number n. One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so that no more than one
-  record crosses it; one record more likewise; and L and L' are two classes of m − 1 cuts each.
-- A function is asked once, and where its answer puts the others is its own affair.
+- Splits (train, validation, test) are cut by index before the partition (`cut_roles`). Every record keeps its split,
+  the replaced one included, and so do the counts of train, validation and test records.
+- With "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all in the split of the replaced
+  record. The rule cuts the n records of a class, in a public order of indices, at cumulative fractions S_1 ≤ … ≤
+  S_(m−1). One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so at most one record crosses
+  it. One record more is symmetric, and L and L' are two classes with m − 1 cuts each.
+- A function is called once. Nothing is guaranteed about the owners that it returns for other records.
 """
 
 from __future__ import annotations
@@ -44,26 +42,26 @@ AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
 def select_test(
     dataset: Dataset, *, validation: float | Mapping[str, str] | None = None, test: float | None = None, seed: int
 ) -> IntArray:
-    """Choose the test records, held back before anything is given to an agent.
+    """Select the test records, before the partition.
 
-    The data's own test set where they have one. With `validation = {"column": …}`, or with a split column and neither
-    share given, those that the column calls "test". Otherwise the share `test` of all records, drawn at random.
+    Use the test set of the data if there is one. With `validation = {"column": …}`, or with a split column and neither
+    fraction given, use the records that the column calls "test". Otherwise draw the fraction `test` of all records.
 
     Args:
         dataset: the records.
-        validation: share for the upper level, or {"column": …}; only read for whether the split column decides.
-        test: share of all records, at least 0 and below 1; None for 0.2.
-        seed: the public one.
+        validation: validation fraction, or {"column": …}.
+        test: fraction of all records, at least 0 and below 1; None for 0.2.
+        seed: public seed.
 
     Returns:
         (n,) indices of the test records, in file order.
 
     Raises:
-        InputError: a share beside a test set or split column of the data's own.
+        InputError: a fraction is given although the data or a column select the test records.
     """
     by_column = not dataset.own_test and values_by_column(dataset, validation, test)
     if test is not None and (dataset.own_test or (by_column and test)):
-        owner = "the split column says which records are for testing" if by_column else "the data have a test set"
+        owner = "the split column selects the test records" if by_column else "the data have a test set"
         raise InputError(f"problem.test: {owner}. Fix: leave it out.")
     if dataset.own_test:
         return np.arange(dataset.n - dataset.own_test, dataset.n)
@@ -84,24 +82,24 @@ def cut_roles(
     levels: int = 2,
     agent: int | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Divide the records of `among` into train and validation ones by their places.
+    """Split the records of `among` into train and validation records by their indices.
 
-    It reads the seed, the number of records and the split column, and no label.
+    It reads the seed, the number of records and the split column, but no label.
 
     Args:
         dataset: the records.
-        among: (n,) indices of the records to divide, in file order.
-        validation: as of `split_shards`; the share is of all records together.
-        test: as of `split_shards`.
-        seed: the public one.
-        levels: as of `split_shards`.
-        agent: whose records they are; default those of all agents, before they are dealt.
+        among: (n,) indices of the records to split, in file order.
+        validation: as in `split_shards`; a fraction is of all these records together.
+        test: as in `split_shards`.
+        seed: public seed.
+        levels: as in `split_shards`.
+        agent: owner of the records; None before the partition.
 
     Returns:
-        The train and the validation records. A record that the column calls "test" is in neither.
+        Indices of train and of validation records. Records that the column calls "test" are in neither.
 
     Raises:
-        InputError: a column that the data do not have.
+        InputError: a split column is missing.
     """
     if levels == 1:
         return among, among[:0]
@@ -109,11 +107,11 @@ def cut_roles(
         words = np.asarray(dataset.split)[among]
         return among[words == "train"], among[words == "validation"]
     share = validation if isinstance(validation, float | int) else 0.5
-    chosen = np.zeros(among.size, dtype=np.bool_)
+    is_validation = np.zeros(among.size, dtype=np.bool_)
     key = () if agent is None else (agent,)
     order = public_generator(seed, "validation", *key).permutation(among.size)
-    chosen[order[: math.floor(share * among.size + 0.5)]] = True
-    return among[~chosen], among[chosen]
+    is_validation[order[: math.floor(share * among.size + 0.5)]] = True
+    return among[~is_validation], among[is_validation]
 
 
 def split_shards(
@@ -125,22 +123,22 @@ def split_shards(
     seed: int,
     levels: int = 2,
 ) -> AgentParts:
-    """Divide every agent's shard into train and validation records.
+    """Split the shard of every agent into train and validation records.
 
     Args:
         dataset: the records.
         shards: per agent, indices of its records.
-        validation: the share for the upper level (default 0.5), drawn at random within each shard and rounded to whole
-            records; or {"column": …}. None takes the split column where the data have one and no `test` share is given.
-        test: share of held-out records, if one is given.
-        seed: the public one.
-        levels: 2, the default, or 1: then all are train records.
+        validation: validation fraction (default 0.5), drawn at random within each shard and rounded to whole records;
+            or {"column": …}. None uses a split column if the data have one and no `test` fraction is given.
+        test: fraction of test records, if given.
+        seed: public seed.
+        levels: 2 (default), or 1 if all are train records.
 
     Returns:
-        The train and the validation records of each agent, as of `cut_roles`.
+        Train and validation records of each agent.
 
     Raises:
-        InputError: as of `cut_roles`, and for an empty part.
+        InputError: a split column is missing, or a part is empty.
     """
     parts = []
     for i, shard in enumerate(shards):
@@ -151,52 +149,46 @@ def split_shards(
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
-    """Refuse an agent without records.
+    """Raise InputError for an agent without records.
 
     Args:
-        i: the agent's number.
+        i: number of the agent.
         lower: (n_t,) indices of its train records.
         upper: (n_v,) indices of its validation records.
-        levels: 2 where both have to be there, 1 where train records alone have to.
-
-    Raises:
-        InputError: a part that is empty and must not be.
+        levels: 2 if both parts must have records, 1 if train records suffice.
     """
     if not lower.size or (levels == 2 and not upper.size):
-        both = f" and {upper.size} validation" if levels == 2 else ""
+        suffix = f" and {upper.size} validation" if levels == 2 else ""
         raise InputError(
-            f"problem.partition: agent {i} has {lower.size} train{both} records (expected at least one). Fix: use "
+            f"problem.partition: agent {i} has {lower.size} train{suffix} records (expected at least one). Fix: use "
             "fewer agents, a more even partition, or another validation share."
         )
 
 
 def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
-    """Whether a column of the data says which records are held out. Raises InputError where there is none."""
+    """Return whether a column selects the held-out records. Raises InputError if it is missing."""
     if isinstance(validation, Mapping) and dataset.split is None:
         raise InputError(
-            f"problem.validation: {dataset.source!r} has no split column; give a share such as validation = 0.5."
+            f"problem.validation: {dataset.source!r} has no split column. Fix: use a fraction such as validation = 0.5."
         )
     return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
 
 
 PARTITIONS: Mapping[str, str] = {
-    "iid": "records at random; how many agents have differs by one at most",
-    "by_class": "each class has a home agent, which gets the given share of it; the rest is dealt evenly",
-    "dirichlet": "shares of each class drawn from a Dirichlet law; a small alpha gives each agent few classes",
-    "column": "the agent of each record as a column of the data file says",
+    "iid": "records at random; sizes differ by at most one",
+    "by_class": "each class has a home agent, which gets the given share of it; the rest is spread evenly",
+    "dirichlet": "shares of each class from a Dirichlet distribution; a small alpha gives each agent few classes",
+    "column": "the agent of each record from a column of the data file",
 }
 
 
-_OF_DEALS = (
-    " What is said of privacy is for neighbours that keep it, with every record's agent, role and place. What the deal "
-    "tells of labels is not covered: who holds a record, and how many records an agent has."
+_SCOPE = (
+    " The guarantee is for neighbouring data sets with the same partition: every record keeps its agent, split and "
+    "index. It does not cover what the partition reveals about labels, by owners and counts of records."
 )
-# Said beside every result on records that are dealt by label, or may be.
-DEAL_NOTE = f"These records are dealt by label: the deal is taken as given.{_OF_DEALS}"
-FUNCTION_NOTE = (
-    "These records may be dealt by label: what the function of problem.partition reads was not looked into, and the "
-    f"deal is taken as given.{_OF_DEALS}"
-)
+# Reports on records whose partition reads labels, or may read them, print one of these.
+LABEL_NOTE = f"The partition of these records reads labels, and is public.{_SCOPE}"
+FUNCTION_NOTE = f"The function of problem.partition may read labels, and the partition is public.{_SCOPE}"
 
 
 def partition(
@@ -207,28 +199,25 @@ def partition(
     *,
     among: IntArray | None = None,
 ) -> list[IntArray]:
-    """Give every record of `among` to one agent.
+    """Assign every record of `among` to one agent.
 
     Args:
         dataset: the records.
-        n_agents: m, how many agents there are.
-        spec: the rule, with n the records of `among`:
-            "iid": at random, sizes equal to within one.
-            {"kind": "by_class", "share": 0.5}: `share` of class k goes to its home, the rest evenly to all others. Its
-            home is agent k mod m, or, where agents outnumber the c classes, evenly all agents i with i mod c = k.
-            {"kind": "dirichlet", "alpha": 1.0}: class k is shared out in proportions drawn from
-            Dirichlet(alpha, …, alpha).
-            {"kind": "column", "name": …}: as the data's own owner column says.
-            A function of labels, classes, agents and seed, by name, of the records of `among`: (n,) their agents.
-            None: the owner column where the data have one, else "iid".
-        seed: the public one.
-        among: indices of the records to deal; default all.
+        n_agents: number of agents m.
+        spec: rule of the partition. "iid": at random, sizes equal up to one. {"kind": "by_class", "share": 0.5}:
+            `share` of class k goes to its home agent, the rest evenly to all others. The home is agent k mod m. With
+            more agents than classes c, all agents i with i mod c = k share it evenly. {"kind": "dirichlet", "alpha":
+            1.0}: class k is divided in proportions from Dirichlet(alpha, …, alpha). {"kind": "column", "name": …}: as
+            in the owner column of the data. A function with the keyword arguments labels, classes, agents and seed that
+            returns (n,) owners. None: the owner column if the data have one, else "iid".
+        seed: public seed.
+        among: indices of the records; default all.
 
     Returns:
-        Per agent, indices in file order, possibly none.
+        Per agent, indices in file order; may be empty.
 
     Raises:
-        InputError: a rule that does not fit the data.
+        InputError: the rule does not fit the data.
     """
     index = np.arange(dataset.n) if among is None else np.asarray(among, dtype=np.int64)
     if callable(spec):
@@ -238,7 +227,7 @@ def partition(
 
 @dataclass(frozen=True)
 class NamedPartition:
-    """A function of the user's own that deals records, and what messages call it."""
+    """A custom partition function and its name in messages."""
 
     function: Callable[..., Any]
     name: str
@@ -247,8 +236,8 @@ class NamedPartition:
         return self.function(**values)
 
 
-def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
-    """Whether a partition's spec reads labels. A function may, and nobody knows whether it does."""
+def reads_labels(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
+    """Return whether a partition may read labels. A function may."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return callable(spec) or kind in ("by_class", "dirichlet")
 
@@ -261,24 +250,24 @@ def partition_roles(
     roles: tuple[IntArray, IntArray],
     levels: int = 2,
 ) -> AgentParts:
-    """Give the records of each role to agents, whose train and validation parts these are.
+    """Assign the train and validation records to agents, each split separately.
 
-    The shares of a class that agents get are the same in both roles, and so is the public order of places in which its
-    records are shared out. A function is asked once, for the records of both roles.
+    Both splits use the same class shares and the same public order of indices. A function is called once, for both
+    splits.
 
     Args:
         dataset: the records.
-        n_agents: how many agents there are.
-        spec: as of `partition`.
-        seed: the public one.
+        n_agents: number of agents.
+        spec: as in `partition`.
+        seed: public seed.
         roles: train and validation records of all agents together.
-        levels: 1 where a problem has no validation records; default 2.
+        levels: 1 if a problem has no validation records; default 2.
 
     Returns:
-        The train and the validation records of each agent.
+        Train and validation records of each agent.
 
     Raises:
-        InputError: as of `partition`, and for an empty part.
+        InputError: as in `partition`, or a part is empty.
     """
     if callable(spec):
         everyone = np.sort(np.concatenate(roles))
@@ -299,14 +288,14 @@ def partition_roles(
 def _by_rule(
     dataset: Dataset, n_agents: int, spec: str | Mapping[str, Any] | None, seed: int, index: IntArray, places: IntArray
 ) -> list[IntArray]:
-    """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
+    """Apply a rule to the records of `index`. The order of "iid" is drawn over `places`, which contain `index`."""
     rule = spec if spec is not None else "iid" if dataset.agent is None else "column"
     options: Mapping[str, Any] = {"kind": rule} if isinstance(rule, str) else rule
     kind = options["kind"]
     if kind == "column":
         if dataset.agent is None:
             raise InputError(
-                f'problem.partition: {dataset.source!r} has no agent column; use "iid", by_class or dirichlet.'
+                f'problem.partition: {dataset.source!r} has no agent column. Fix: use "iid", by_class or dirichlet.'
             )
         # The value is not printed: the column may be any, and hold records.
         refuse_rows(
@@ -322,9 +311,9 @@ def _by_rule(
         return [np.sort(part) for part in np.array_split(order[np.isin(order, index)], n_agents)]
     if not dataset.classes:
         raise InputError(
-            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers; use iid."
+            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers. Fix: use iid."
         )
-    # One order of all places, drawn before any label is read: a record that changes its class leaves it as it is.
+    # One order of all indices, drawn before any label is read: a changed label does not change it.
     order = rng.permutation(dataset.n)
     order = order[np.isin(order, index)]
     parts: list[list[IntArray]] = [[] for _ in range(n_agents)]
@@ -333,10 +322,10 @@ def _by_rule(
         if kind == "by_class":
             shares = _home_shares(k, len(dataset.classes), n_agents, options["share"])
         else:
-            # Of its own key, so that it depends on the class alone and not on how many records others have.
+            # A separate key per class: the shares do not depend on the counts of other classes.
             proportions = public_generator(seed, "partition dirichlet shares", k)
             shares = proportions.dirichlet(np.full(n_agents, options["alpha"]))
-        # Rounded cumulative shares give every record to somebody; the shift spreads the rounding over the agents.
+        # Rounded cumulative shares assign every record; the shift spreads the rounding over the agents.
         shift = k % n_agents
         cuts = np.floor(np.cumsum(np.roll(shares, -shift))[:-1] * members.size + 0.5).astype(np.int64)
         for place, part in enumerate(np.split(members, np.clip(cuts, 0, members.size))):
@@ -347,7 +336,7 @@ def _by_rule(
 def _by_function(
     function: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
 ) -> list[IntArray]:
-    """As a function of the user's own says; it sees labels and no feature. Raises InputError."""
+    """Apply a custom function, which reads labels and no feature. Raises InputError."""
     answer = function(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
     try:
         owner = np.asarray(answer)
@@ -364,42 +353,45 @@ def _by_function(
 
 
 def _shards(index: IntArray, owner: IntArray, n_agents: int) -> list[IntArray]:
-    """Per agent, the indices that it owns, in file order, in one sort: a look at all owners for every agent is m²."""
+    """Return the indices of each agent in file order. One sort, since a search per agent would take O(m²)."""
     order = np.lexsort((index, owner))
     return np.split(index[order], np.cumsum(np.bincount(owner, minlength=n_agents))[:-1])
 
 
 def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArray:
-    """(m,) share of class k that each agent gets."""
+    """Return the share of class k of each agent, (m,)."""
     period = min(classes, n_agents)
     home = np.arange(n_agents) % period == k % period
-    others = n_agents - int(home.sum())
-    if others == 0:
+    n_others = n_agents - int(home.sum())
+    if n_others == 0:
         return np.full(n_agents, 1 / n_agents)
-    return np.where(home, share / home.sum(), (1 - share) / others).astype(np.float64)
+    return np.where(home, share / home.sum(), (1 - share) / n_others).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Records after scaling, and who holds which.
+    """Partitioned and scaled records, with their public description.
 
-    features: (n, d). labels: (n,) class indices, or numbers where `classes` is empty. train, validation: per agent, the
-    indices of its records in the order in which a stream reads them. test: held-out indices, nobody's.
-    l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record; None where nothing bounds them.
-    image: (height, width, channels) where records are pictures, channel by channel as in `Dataset`. notes: sentences
-    that belong beside every result on these records.
-    exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
-    a train record are alike before anything is trained; else why_not_exchangeable says in a sentence why.
-    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. deal_assumption: a sentence on what of
-    the deal the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
-    `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
-    scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
-    data's own column says who holds what, though nobody asked for it. is_elsewhere: whether the records are with their
-    agents, and features and labels of the right shapes are not numbers. has_records: whether there are records at all:
-    a plan of made-up ones needs none, and features and labels are zeros of the right shapes. features_cut: feature →
-    share of its values in all records that lie outside the declared ranges, where there are any; it reads records.
-    bounds: (low, high) of every feature before it was scaled, where that is declared as in `Dataset`.
-    placeholders: a sentence on ranges that are still to be filled in; else "".
+    Args:
+        features: (n, d).
+        labels: (n,) class indices, or numbers if `classes` is empty.
+        classes, feature_names, source, image, trajectory, digest: as in `Dataset`.
+        train, validation: per agent, indices in the order in which a stream reads them.
+        test: indices of held-out records, which no agent owns.
+        l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record, or None.
+        notes: sentences that every report on these records prints.
+        exchangeable: whether the held-out records are a uniform random subset, so that train and held-out records are
+            exchangeable before training.
+        why_not_exchangeable: the reason otherwise.
+        deal_assumption: sentence on a partition that reads labels; else "".
+        label_range: public (low, high) of labels scaled to [−1, 1], or None.
+        labels_cut: fraction of all labels outside `label_range`; it reads records.
+        by_owner: whether an owner column decided the partition by default.
+        is_elsewhere: whether only the agents have the records, and features and labels are NaN.
+        has_records: whether records exist. A plan of synthetic data needs none: features and labels are zeros.
+        features_cut: feature → fraction of values outside its declared range; it reads records.
+        placeholders: sentence on ranges that are still placeholders; else "".
+        bounds: (low, high) of every feature before scaling, as in `Dataset`.
     """
 
     features: FloatArray
@@ -415,7 +407,7 @@ class Shards:
     image: tuple[int, int, int] | None = None
     notes: tuple[str, ...] = ()
     exchangeable: bool = False
-    why_not_exchangeable: str = "Nothing says how the held-out records were chosen."
+    why_not_exchangeable: str = "The choice of the held-out records is unknown."
     trajectory: tuple[int, int] | None = None
     deal_assumption: str = ""
     digest: bytes = b""
@@ -429,23 +421,23 @@ class Shards:
     bounds: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
-        # Records are private, and many.
+        # Records are private.
         n, d = self.features.shape
         return f"<Shards {self.source!r}: {n} records, {d} features, {len(self.train)} agents>"
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """`notes`, `deal_assumption` and `placeholders` where there is something to say."""
-        return (*self.notes, *(said for said in (self.deal_assumption, self.placeholders) if said))
+        """`notes` with `deal_assumption` and `placeholders`, without empty ones."""
+        return (*self.notes, *filter(None, (self.deal_assumption, self.placeholders)))
 
     @property
     def label_unit(self) -> float | None:
-        """What a difference of 1 between scaled labels is in their own unit; None where labels are classes.
+        """Difference of original labels that a scaled difference of 1 corresponds to; None for classes.
 
         Example:
             >>> from dataclasses import replace
             >>> none = np.zeros(0, dtype=np.int64)
-            >>> one = Shards(np.ones((1, 1)), np.ones(1), (), ("a",), "made up", (none,), (none,), none, None, None)
+            >>> one = Shards(np.ones((1, 1)), np.ones(1), (), ("a",), "synthetic", (none,), (none,), none, None, None)
             >>> one.label_unit, replace(one, label_range=(0.0, 50.0)).label_unit
             (1.0, 25.0)
         """
@@ -458,7 +450,7 @@ class Shards:
         return len(self.train)
 
     def pool(self) -> Shards:
-        """All records with one agent, in the order of those that held them."""
+        """Return all records with one agent, in the order of their agents."""
         train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
         return replace(self, train=(train,), validation=(validation,), by_owner=False)
 
@@ -487,29 +479,29 @@ def make_shards(
     construction: Mapping[str, Any] | None = None,
     label_range: Sequence[float] | None = None,
 ) -> Shards:
-    """Hold out test records, make others of the rest, deal them, divide train from validation, scale and normalise.
+    """Hold out test records, construct derived labels, partition, split, scale and normalise.
 
-    Where labels decide who holds which record, train is divided from validation first, so that no label changes the
-    role of another record (see `partition`).
+    If the partition reads labels, records are split into train and validation first, so that a label changes the split
+    of no record (see `partition_roles`).
 
     Args:
         dataset: the records as loaded.
-        n_agents: how many agents there are.
-        seed: the public one.
-        partition_spec: `spec` of `partition`; default the owner column where the data have one, else "iid".
-        validation: as of `split_shards`.
-        test: as of `select_test`.
+        n_agents: number of agents.
+        seed: public seed.
+        partition_spec: `spec` of `partition`.
+        validation: as in `split_shards`.
+        test: as in `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        levels: 1 where a problem has no validation records; default 2.
-        construction: `table` of `construct`; None for the records as they are.
-        label_range: public (low, high) of labels that are numbers, which become [−1, 1]; None leaves them as they are.
+        levels: 1 if a problem has no validation records; default 2.
+        construction: `table` of `construct`, or None.
+        label_range: public (low, high) of numeric labels, which are scaled to [−1, 1], or None.
 
     Returns:
-        The data that a run works on, and their public description.
+        The shards of all agents.
 
     Raises:
-        InputError: whatever one of these steps refuses.
+        InputError: one of these steps fails.
     """
     if dataset.trajectory is not None and (scale_spec, normalisation) != ("none", "none"):
         key = "normalise" if scale_spec == "none" else "scale"
@@ -518,32 +510,34 @@ def make_shards(
             "Fix: leave it out, and scale the observations of a file beforehand, by public constants."
         )
     digest = dataset.digest
-    aside = select_test(dataset, validation=validation, test=test, seed=seed)
-    among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
+    test_index = select_test(dataset, validation=validation, test=test, seed=seed)
+    among = kept = np.setdiff1d(np.arange(dataset.n), test_index, assume_unique=True)
     if construction is not None:
-        dataset, dealt = construct(dataset, construction, among, seed=seed)
-    if n_agents > dealt.size:
-        # Before lists of so many shards are made.
+        dataset, kept = construct(dataset, construction, among, seed=seed)
+    if n_agents > kept.size:
+        # Before a list of one shard per agent is made.
         raise InputError(
-            f"topology.agents: {n_agents} agents cannot share {dealt.size} records. Fix: use fewer agents or more data."
+            f"topology.agents: {n_agents} agents cannot share {kept.size} records. Fix: use fewer agents or more data."
         )
     why_not = _why_not_exchangeable(
-        dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
+        dataset, test_index, values_by_column(dataset, validation, test), kept.size < among.size
     )
-    thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
+    thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        roles = cut[0][np.isin(cut[0], dealt)], cut[1][np.isin(cut[1], dealt)]
-        train, held = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
+        roles = cut[0][np.isin(cut[0], kept)], cut[1][np.isin(cut[1], kept)]
+        train_parts, validation_parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
-        shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-        train, held = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+        shards = partition(dataset, n_agents, partition_spec, seed, among=kept)
+        train_parts, validation_parts = split_shards(
+            dataset, shards, validation=validation, test=test, seed=seed, levels=levels
+        )
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scaling.scale(dataset, scale_spec)
-    # Of records that are not drawn the bounds are all that counts.
+    # Records that are not drawn need bounds only.
     final = bound_norms(scaled.features if dataset.has_records else scaled.features[:1], scaled.bounds, normalisation)
     return Shards(
         final.features if dataset.has_records else dataset.features,
@@ -551,9 +545,9 @@ def make_shards(
         dataset.classes,
         dataset.feature_names,
         dataset.source,
-        train,
-        held,
-        aside,
+        train_parts,
+        validation_parts,
+        test_index,
         final.l1,
         final.l2,
         dataset.image,
@@ -561,7 +555,7 @@ def make_shards(
         not why_not,
         why_not,
         dataset.trajectory,
-        (FUNCTION_NOTE if callable(partition_spec) else DEAL_NOTE) if by_label else "",
+        (FUNCTION_NOTE if callable(partition_spec) else LABEL_NOTE) if by_label else "",
         digest,
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,
@@ -584,24 +578,23 @@ def features_for_model(
     source: str = "the table",
     where: str = "",
 ) -> tuple[FloatArray, dict[str, float]]:
-    """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
+    """Convert raw records to the features of a model: by rules, scaled and normalised as in `make_shards`.
 
     Args:
-        columns: column → its cells, (n,), as `columns.cells_of` takes them of a DataFrame; labels and dropped columns
-            need not be there.
-        names: of the features, in the model's order.
+        columns: column → its cells, (n,); labels and dropped columns may be missing.
+        names: features in the order of the model.
         rules: [problem.columns].
-        scale_spec: as of `scale`.
-        normalisation: as of `normalise`.
-        bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
-        source: the name of the bundled data where scale_spec is "public_ranges".
-        where: what messages call the records; `source` if left out.
+        scale_spec: as in `scale`.
+        normalisation: as in `normalise`.
+        bounds: bounds of the training data; values outside are clipped.
+        source: name of the bundled data if scale_spec is "public_ranges".
+        where: name of the records in messages; default `source`.
 
     Returns:
-        The features (n, d), each record by itself, and feature → the share of its values outside its declared range.
+        Features (n, d), and feature → fraction of values outside its declared range.
 
     Raises:
-        InputError: a column is missing, or holds what no rule makes a number of.
+        InputError: a column is missing, or a cell is invalid.
     """
     features = encode_features(columns, names, rules, where or source)
     features = features if bounds is None else np.clip(features, *bounds)
@@ -613,7 +606,7 @@ def features_for_model(
 def bound_norms(
     features: FloatArray, bounds: tuple[float, float] | None, normalisation: scaling.Normalisation
 ) -> scaling.Normalised:
-    """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
+    """Normalise scaled records. With "none", declared bounds on the features bound their norms."""
     final = scaling.normalise(features, normalisation)
     if normalisation != "none" or bounds is None:
         return final
@@ -622,13 +615,13 @@ def bound_norms(
 
 
 def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
-    """Why held-out records and train records can be distinguished by more than chance; "" where they are not."""
+    """Return why train and held-out records are not exchangeable; "" if they are."""
     if not aside.size:
         return "No record is held out."
     if dataset.own_test:
-        return "The held-out records are the data's own test set, and need not be drawn as the train records are."
+        return "The held-out records are the test set of the data, and may have another distribution."
     if by_columns and not dataset.test_is_independent:
-        return "A column says which records are held out, and need not have been drawn at random."
+        return "A column selects the held-out records, which need not be random."
     if thinned:
-        return "The construction thins the classes of the train records and not those of the held-out ones."
+        return "The construction thins the classes of train records only."
     return ""

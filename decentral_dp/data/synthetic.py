@@ -1,33 +1,33 @@
-"""Synthetic families: heterogeneous agents of known distribution.
+"""Synthetic records: agents with known distributions, and derived labels of a data set.
 
-The first three are those of Chen & Wang (ICML 2024), Section 5.1 and Appendix A.2.4, whose agents are numbered
-i = 1..m (here i = agent + 1). The paper prints the label as aᵀω + 0.1ε with a vector ε, which is
-neither a number nor a class; here ε is a standard normal number and the label is the sign, with one ω_true ~ N(0, I)
-for all agents.
+The first three families are those of Chen & Wang (ICML 2024), Section 5.1 and Appendix A.2.4, with agents i = 1..m
+(here i = agent + 1). The paper gives the label as aᵀω + 0.1ε with a vector ε. Here ε is a standard normal number, the
+label is the sign, and one ω_true ~ N(0, I) is common to all agents.
 
-Other records made of a data set's own, by their labels: two classes of many, rare positives, few of some classes.
+`construct` derives other records from those of a data set, by their labels:
 
     positive   these classes become class 1, all others class 0
-    share      all negative train records are kept, and ⌊share/(1 − share) · negatives⌋ of the positive ones, drawn at
+    share      keeps all negative train records and ⌊share/(1 − share) · negatives⌋ of the positive ones, drawn at
                random: MNIST with 0.1 and the positive digits 5 to 9 has 30596 + 3399 records (imbalanced data of
                Zhang et al. 2025; MNIST-ST of Xu et al. 2025)
-    keep       of a class that it names so many train records are kept, the last ones in the file; of others all (with
-               100 for each of the classes 0 to 4: CIFAR10-ST of Xu et al. 2025)
-    tail       of the k-th of K classes, from 0, a share tail^(k/(K−1)) of its train records is kept, drawn at random,
-               rounded down (the papers name heavy tails without a rule; this is the usual one, of Cui et al. 2019)
+    keep       keeps this number of train records of each named class, the last ones in the file (with 100 for each of
+               the classes 0 to 4: CIFAR10-ST of Xu et al. 2025)
+    tail       keeps the fraction tail^(k/(K−1)) of the train records of the k-th of K classes, from 0, drawn at random
+               and rounded down (the papers name heavy tails without a rule; this is the rule of Cui et al. 2019)
 
-One of share, keep and tail at most; keep and tail count classes before `positive` joins them. Test records are held out
-first, and keep their classes as they are. What is drawn at random follows from the public seed.
+At most one of share, keep and tail is given. keep and tail count classes before `positive` joins them. Test records are
+held out first and keep their classes. Random draws follow from the public seed.
 
-A construction reads the labels of all train records, and nothing protects that: its choice is taken as given, like a
-deal by label. The guarantee of a run is for the records that it keeps, whose number is public, within the given shards.
-For a replaced label of one record the following holds all the same: `positive` alone changes nothing about any other
-record; every record's role (train, validation, test) is cut by place beforehand; and what is drawn at random is the
-first of one public order of places, so that of the other records at most 2 are kept or left out by `keep` and `tail`,
-one of each class that the label leaves and joins, and at most 1 + ⌈share/(1 − share)⌉ by `share`, as one negative
-record takes share/(1 − share) positive ones with it. What `keep` declares is met exactly or refused; other counts are
-those that the rule gives on the records at hand. A refusal comes before anything is released, and prints no count of
-records.
+A construction reads the labels of all train records, and its choice is public, like a partition by label. The guarantee
+of a run is for the records that it keeps, whose number is public, with the given partition. For a replaced label of one
+record the following holds:
+
+- `positive` changes no other record.
+- The split of every record is decided by its index beforehand.
+- Random choices are the first indices of one public order. `keep` and `tail` change the choice of at most 2 other
+  records, one of the old class and one of the new. `share` changes that of at most 1 + ⌈share/(1 − share)⌉, since one
+  negative record takes share/(1 − share) positive ones with it.
+- Counts in `keep` are met exactly, or the run is refused before any release. No error prints a count of records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from decentral_dp.errors import InputError
 Features: TypeAlias = Callable[[np.random.Generator, int, int, int], FloatArray]
 
 
-# Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
+# Copies of all records in a run: drawn, joined, scaled, partitioned, and in the problem.
 _COPIES = 5
 CLASSES_APART, CENSUS = "synthetic_classification", "synthetic_census"
 FAMILIES: dict[str, Features] = {
@@ -58,22 +58,22 @@ FAMILIES: dict[str, Features] = {
 }
 USUAL_SIZES = {"d": 200, "records": 200, "test_records": 2000}
 SYNTHETIC = (*FAMILIES, CLASSES_APART, CENSUS)
-# Categories of each attribute of a9a; numbers are cut into ranges there.
+# Categories of each attribute of a9a, where numbers are binned.
 CATEGORIES = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
 
 
 def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
-    """Draw records of agents whose distributions differ.
+    """Draw records of agents with different distributions.
 
-    Agent i's features are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
+    The features of agent i are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
 
     Args:
         name: "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
-        n_agents: their number.
-        seed: public. Agent i's records depend on (seed, i, d, records) only.
-        d: features.
-        records: per agent, by turns train and validation.
-        test_records: in all, by turns from the agents' distributions.
+        n_agents: number of agents.
+        seed: public. The records of agent i depend on (seed, i, d, records) only.
+        d: number of features.
+        records: per agent, alternately train and validation.
+        test_records: in total, from the agents' distributions in turn.
 
     Returns:
         Records agent by agent, then the test records, with `agent` and `split` columns.
@@ -94,9 +94,9 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     test, margin = np.empty((test_records, d)), np.empty(test_records)
     for i in range(n_agents):
         rng = public_generator(seed, f"{name} test", i)
-        mine = slice(i, None, n_agents)
-        test[mine] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
-        margin[mine] = test[mine] @ truth + 0.1 * rng.standard_normal(test[mine].shape[0])
+        rows = slice(i, None, n_agents)
+        test[rows] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
+        margin[rows] = test[rows] @ truth + 0.1 * rng.standard_normal(test[rows].shape[0])
     labels = (np.concatenate([*margins, margin]) >= 0).astype(np.int64)
     return _dataset(name, np.concatenate([*parts, test]), labels, n_agents, records)
 
@@ -104,16 +104,16 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
 def gaussian_classes(
     *, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float, relevant: int | None = None
 ) -> Dataset:
-    """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
+    """Draw two Gaussian classes N(±(separation/2)·u, I) with a random unit vector u, identical for all agents.
 
     Args:
-        n_agents: their number.
+        n_agents: number of agents.
         seed: public.
-        d: features.
+        d: number of features.
         records: as in `heterogeneous`.
         test_records: as in `heterogeneous`.
         separation: distance of the means, at least 0. The best possible accuracy is Φ(separation/2).
-        relevant: features in which the means differ, chosen at random: u is zero in all others. None for all.
+        relevant: number of non-zero coordinates of u, chosen at random. None for all.
 
     Returns:
         Records with the columns of `heterogeneous`.
@@ -139,15 +139,15 @@ def gaussian_classes(
 
 
 def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
-    """Draw sparse records shaped like a9a: 14 attributes, each one of its 2 to 41 categories, as 123 features 0 or 1.
+    """Draw sparse records shaped like a9a: 14 attributes with 2 to 41 categories each, as 123 binary features.
 
-    The k-th category of an attribute has a share proportional to 1/k. Log-odds of class 1 are a sum of one N(0, 1)
-    effect for each category, less what leaves 24 % of all records above 0.
+    The k-th category of an attribute has probability proportional to 1/k. The log-odds of class 1 are a sum of one N(0,
+    1) effect per category, shifted so that 24 % of all records are above 0.
 
     Args:
-        n_agents: their number.
+        n_agents: number of agents.
         seed: public.
-        d: features, a9a's 123 as a rule: attributes of its sizes in turn, the last one cut where d is reached.
+        d: number of features, 123 for a9a: attributes of its sizes in turn, the last one truncated at d.
         records: as in `heterogeneous`.
         test_records: as in `heterogeneous`.
 
@@ -178,23 +178,23 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
 
 
 def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int) -> Dataset:
-    """All that is public about records of a synthetic family, without drawing one.
+    """Return the public description of a synthetic data set without drawing records.
 
     Args:
-        name: of the family.
+        name: name of the family.
         n_agents, d, records, test_records: as in `heterogeneous`.
 
     Returns:
-        The dataset that would be drawn, all of whose features and labels are zeros that take no memory.
+        The data set with features and labels of zeros that take no memory.
     """
     n = n_agents * records + test_records
     features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
-    made = _dataset(name, features, labels, n_agents, records)
-    return replace(made, test_is_independent=name not in FAMILIES, has_records=False)
+    dataset = _dataset(name, features, labels, n_agents, records)
+    return replace(dataset, test_is_independent=name not in FAMILIES, has_records=False)
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
-    """Refuse records, of which a run has some copies, that do not fit into the memory of this machine."""
+    """Raise InputError if the copies of all records in a run exceed the memory of this machine."""
     needed = 8.0 * (n_agents * records + test_records) * (d + 3)
     try:
         memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -204,12 +204,12 @@ def require_memory(n_agents: int, records: int, test_records: int, d: int) -> No
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
             f"test, take {needed / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
-            f"{memory / 1e9:.3g} GB. Use fewer records, features or agents."
+            f"{memory / 1e9:.3g} GB. Fix: use fewer records, features or agents."
         )
 
 
 def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, records: int) -> Dataset:
-    """Records agent by agent, then those to test, which agents own in turn."""
+    """Return records agent by agent, then test records, which agents own in turn."""
     words = np.resize(np.array(["train", "validation"]), records)
     test = np.full(features.shape[0] - n_agents * records, "test")
     owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test.size) % n_agents])
@@ -226,70 +226,77 @@ def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, r
 
 
 class Constructed(NamedTuple):
-    """dataset: with the new labels, and a note. train: (n,) indices of train records that are kept, in file order."""
+    """Derived records.
+
+    Args:
+        dataset: the data set with new labels and a note.
+        train: (n,) indices of the train records that are kept, in file order.
+    """
 
     dataset: Dataset
     train: IntArray
 
 
 def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> Constructed:
-    """Make other records of these, as `table` says.
+    """Derive other records from these by their labels.
 
     Args:
         dataset: the records.
-        table: the keys positive, share, keep and tail, see above; None counts as left out.
+        table: the keys positive, share, keep and tail; None counts as left out.
         train: (n,) indices of the records that are not held out, in file order.
-        seed: the public one, of random choices.
+        seed: public seed of random choices.
 
     Returns:
-        The data set with its new labels and a note, and which of the train records are kept.
+        The data set with new labels and a note, and the train records that are kept.
 
     Raises:
-        InputError: first if the declared classes do not fit, then if the records do not.
+        InputError: the declared classes or the records do not suffice.
     """
-    stated = {key: value for key, value in table.items() if value is not None}
-    positive = _codes(dataset, stated["positive"], "positive") if "positive" in stated else None
+    options = {key: value for key, value in table.items() if value is not None}
+    positive = _codes(dataset, options["positive"], "positive") if "positive" in options else None
     n_classes = len(dataset.classes) if positive is None else 2
-    if n_classes < 2 or ("share" in stated and n_classes > 2):
+    if n_classes < 2 or ("share" in options and n_classes > 2):
         raise InputError(
             f"problem.construction: {dataset.source!r} has {n_classes} classes (expected at least two, and two for "
             "share). Fix: name the positive ones, for example positive = [5, 6, 7, 8, 9]."
         )
     labels, counts = dataset.labels, dict[int, int]()
-    if "keep" in stated:
-        counts = dict(zip(_codes(dataset, list(stated["keep"]), "keep").tolist(), stated["keep"].values(), strict=True))
-    elif "tail" in stated:
+    if "keep" in options:
+        counts = dict(
+            zip(_codes(dataset, list(options["keep"]), "keep").tolist(), options["keep"].values(), strict=True)
+        )
+    elif "tail" in options:
         last = len(dataset.classes) - 1
         sizes = [int((labels[train] == k).sum()) for k in range(last + 1)]
-        counts = {k: _round_down(size * float(stated["tail"]) ** (k / last)) for k, size in enumerate(sizes)}
+        counts = {k: _round_down(size * float(options["tail"]) ** (k / last)) for k, size in enumerate(sizes)}
     if positive is not None:
         dataset = replace(dataset, labels=np.isin(labels, positive).astype(np.int64), classes=(0, 1))
-    if "share" in stated:
-        labels, share = dataset.labels, float(stated["share"])
+    if "share" in options:
+        labels, share = dataset.labels, float(options["share"])
         counts = {1: _round_down(int((labels[train] == 0).sum()) * share / (1.0 - share))}
     parts = [train[~np.isin(labels[train], list(counts))]]
     for k, count in counts.items():
         members = train[labels[train] == k]
-        if "keep" not in stated:
-            # In one public order of all places: who joins or leaves the members moves no other.
+        if "keep" not in options:
+            # One public order of all indices: a record that joins or leaves the class moves no other.
             order = public_generator(seed, "construction", k).permutation(dataset.n)
             members = order[np.isin(order, members)][::-1]
         if not 1 <= count <= members.size:
-            key = next(key for key in ("keep", "tail", "share") if key in stated)
+            key = next(key for key in ("keep", "tail", "share") if key in options)
             raise InputError(
                 f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. "
                 "Fix: another value."
             )
         parts.append(members[members.size - count :])
-    chosen = np.sort(np.concatenate(parts))
-    return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
+    kept = np.sort(np.concatenate(parts))
+    return Constructed(replace(dataset, notes=(*dataset.notes, _note(options, kept.size, train.size))), kept)
 
 
 def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
-    """Indices of classes that a table names, each once and not all of them. Raises InputError."""
-    known = {label_key(label): k for k, label in enumerate(dataset.classes)}
-    codes = [known.get(label_key(label), -1) for label in named]
-    if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(known)):
+    """Return the indices of the named classes, each once and not all. Raises InputError."""
+    code_of = {label_key(label): k for k, label in enumerate(dataset.classes)}
+    codes = [code_of.get(label_key(label), -1) for label in named]
+    if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(code_of)):
         raise InputError(
             f"problem.construction.{key}: got {list(named)}, expected some classes of {list(dataset.classes)}."
         )
@@ -297,24 +304,24 @@ def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
 
 
 def _round_down(count: float) -> int:
-    """Rounded down, but not for what float64 lost."""
+    """Round down, tolerating the rounding error of float64."""
     return math.floor(round(count, 9))
 
 
-def _note(stated: Mapping[str, Any], left: int, among: int) -> str:
+def _note(options: Mapping[str, Any], n_kept: int, n_train: int) -> str:
     parts = []
-    if "positive" in stated:
-        parts.append(f"the classes {', '.join(str(label) for label in stated['positive'])} are positive")
-    if "share" in stated:
-        parts.append(f"positive train records are kept to a share of {stated['share']:g} of all")
-    if "keep" in stated:
-        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in stated['keep'].items())}")
-    if "tail" in stated:
-        parts.append(f"classes are kept to shares that fall from 1 to {stated['tail']:g}")
-    note = f"A construction made these records: {', and '.join(parts)}."
-    if left == among:
+    if "positive" in options:
+        parts.append(f"the classes {', '.join(str(label) for label in options['positive'])} are positive")
+    if "share" in options:
+        parts.append(f"positive train records are kept to a share of {options['share']:g} of all")
+    if "keep" in options:
+        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in options['keep'].items())}")
+    if "tail" in options:
+        parts.append(f"classes are kept to shares that fall from 1 to {options['tail']:g}")
+    note = f"These records are derived by a construction: {', and '.join(parts)}."
+    if n_kept == n_train:
         return note
     return (
-        f"{note} It kept {left} of {among} train records, and all held-out ones. It read the labels, and its choice is "
-        "taken as given: the guarantee is for the records that it kept, and not for the others."
+        f"{note} It keeps {n_kept} of {n_train} train records and all held-out ones. It reads labels, and its choice "
+        "is public: the guarantee is for the records that it keeps."
     )

@@ -1,6 +1,6 @@
-"""Tables of records in files: CSV, Parquet and NPZ, read by pandas, pyarrow and NumPy.
+"""Tables of records: CSV, Parquet and NPZ files, read by pandas, pyarrow and NumPy.
 
-A refusal names rows and columns, and quotes no cell. `load_dataset` chooses the reader by the ending of the path.
+Errors give rows and columns, but no cell. `load_dataset` selects the reader by the ending of the path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_ab
 
 
 class CsvFormat(NamedTuple):
-    """The separator, decimal mark and encoding of a CSV file, as pandas takes them."""
+    """Separator, decimal mark and encoding of a CSV file, as pandas takes them."""
 
     separator: str = ","
     decimal: str = "."
@@ -51,49 +51,49 @@ class CsvFormat(NamedTuple):
 
 
 USUAL_CSV = CsvFormat()
-# One sentence serves a scenario, which may change the keys, and a trained model, which keeps them.
+# For scenarios, which may change the keys, and for trained models, which keep them.
 _FORMAT_FIX = "Fix: write the file as the keys separator, decimal and encoding of the scenario declare"
 
 
 def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
-    """Return the format that the keys problem.separator, problem.decimal and problem.encoding declare.
+    """Return the format declared by problem.separator, problem.decimal and problem.encoding.
 
     Args:
         separator: one character; None for a comma.
-        decimal: one character; None for a full stop.
-        encoding: a name that Python knows; None for UTF-8, with or without a byte order mark.
+        decimal: one character; None for a point.
+        encoding: name of a Python encoding; None for UTF-8, with or without a byte order mark.
 
     Raises:
-        InputError: a key has a value that no CSV file can have.
+        InputError: a value is invalid.
 
     Example:
         >>> csv_format(";", ",", "latin-1")
         CsvFormat(separator=';', decimal=',', encoding='latin-1')
     """
-    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
-    marks = {"separator": made.separator, "decimal": made.decimal}
-    wrong = [key for key, mark in marks.items() if len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()]
+    form = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+    marks = {"separator": form.separator, "decimal": form.decimal}
+    invalid = [key for key, mark in marks.items() if len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()]
     try:
-        io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
+        io.TextIOWrapper(io.BytesIO(), encoding=form.encoding)
     except (LookupError, ValueError):
-        wrong.append("encoding")
-    for key in wrong:
+        invalid.append("encoding")
+    for key in invalid:
         expected = 'a text encoding, such as "latin-1"' if key == "encoding" else 'one character, such as ";" or ","'
-        raise InputError(f"problem.{key}: got {quoted(getattr(made, key))}, expected {expected}.")
-    return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
+        raise InputError(f"problem.{key}: got {quoted(getattr(form, key))}, expected {expected}.")
+    return form._replace(encoding="utf-8-sig") if form.encoding.lower().replace("_", "-") == "utf-8" else form
 
 
 class DeclaredColumns(NamedTuple):
-    """The facts that a scenario declares about the columns of a table.
+    """Declarations of a scenario about the columns of a table.
 
     Args:
-        label: name of the label column, which a CSV or Parquet file needs.
-        agent: name of the owner column; None for "agent" where there is one.
-        split: name of the split column; None for "split" where there is one.
-        rules: how columns become features; None where they are numbers.
-        agents: the names of the agents, in order; None where they are numbered from 0.
-        csv: how a CSV file is written.
-        classes: the labels; `()` for a number to predict, None to discover them.
+        label: label column; required for CSV and Parquet files.
+        agent: owner column; None for "agent" if it exists.
+        split: split column; None for "split" if it exists.
+        rules: rules that convert columns to features; None if all are numbers.
+        agents: names of the agents, in order; None if they are numbered from 0.
+        csv: format of a CSV file.
+        classes: labels; `()` for a numeric target, None to discover them.
         certified: whether classes must not be discovered.
     """
 
@@ -108,7 +108,7 @@ class DeclaredColumns(NamedTuple):
 
 
 class ColumnRoles(NamedTuple):
-    """Names of the columns that are no features; None where a table has no owners, or no split."""
+    """Names of the columns that are not features; None if there is no owner or split column."""
 
     label: str
     agent: str | None
@@ -116,7 +116,7 @@ class ColumnRoles(NamedTuple):
 
     @property
     def column_names(self) -> list[str]:
-        """Those that there are."""
+        """The existing columns of these."""
         return [name for name in self if name is not None]
 
 
@@ -128,25 +128,25 @@ def make_dataset(
     source: str,
     header: Sequence[str] = (),
 ) -> Dataset:
-    """Make a data set of columns of cells. All tables of files and frames pass through here.
+    """Build a data set from columns of cells. All tables of files and frames are read by this function.
 
     Args:
-        columns: column → its cells, (n,), as `cells_of` gives them.
-        raw: names of the columns that features are made of.
+        columns: column → cells, (n,), as returned by `cells_of`.
+        raw: columns that become features.
         roles: the other columns.
-        declared: the facts that the scenario declares about them.
-        source: of the data, for messages.
-        header: as of `encode_features`.
+        declared: declarations of the scenario.
+        source: name of the data in messages.
+        header: as in `encode_features`.
 
     Raises:
-        InputError: with the row (records counted from 1) and the column. It quotes no cell.
+        InputError: a cell is invalid. The message has row and column, but no cell.
     """
     rules, where = declared.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
-    known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
+    gap_places = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
     refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
-    features = encode_features(columns, names, rules, where, known, header=header)
+    features = encode_features(columns, names, rules, where, gap_places, header=header)
     return with_rules(_dataset_of(features, names, columns, roles, declared, source, "column"), declared.rules)
 
 
@@ -173,15 +173,15 @@ def _dataset_of(
 
 
 def frame_dataset(frame: Any, source: str, declared: DeclaredColumns) -> Dataset:
-    """Make a data set of a pandas DataFrame whose columns have different texts as names.
+    """Build a data set from a DataFrame with distinct text column names.
 
     Args:
         frame: the table.
-        source: of the data, for messages.
-        declared: the facts that the scenario declares about its columns.
+        source: name of the data in messages.
+        declared: declarations of the scenario.
 
     Raises:
-        InputError: as of `select_columns` and `make_dataset`.
+        InputError: as in `select_columns` and `make_dataset`.
     """
     header = list(frame.columns)
     raw, roles = select_columns(source, header, declared)
@@ -191,14 +191,14 @@ def frame_dataset(frame: Any, source: str, declared: DeclaredColumns) -> Dataset
 def read_table(path: Path, declared: DeclaredColumns) -> Dataset:
     """Read a CSV file with one header line, or a Parquet file.
 
-    Every column that is not label, agent or split, and that no rule drops, is a feature or several.
+    Every column is a feature, or several, except the label, owner and split columns and those that a rule drops.
 
     Args:
-        path: of the file.
-        declared: the facts that the scenario declares about its columns.
+        path: path of the file.
+        declared: declarations of the scenario.
 
     Raises:
-        InputError: with the row (records counted from 1) and column; or a file that is too large or damaged.
+        InputError: a cell is invalid, or the file is too large or damaged.
     """
     source = str(path)
     where = f"problem.data: {source!r}"
@@ -211,7 +211,7 @@ def read_table(path: Path, declared: DeclaredColumns) -> Dataset:
 
 
 def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
-    """Return the names of the columns of a CSV or Parquet file. It reads no record. Raises InputError."""
+    """Return the column names of a CSV or Parquet file. It reads no record. Raises InputError."""
     if path.suffix.lower() == ".parquet":
         with _open_parquet(path, where) as parquet:
             names = list(parquet.schema_arrow.names)
@@ -223,22 +223,22 @@ def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[st
     return names
 
 
-# The name of the column in which pandas writes the index of a DataFrame to a file.
+# Names of the column in which pandas writes an index.
 INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 
 
 def select_columns(
     source: str, header: Sequence[str], declared: DeclaredColumns
 ) -> tuple[tuple[str, ...], ColumnRoles]:
-    """Choose the feature columns, and the label, owner and split columns. It reads names only.
+    """Select the feature columns and the label, owner and split columns by their names.
 
     Args:
-        source: what messages call the table.
+        source: name of the table in messages.
         header: names of its columns.
-        declared: what the scenario declares about them.
+        declared: declarations of the scenario.
 
     Raises:
-        InputError: a column is missing, or two of them are one.
+        InputError: a column is missing, or has two roles.
     """
     label, agent, split, rules = declared[:4]
     if label is None:
@@ -265,22 +265,21 @@ def select_columns(
     return columns, roles
 
 
-# Numbers, dates, times, percentages and prices: a digit, and no letters other than an exponent's or a date's.
+# Numbers, dates, times, percentages and amounts of money: a digit, and no letters except of exponents and dates.
 _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def refuse_values(names: Sequence[str], where: str) -> None:
-    """Refuse a header that holds values: it is the first record of a table without a header.
+    """Raise InputError for a header that is the first record of a table without a header.
+
+    A name must not be empty, a number, a date or a missing value, and must not occur twice.
 
     Args:
-        names: of the columns. The first may be empty, as pandas writes it above an index.
-        where: begins the refusal, which quotes no name.
-
-    Raises:
-        InputError: a name is empty, is a number, a date or a gap, or occurs twice.
+        names: column names. The first may be empty, as pandas writes it above an index.
+        where: beginning of the message, which prints no name.
     """
     for k, name in enumerate(names):
-        # Sodium is a usual name.
+        # Na is a usual name: sodium.
         is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
         if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:
             raise InputError(
@@ -290,26 +289,24 @@ def refuse_values(names: Sequence[str], where: str) -> None:
 
 
 def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> None:
-    """Refuse columns that hold no number in the first record. Their names may be cells of a file without a header.
+    """Raise InputError for columns whose first record is not a number. Their names may be cells of a file without a
+    header.
 
     Args:
-        path: of a CSV file.
-        names: columns that are to hold numbers, dates or gaps.
-        where: begins a refusal, which prints no name and no cell.
-        form: how the file is written.
-
-    Raises:
-        InputError: a column holds a word in the first record.
+        path: path of a CSV file.
+        names: columns of numbers, dates or missing values.
+        where: beginning of the message, which prints neither names nor cells.
+        form: format of the file.
     """
-    wrong = []
+    columns = []
     for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
         text = _with_point(cells[0].strip(), form.decimal) if cells else ""
         if name.strip() in names and not (_VALUE.fullmatch(text) or is_number_or_gap(text)):
-            wrong.append(str(k + 1))
-    if wrong:
+            columns.append(str(k + 1))
+    if columns:
         raise InputError(
-            f"{where}: the first record holds no number in column {', '.join(wrong)}. Fix: problem.columns.categories "
-            "or drop for columns of words; or put a header line above the records."
+            f"{where}: the first record holds no number in column {', '.join(columns)}. Fix: problem.columns."
+            "categories or drop for columns of words; or put a header line above the records."
         )
 
 
@@ -319,7 +316,7 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
 
     file = regular(path, where.partition(":")[0])
     with warnings.catch_warnings():
-        # A row that is longer than the header would be cut.
+        # pandas would truncate a row that is longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             return pd.read_csv(
@@ -332,7 +329,7 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
                 **{"dtype": str, **options},
             )
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}; give the path of a CSV file"
+            problem = f"cannot be read: {error.strerror}. Fix: give the path of a CSV file"
         except UnicodeError:
             problem = f"is no table of text in {form.encoding}. {_FORMAT_FIX}"
         except pd.errors.ParserError as error:
@@ -340,7 +337,7 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
             problem = f"has rows that do not fit its header: {reason}. {_FORMAT_FIX}"
         except (ValueError, OverflowError, MemoryError, pd.errors.ParserWarning):
             problem = f"has no records that can be read. {_FORMAT_FIX}"
-    # Raised here, for pandas quotes a cell that is no number.
+    # Raised outside of the handlers, since errors of pandas quote cells.
     raise InputError(f"{where} {problem}.")
 
 
@@ -350,21 +347,21 @@ def read_columns(
     """Read some columns of a CSV or Parquet file.
 
     Args:
-        path: of the file.
-        wanted: names of columns.
-        text: those of them that hold words, gaps or dates, which public rules read.
-        where: begins the messages.
-        form: how a CSV file is written.
+        path: path of the file.
+        wanted: names of the columns.
+        text: those with words, dates or missing values, which public rules convert.
+        where: beginning of messages.
+        form: format of a CSV file.
 
     Returns:
-        Column → its cells, (n,), as `encode_features` takes them. All are text if a cell that should hold a number
-        holds none, so that `encode_features` names its place.
+        Column → cells, (n,), as `encode_features` takes them. If a number is invalid, all cells are text, so that
+        `encode_features` reports its index.
 
     Raises:
-        InputError: a column is missing, or the file is no table of records.
+        InputError: a column is missing, or the file is not a table of records.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{where}: got a file that ends in {quoted(path.suffix)}; wanted .csv or .parquet.")
+        raise InputError(f"{where}: got the ending {quoted(path.suffix)}, expected .csv or .parquet.")
     header = column_names(path, where, form)
     require_columns(wanted, header, where)
     if path.suffix.lower() == ".parquet":
@@ -396,20 +393,20 @@ def _read_csv(
 
 
 def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Refuse a table that lacks columns, all of them at once. where: begins the refusal. Raises InputError."""
+    """Raise InputError for all missing columns at once. where: beginning of the message."""
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
-    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    suffix = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     listed = ", ".join(map(quoted, missing[:5]))
     raise InputError(
-        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads"
-        f"{near_name(missing[0], known)}. Give all columns that features are made of, under the names that they had."
+        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{suffix}, which the model reads"
+        f"{near_name(missing[0], known)}. Fix: give all columns of the model under their original names."
     )
 
 
 def _with_point(cell: str, decimal: str) -> str:
-    """A number with a decimal point. One that has a point already, of thousands, becomes no number.
+    """Return a number with a decimal point. A number with a thousands point becomes invalid.
 
     Example:
         >>> _with_point("0,5", ","), _with_point("1.080", ","), _with_point("north, east", ",")
@@ -427,8 +424,8 @@ def _with_point(cell: str, decimal: str) -> str:
 
 @contextmanager
 def _open_parquet(path: Path, where: str) -> Iterator[Any]:
-    """An open Parquet file. Raises InputError for what is none, or is damaged."""
-    # Slow to import, and few records come so.
+    """Open a Parquet file. Raises InputError if it is damaged or has another format."""
+    # Slow to import.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -439,13 +436,13 @@ def _open_parquet(path: Path, where: str) -> Iterator[Any]:
         raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
-        raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
+        raise InputError(f"{where} cannot be read: {reason}. Fix: give the path of a Parquet file.") from error
 
 
 def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
     with _open_parquet(path, where) as parquet:
         metadata = parquet.metadata
-        # The unpacked size is bounded first: a page of equal values takes a few bytes.
+        # Bound the unpacked size first: a page of equal values takes a few bytes.
         pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
         refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)), f"{where} unpacks to")
         frame = parquet.read(columns=list(wanted), use_threads=False).to_pandas(ignore_metadata=True)
@@ -453,21 +450,25 @@ def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
 
 
 def read_npz(path: Path, declared: DeclaredColumns) -> Dataset:
-    """Read an NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
+    """Read an NPZ archive with arrays X (n, d) and y (n,), and optional owner and split arrays.
 
     Args:
-        path: of the archive.
-        declared: `agent` and `split` are names of arrays; `label` and `rules` are not read.
+        path: path of the archive.
+        declared: `agent` and `split` are names of arrays; `label` and `rules` are not used.
 
     Raises:
-        InputError: an array is missing, has another shape or type, or is named twice; or it is no such archive.
+        InputError: an array is missing or invalid.
     """
     source = str(path)
     where = f"problem.data: {source!r}"
     agent, split = declared.agent, declared.split
-    named = [name for name in ("X", "y", agent, split) if name is not None]
-    usual = [name for name, given in (("agent", agent), ("split", split)) if given is None and name not in named]
-    arrays = read_archive(path, where, named, usual, "X=..., y=...")
+    required = [name for name in ("X", "y", agent, split) if name is not None]
+    optional = [
+        name
+        for name, name_or_none in (("agent", agent), ("split", split))
+        if name_or_none is None and name not in required
+    ]
+    arrays = read_archive(path, where, required, optional, "X=..., y=...")
     roles = ColumnRoles("y", *(name if name in arrays else None for name in (agent or "agent", split or "split")))
     features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")
     n, d = features.shape
@@ -478,27 +479,27 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Dataset:
 def read_archive(
     path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
 ) -> dict[str, NDArray[Any]]:
-    """Read the wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
+    """Read the required arrays of an NPZ archive, and the optional ones that exist. Nothing is unpickled.
 
     Args:
-        path: of the archive.
-        where: what messages call it.
-        wanted: names of arrays that have to be there.
-        optional: names of arrays that may be there.
-        example: how np.savez is called with the wanted arrays.
+        path: path of the archive.
+        where: name of the archive in messages.
+        wanted: required arrays.
+        optional: optional arrays.
+        example: arguments of np.savez in messages.
 
     Returns:
-        Name → array, of whatever shape and type the file has.
+        Name → array, of any shape and type.
 
     Raises:
-        InputError: a wanted array is missing, or the file is no archive of plain arrays.
+        InputError: a required array is missing, or the file is not an archive of plain arrays.
     """
     try:
         names = names_in(path, where)
         missing = [name for name in wanted if name not in names]
         if missing:
             raise InputError(
-                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}; save it with "
+                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
                 f"np.savez(path, {example})."
             )
         return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
@@ -507,12 +508,12 @@ def read_archive(
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
-            f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."
+            f"{where} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez(path, {example})."
         ) from error
 
 
 def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:
-    """Return an array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
+    """Return an array with `axes` axes as float64. shape: expected shape in messages. Raises InputError."""
     _require_array(values, values.ndim == axes, "biuf", where, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
@@ -525,7 +526,7 @@ def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
 
 def _require_array(values: NDArray[Any], fits: bool, kinds: str, where: str, wanted: str) -> None:
     if not fits or values.dtype.kind not in kinds:
-        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} is wanted.")
+        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype} (expected {wanted}).")
 
 
 _BYTES_OF_NUMBER = 8

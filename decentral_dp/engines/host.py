@@ -293,7 +293,7 @@ class Host:
         """Load the public weights of a round."""
         agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
-        weights = over_time.heard_weights(t)
+        weights = over_time.received_weights(t)
         if weights is self._all_weights:
             return
         self._all_weights = weights

@@ -1,1 +1,1 @@
-"""Files that a scenario or a command names: which are read, and how much of them."""
+"""Reading and writing of files: regular files of a public size, durable writes, and trusted code."""

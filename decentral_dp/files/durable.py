@@ -1,7 +1,7 @@
-"""Files that are written: whole or not at all, with digests, salts and locks, and names that may be sent to others.
+"""Durable files: atomic writes, digests, salts, locks, and portable paths.
 
-A salt is random bytes that key the digests of private files: without them nobody can try guesses of a file against its
-digest.
+A salt is a random key for the digests of private files. It prevents an adversary from testing guesses of
+a file against its digest.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ except ImportError:  # Windows has none.
 else:
     HAS_LOCKS = True
 
-# For their owner alone: values without noise, salts, and folders that hold such.
+# Permissions of noiseless values, salts and their folders: owner only.
 OWNERS, OWNERS_FOLDER = 0o600, 0o700
-# Of a folder's own file.
+# Name of the salt file.
 SALT = "salt"
 BYTES = 32
 
 
 def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Put a file in place whole, so that after a power cut there is the old one or the new one, too."""
+    """Write a file atomically and sync it, so that the old or the new file survives a power failure."""
     write_whole(path, content, mode, synced=True)
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = False) -> None:
-    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it.
+    """Write a file atomically. An interrupt leaves the old or the new file, and possibly `.NAME.part` in the same
+    folder.
 
-    A link in its place is replaced, and not followed.
+    A link at this path is replaced, not followed.
     """
     partial_file = path.with_name(f".{path.name}.part")
-    # What was left there keeps the mode that it has.
+    # An old partial file would keep its mode.
     partial_file.unlink(missing_ok=True)
     with open(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
@@ -57,19 +58,19 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = Fa
 
 
 def digest(content: bytes) -> str:
-    """Hash some bytes: 32 hexadecimal digits."""
+    """Return the BLAKE2b digest of some bytes, 32 hexadecimal digits."""
     return blake2b(content, digest_size=16).hexdigest()
 
 
 def intact(path: Path, expected: str | None) -> bytes | None:
-    """What a file holds, if it is what was written.
+    """Return the content of a file if its digest matches.
 
     Args:
-        path: of the file.
-        expected: its digest, as of `digest`; None where none is known.
+        path: path of the file.
+        expected: digest as returned by `digest`, or None.
 
     Returns:
-        Its bytes; None where they have another digest, or there is no regular file.
+        The content; None if the digest differs or there is no regular file.
     """
     content = path.read_bytes() if path.is_file() else b""
     return content if digest(content) == expected else None
@@ -81,10 +82,10 @@ def new_salt() -> bytes:
 
 
 def salt_in(folder: Path) -> bytes:
-    """Read the salt of a folder; where it has none, draw one, in a file that only its owner may read.
+    """Return the salt of a folder, drawing one if it has none. Only the owner may read its file.
 
     Args:
-        folder: that exists, held by one process.
+        folder: existing folder, used by one process.
 
     Returns:
         32 bytes.
@@ -101,14 +102,14 @@ def salt_in(folder: Path) -> bytes:
 
 
 def portable_path(path: Path, folder: Path) -> str:
-    """Name a file from a folder: relative where they share more than a root, else from the home folder, else whole.
+    """Return a path relative to a folder, or to the home folder, or absolute.
 
     Args:
-        path: absolute.
-        folder: of the file that is to name it.
+        path: absolute path.
+        folder: folder of the file that will contain the result.
 
     Returns:
-        With "/" between its parts. "~" stands for the home folder of whoever reads it.
+        Path with "/" as separator. "~" is the reader's home folder.
 
     Example:
         >>> portable_path(Path("/data/a/records.csv"), Path("/data/a/runs/one"))
@@ -118,19 +119,15 @@ def portable_path(path: Path, folder: Path) -> str:
     """
     path, folder, home = (Path(os.path.abspath(p)) for p in (path, folder, Path.home()))
     shared = Path(os.path.commonpath([path, folder]))
-    inside = path.is_relative_to(home) and home != Path(home.anchor)
-    # From above a home folder its name would be in the path.
-    if shared.is_relative_to(home) if inside else shared != Path(shared.anchor):
+    is_in_home = path.is_relative_to(home) and home != Path(home.anchor)
+    # A path from above the home folder would contain its name.
+    if shared.is_relative_to(home) if is_in_home else shared != Path(shared.anchor):
         return Path(os.path.relpath(path, folder)).as_posix()
-    return f"~/{path.relative_to(home).as_posix()}" if inside else path.as_posix()
+    return f"~/{path.relative_to(home).as_posix()}" if is_in_home else path.as_posix()
 
 
 def require_locks(option: str) -> None:
-    """Refuse run folders where two processes could write one. option: begins the refusal.
-
-    Raises:
-        InputError: this system has no locks.
-    """
+    """Raise InputError if this system has no file locks. option: beginning of the message."""
     if not HAS_LOCKS:
         raise InputError(
             f"{option}: run folders need file locks, which this system does not have. Fix: use Linux, macOS or WSL, or "
@@ -142,7 +139,7 @@ def lock_file(file: IO[bytes] | int) -> None:
     """Lock an open file until it is closed.
 
     Raises:
-        BlockingIOError: another process holds it.
-        OSError: its file system has no locks.
+        BlockingIOError: another process has the lock.
+        OSError: the file system has no locks.
     """
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

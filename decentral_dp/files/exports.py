@@ -1,6 +1,6 @@
-"""Tables for other programs: Parquet files, written without pandas, and CSV files that are safe in a spreadsheet.
+"""Tables for other programs: Parquet files written without pandas, and CSV files that are safe in spreadsheets.
 
-pyarrow imports pandas with the first array that it makes of other objects, so arrays are made of buffers here.
+pyarrow imports pandas when it converts objects, so arrays are built from buffers here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories
 
     Args:
         columns: name → (rows,) numbers or texts, or one text for all rows.
-        rows: their length.
+        rows: number of rows.
         categories: columns of one text that become dictionaries; other texts become strings.
 
     Example:
@@ -48,7 +48,7 @@ def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories
 
 
 def to_parquet(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """The content of a Parquet file of these columns, each (n,)."""
+    """Return the content of a Parquet file of these columns, each (n,)."""
     import pyarrow.parquet as pq
 
     content = io.BytesIO()
@@ -65,18 +65,18 @@ def _strings(texts: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
 
 
-# OWASP, "CSV Injection": a cell that begins with one of these is a formula, or becomes one when it is imported.
+# First characters of formulas, also after import (OWASP, "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Put an apostrophe before text that a spreadsheet would run as a formula, in cells and in names of columns.
+    """Prefix an apostrophe to text that a spreadsheet would run as a formula, in cells and column names.
 
     Args:
-        frame: to be written as CSV. Numbers stay as they are, also those that are text.
+        frame: table to be written as CSV. Numbers are unchanged, also as text.
 
     Returns:
-        A frame of the same shape. pandas and Parquet files need none of this.
+        A table of the same shape. pandas and Parquet files do not need this.
 
     Example:
         >>> import pandas as pd

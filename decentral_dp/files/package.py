@@ -1,4 +1,4 @@
-"""This package and what it computes with: versions, and a digest that no other state of its sources has."""
+"""Versions of this package and its dependencies, and a digest of its sources."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from decentral_dp.files.regular import regular
 
 PACKAGE = Path(__file__).parent.parent
-# Rooms that no number depends on, and what is read as files of its own.
+# Folders on which no number depends, and folders of files that runs read.
 _UNREAD = ("cli", "reporting", "scenarios", "topologies")
 
 
 def shipped_folder(name: str) -> Path:
-    """Return where files that come with the package are: in the installed package, or beside it in a checkout."""
+    """Return a folder of the package: in the installed package, or next to it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
 @functools.cache
 def package_digest() -> str:
-    """Digest version and sources of what computes the numbers."""
+    """Return the digest of the version and the sources that compute numbers."""
     digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
     for path in sorted(path for ending in ("py", "csv", "toml") for path in PACKAGE.rglob(f"*.{ending}")):
         name = path.relative_to(PACKAGE)
@@ -33,7 +33,7 @@ def package_digest() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package and of what computes its numbers, as far as it is installed."""
+    """Return the installed versions of this package and of the libraries that compute its numbers."""
     names = ("decentral_dp", "numpy", "scipy", "scikit-learn", "torch", "ray")
     version_of = {n: version for n in names if (version := _version(n)) is not None}
     return {"python": platform.python_version(), **version_of}
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def _version(name: str) -> str | None:
-    """Of a package, or None where it is not installed; its metadata are read once."""
+    """Return the version of a package, or None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Only regular files are read: a pipe waits for its writer for ever, and a device may have no end.
+"""Reading of regular files only: a pipe blocks until its writer ends, and a device may have no end.
 
-The largest size of a file, and of an archive once it is unpacked, is public and the same for all: `MOST_BYTES`, or the
-value of the environment variable DECENTRAL_DP_MOST_BYTES.
+The largest size of a file, and of an unpacked archive, is public: `MOST_BYTES`, or the environment variable
+DECENTRAL_DP_MOST_BYTES.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 
 
 def most_bytes() -> int:
-    """How many bytes are read of one file at most.
+    """Return the largest number of bytes that is read from one file.
 
     Raises:
-        InputError: the environment variable is no whole number above 0.
+        InputError: the environment variable is not a positive whole number.
 
     Example:
         >>> most_bytes() == MOST_BYTES
         True
     """
-    given = os.environ.get(RAISED_BY, "")
-    if not given:
+    value = os.environ.get(RAISED_BY, "")
+    if not value:
         return MOST_BYTES
-    if not (given.isascii() and given.isdecimal() and int(given[:19]) > 0):
-        raise InputError(f"{RAISED_BY}: got {quoted(given)}, wanted a number of bytes, for example {MOST_BYTES}.")
-    return int(given[:19])
+    if not (value.isascii() and value.isdecimal() and int(value[:19]) > 0):
+        raise InputError(f"{RAISED_BY}: got {quoted(value)}, expected a number of bytes, for example {MOST_BYTES}.")
+    return int(value[:19])
 
 
 def regular(path: Path, subject: str) -> Path:
-    """The path, unless it is of something that is never read. What is missing or a folder is left to the opener.
+    """Return a path, unless it is a pipe, a device, a socket or too large. Missing files and folders are left to the
+    caller.
 
     Args:
         path: a file, or a link to one.
-        subject: begins a refusal, for example "problem.data".
+        subject: beginning of messages, for example "problem.data".
 
     Raises:
-        InputError: it is a pipe, a device or a socket, or the file is too large.
+        InputError: the file cannot be read.
 
     Example:
         >>> regular(Path("/dev/zero"), "problem.data")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device; give a regular file.
+        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device. Fix: give a regular file.
     """
     try:
         status = path.stat()
@@ -67,21 +68,21 @@ def regular(path: Path, subject: str) -> Path:
         return path
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is not None:
-        raise InputError(f"{subject}: {quoted_path(path)} is {kind}; give a regular file.")
+        raise InputError(f"{subject}: {quoted_path(path)} is {kind}. Fix: give a regular file.")
     refuse_above(status.st_size, f"{subject}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
     return path
 
 
 def own(path: Path, folder: Path, subject: str) -> Path:
-    """The path of a folder's own file, as `regular`.
+    """Return a path inside a folder, as `regular` does.
 
     Args:
-        path: of a file in the folder, which need not exist.
-        folder: that whoever gave it has made, and perhaps links in it.
-        subject: begins a refusal.
+        path: path of a file in the folder, which need not exist.
+        folder: untrusted folder, which may contain links.
+        subject: beginning of messages.
 
     Raises:
-        InputError: a link leads out of the folder; or as of `regular`.
+        InputError: a link leads out of the folder; or as in `regular`.
 
     Example:
         >>> own(Path("a/../b.txt"), Path("a"), "report")
@@ -95,7 +96,7 @@ def own(path: Path, folder: Path, subject: str) -> Path:
 
 
 def stems_beside(path: Path, suffix: str) -> dict[str, str]:
-    """Files of this suffix in the folder of a path: name without suffix → path; none where it cannot be listed."""
+    """Return the files with this suffix in the folder of a path: stem → path; empty if it cannot be listed."""
     try:
         return {p.stem: str(p) for p in sorted(path.parent.glob(f"*{suffix}")) if p.is_file()}
     except (OSError, ValueError):
@@ -103,16 +104,16 @@ def stems_beside(path: Path, suffix: str) -> dict[str, str]:
 
 
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
-    """Raise InputError for more bytes than are read at most. begins: the refusal, up to its verb."""
+    """Raise InputError for more bytes than are read. begins: beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
-            f"{begins} {size} bytes, and at most {most_bytes()} are read; give a smaller file, or set "
+            f"{begins} {size} bytes, and at most {most_bytes()} are read. Fix: give a smaller file, or set "
             f"{RAISED_BY} to a larger number if this machine has the memory."
         )
 
 
-# What a damaged or hostile archive makes zipfile and numpy raise, beside OSError. They raise ValueError for arrays of
-# Python objects, which only unpickling could read, and RuntimeError for an archive with a password.
+# Exceptions of zipfile and numpy for damaged or hostile archives, in addition to OSError: among others ValueError for
+# pickled objects, and RuntimeError for archives with a password.
 DAMAGED = (
     ValueError,
     TypeError,
@@ -130,23 +131,23 @@ DAMAGED = (
 
 
 def names_in(path: Path, subject: str) -> list[str]:
-    """Return the names of the arrays. Raises as `read_arrays` does."""
+    """Return the names of the arrays of an archive. Raises as `read_arrays` does."""
     with _archive(path, subject) as archive:
         return list(archive.files)
 
 
 def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an archive, by name, of any shape; nothing is unpickled.
+    """Read arrays of an archive by name. Nothing is unpickled.
 
     Args:
-        path: of the archive.
-        subject: begins a refusal.
-        names: names of arrays that it has.
+        path: path of the archive.
+        subject: beginning of messages.
+        names: names of existing arrays.
 
     Raises:
-        InputError: it would unpack to too much, or is no regular file.
-        OSError: it cannot be read.
-        *DAMAGED: it is damaged, or no archive.
+        InputError: the unpacked arrays are too large, or the file is not regular.
+        OSError: the file cannot be read.
+        *DAMAGED: the file is damaged, or is not an archive.
     """
     with _archive(path, subject) as archive:
         sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.zip.infolist()}
@@ -167,7 +168,7 @@ def _archive(path: Path, subject: str) -> Iterator[Any]:
 
 
 def read_array(path: Path, subject: str) -> NDArray[Any]:
-    """Read the single array of a `.npy` file; nothing is unpickled. Raises as `read_arrays` does."""
+    """Read the array of a `.npy` file. Nothing is unpickled. Raises as `read_arrays` does."""
     with regular(path, subject).open("rb") as file:
         array: Any = np.load(file, allow_pickle=False)
         if not isinstance(array, np.ndarray) or file.read(1):
@@ -176,7 +177,7 @@ def read_array(path: Path, subject: str) -> NDArray[Any]:
 
 
 def is_url(place: str) -> bool:
-    """Say whether a place is a URL instead of a path.
+    """Return whether a place is a URL instead of a path.
 
     Example:
         >>> is_url("https://example.org/a.csv"), is_url("C:/data.csv")

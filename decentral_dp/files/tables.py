@@ -1,6 +1,6 @@
-"""Types of the values of a scenario, and what all its tables have in common.
+"""Types of scenario values, and the base class of scenario tables.
 
-One table for components of many kinds: the keys that they declare, and which of these a kind has.
+`KindTable` is a table for components of several kinds. `declared_keys` reads the keys that a component declares.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-# What is counted fits into 64 bits with room for products, and seeds into 64 bits.
+# Counts and their products, and seeds, fit into 64 bits.
 LARGEST_COUNT = 10**12
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 
 
-# Beyond it what decays is zero, or infinite where it divides, after a few rounds.
+# With a larger exponent, learning rates underflow after a few rounds.
 Decay = Annotated[float, Field(ge=0, le=100)]
 
 
 def _ascending(points: list[list[float]]) -> list[list[float]]:
     rounds = [point[0] for point in points]
     if rounds != sorted(set(rounds)) or any(t != int(t) for t in rounds):
-        raise ValueError("wanted whole numbers of rounds, each above the one before")
+        raise ValueError("expected whole numbers of rounds, each above the one before")
     return points
 
 
@@ -56,14 +56,14 @@ Points = Annotated[list[_Point], Field(min_length=1), AfterValidator(_ascending)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-# A title, on terminals, pages and pictures.
+# One printable line, such as a title.
 Line = Annotated[str, AfterValidator(printable)]
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-# Beyond these a target says nothing, and solving for it would meet the ends of float64.
+# Other targets are meaningless, and beyond the accuracy of float64.
 Target = Annotated[float, Field(ge=1e-9, le=1e5)]
 
 
@@ -71,12 +71,11 @@ Channel = Literal["x", "y", "z"]
 
 
 class Table(BaseModel):
-    """A table of a scenario: no unknown keys, no silent conversions.
+    """A table of a scenario, without unknown keys and silent conversions.
 
-    The docstring below a field says what the key is.
+    The docstring below a field describes its key.
     """
 
-    # Most tables are only ever parts of another, which has a checker of its own.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     @classmethod
@@ -88,17 +87,19 @@ class Table(BaseModel):
 
 
 def first_complaint(error: ValidationError) -> str:
-    """Return the first complaint of pydantic about a table: key and problem, without the value."""
+    """Return the first error of pydantic about a table: key and problem, without the value."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
 
 
 class KindTable(Table):
-    """A table whose `kind` says which keys it has; keys of neither mapping below are of every kind.
+    """A table whose `kind` determines its keys. Keys of neither mapping belong to every kind.
 
-    noun: what it is, in a refusal. needed: kind → keys that it cannot do without. optional: kind → keys that it may
-    have besides.
+    Args:
+        noun: name of the table in messages.
+        needed: kind → required keys.
+        optional: kind → optional keys.
     """
 
     noun: ClassVar[str]
@@ -111,16 +112,21 @@ class KindTable(Table):
     def _check_kind(self) -> Self:
         needed, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
-            given = getattr(self, key) != type(self).model_fields[key].default
-            if (given and key not in (*needed, *optional)) or (key in needed and not given):
-                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if given else "needs"} {key}')
+            is_set = getattr(self, key) != type(self).model_fields[key].default
+            if (is_set and key not in (*needed, *optional)) or (key in needed and not is_set):
+                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if is_set else "needs"} {key}')
         return self
 
 
 class DeclaredKey(NamedTuple):
-    """A key as a dataclass or a function declares it.
+    """A key that a dataclass or a function declares.
 
-    type: of its value, with bounds, as pydantic checks it. default: where it need not be given.
+    Args:
+        name: name of the key.
+        type: type with bounds, as pydantic validates it.
+        description: text for the reference.
+        required: whether it has no default.
+        default: default value.
     """
 
     name: str
@@ -132,7 +138,7 @@ class DeclaredKey(NamedTuple):
 
 @cache
 def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
-    """The parameters of a dataclass or a function that are keys, in their order.
+    """Return the parameters of a dataclass or a function that are keys, in order.
 
     Example:
         >>> def regression(n_features: int, ridge: Annotated[Positive, Doc("Strength of the pull.")] = 0.1) -> None: ...
@@ -163,7 +169,7 @@ _BOUNDS: Mapping[type[BaseMetadata], str] = {
 
 
 def type_in_words(kind: Any) -> str:
-    """What a number must be.
+    """Describe a numeric type with its bounds.
 
     Example:
         >>> type_in_words(Annotated[int, Ge(2)]), type_in_words(Positive)
@@ -175,7 +181,7 @@ def type_in_words(kind: Any) -> str:
 
 
 def without_none(hint: Any) -> Any:
-    """The type without "or None"."""
+    """Return a type hint without None."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]

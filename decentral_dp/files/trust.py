@@ -1,8 +1,8 @@
-"""Consent to run code that came with somebody's data: Python files in a run folder, or named by one.
+"""Consent to run code of run folders, which may come from others.
 
-A scenario of your own names your own code, which runs. A run folder is data, and may be from elsewhere. Code that it
-holds or names runs where this machine has run the same bytes before, or where you say so: `--trust` on the command
-line, `trust=True` of `resume`, `with trusting():` in Python. `require_trust` decides, for every command alike.
+A scenario names its author's code, which runs. A run folder is data. Code that it contains or names runs only if this
+machine has run the same bytes before, or with consent: `--trust` on the command line, `trust=True` of `resume`, or
+`with trusting():` in Python. `require_trust` decides for all commands.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER
 
 _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
-# A folder with one of these is that of a run, which may lie in one with code, inputs or baselines.
+# Files that mark a run folder.
 _OF_RUNS = ("result.json", "in_progress")
 
 
 @contextlib.contextmanager
 def trusting() -> Iterator[None]:
-    """Run the code of run folders inside this.
+    """Run the code of run folders in this context.
 
     Example:
         >>> with trusting():
-        ...     require_trust(Path("runs/one/code/heavy_ball.py"), b"STEP = 0.1")
+        ...     require_trust(Path("runs/one/code/momentum.py"), b"STEP = 0.1")
     """
     token = _TRUSTED.set(True)
     try:
@@ -38,24 +38,21 @@ def trusting() -> Iterator[None]:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Whether code that is named from this folder needs consent: it is of a run."""
+    """Return whether code that this folder names needs consent: it is a run folder."""
     return any(os.path.lexists(folder / name) for name in _OF_RUNS)
 
 
 def is_in_run_folder(path: Path) -> bool:
-    """Whether a file lies in the folder of a run, by its name or where a link leads."""
+    """Return whether a file is in a run folder, by its path or its resolved path."""
     return any(needs_trust(parent) for place in (path.absolute(), path.resolve()) for parent in place.parents)
 
 
 def require_trust(path: Path, content: bytes) -> None:
-    """Refuse code of a run folder that this machine has not run before, unless it is trusted.
+    """Raise InputError for code of a run folder that this machine has not run before, unless it is trusted.
 
     Args:
-        path: of the Python file.
-        content: that is to be run.
-
-    Raises:
-        InputError: it is unknown here.
+        path: path of the Python file.
+        content: code to be run.
     """
     if _TRUSTED.get() or sha256(content).hexdigest() in _known():
         return
@@ -67,12 +64,12 @@ def require_trust(path: Path, content: bytes) -> None:
 
 
 def remember(content: bytes) -> None:
-    """Keep the digest of code that is the user's own, for the copies of it that run folders hold."""
+    """Record the digest of the user's code, for its copies in run folders."""
     if _TRUSTED.get():
-        # A run folder may have named it, and consent is given once.
+        # Consent is for one call only.
         return
     line = sha256(content).hexdigest()
-    # A home that cannot be written costs a --trust later, and no run now.
+    # If the home folder is read-only, later runs need --trust.
     with contextlib.suppress(OSError):
         if line in _known():
             return

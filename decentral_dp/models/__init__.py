@@ -1,1 +1,1 @@
-"""What has weights: linear terms, networks, modules of a user, and derivatives by torch."""
+"""Models: linear terms, dense layers, networks, custom torch modules, and derivatives by torch."""

@@ -1,11 +1,9 @@
-"""Derivatives of per-record torch functions, and the trace that finds what they can depend on.
+"""Derivatives of per-record torch functions, traces of what they depend on, and captured graphs.
 
-Pure functions of tensors, captured as a graph of torch operations once their shapes recur.
-
-`torch.func` builds its derivatives anew at every call: milliseconds of Python around microseconds of arithmetic. A
-function that branches on no value calls the same operations whenever its arguments have the same shapes. Here they are
-recorded once for each set of shapes and devices, on made-up numbers, and called directly from then on: same operations,
-same order, same bits. That is tried to the bit on made-up numbers; where it fails, the function itself is called on.
+`torch.func` builds derivatives at every call: milliseconds of Python for microseconds of arithmetic. A function without
+branches on values calls the same operations for all arguments of the same shapes. `Captured` records them once for each
+set of shapes and devices, on synthetic numbers, and then calls them directly, with identical bits. The graph is
+compared with the function on synthetic numbers. If they differ in a bit, the function itself is used.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ ARGUMENTS = {
 }
 
 
-# Of a loss: the shapes and the words of its value.
+# Shape of a loss value, and its description.
 _NUMBER = ({()}, "one torch.float64 number")
 
 
 class Derivatives(NamedTuple):
-    """Of one record: ∇_y f (q,), ∇²_yy f·z (q,), ∇²_xy f·z (p,)."""
+    """Derivatives for one record: ∇_y f (q,), ∇²_yy f·z (q,), ∇²_xy f·z (p,)."""
 
     grad_y: Tensor
     hvp: Tensor
@@ -56,10 +54,9 @@ class Derivatives(NamedTuple):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread, no gradient tape.
+    """Use one thread and no gradient tape.
 
-    The products of one record are too small to share: with more threads than one, torch loses time in handing out work,
-    and several agents on one machine fight for the cores.
+    Products for one record are too small to share. More threads cost time, and agents on one machine compete for cores.
     """
     import torch
 
@@ -76,13 +73,12 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def losses_on(device: str) -> Iterator[None]:
-    """As `quiet_torch`; what would give other bits each time raises."""
+    """Apply `quiet_torch`, and raise for operations that are not deterministic."""
     with quiet_torch(device), repeatable(device):
         yield
 
 
-# torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid; and where
-# vmap does an operation record by record.
+# Warnings that the code of torch causes itself: in forward derivatives, in logsigmoid, and in loops of vmap.
 _NOT_THE_USERS = (
     r"`torch\.jit\.script` is|An output with one or more elements was resized"
     "|There is a performance drop because we have not yet implemented"
@@ -91,7 +87,7 @@ _NOT_THE_USERS = (
 
 @contextmanager
 def quiet_torch(device: str = "cpu") -> Iterator[None]:
-    """As `one_thread`, without warnings about what is not the user's; what it creates is created on the device."""
+    """Apply `one_thread` without warnings that users cannot avoid; new tensors are created on the device."""
     with one_thread(), warnings.catch_warnings(), default_device(device):
         warnings.filterwarnings("ignore", message=_NOT_THE_USERS)
         yield
@@ -104,8 +100,8 @@ def directions(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *recor
         f: (x, y, *record) → one number.
         x: (p,).
         y: (q,).
-        z: (q,) the direction.
-        record: what else f reads.
+        z: (q,) direction.
+        record: further arguments of f.
     """
     from torch.func import grad, jvp
 
@@ -114,7 +110,7 @@ def directions(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *recor
 
 
 def columns(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Derivatives:
-    """Take `directions` along every column of a matrix z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
+    """Apply `directions` to every column of z (q, k): ∇_y f (q, k), ∇²_yy f·z (q, k), ∇²_xy f·z (p, k)."""
     from torch.func import vmap
 
     rows = vmap(lambda column: directions(f, x, y, column, *record), in_dims=1)(z)
@@ -122,24 +118,24 @@ def columns(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *record: 
 
 
 def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
-    """`fn(row…, record…)` for every row with every record: the first `rows` arguments are batches of rows."""
+    """Evaluate `fn(row…, record…)` for all pairs of rows and records; the first `rows` arguments are rows."""
     from torch.func import vmap
 
     return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
 
 
 def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict[str, Any]:
-    """Evaluate the rows of every record, NaN for a record whose evaluation raises; a device that fails is no record's.
+    """Evaluate the rows of every record, with NaN for a record whose evaluation raises. Errors of a device are raised.
 
-    Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
-    one record changes nothing but its own row. Whether a run stops must not depend on a private value.
+    A valid record replaces it, so that all others keep their index and rounding, and one record changes its own row
+    only. Whether a run stops must not depend on a private value.
 
     Args:
-        oracle: what records are → term → rows, tensors or arrays.
-        records: features (n, d) and labels (n,), or whatever else the oracle reads, row by row.
+        oracle: records → term → rows, tensors or arrays.
+        records: features (n, d) and labels (n,), or other arguments of the oracle, row by row.
 
     Returns:
-        Term → (n, …); nothing where every record raises.
+        Term → (n, …); empty if every record raises.
     """
     try:
         return dict(oracle(*records))
@@ -149,7 +145,7 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
         stand_in = stand_ins(oracle, *records)
     if not stand_in:
         return {}
-    # Copies, for they are written into.
+    # Copies, since NaN is written into them.
     outputs = oracle(*(part[stand_in] for part in records)).items()
     out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in outputs}
     for rows in out.values():
@@ -158,19 +154,20 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
 
 
 def stand_ins(oracle: Callable[..., Any], *records: Any) -> list[int]:
-    """For every record its own number, or that of the first that does not raise; none where every record raises.
+    """Return for every record its index, or that of the first valid record if it raises; empty if every record raises.
 
     Args:
-        oracle: as of `rows_or_nan`, like records.
+        oracle: as in `rows_or_nan`.
+        records: as in `rows_or_nan`.
     """
     n = len(records[0])
     sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
     return [k if k in set(sound) else sound[0] for k in range(n)] if sound else []
 
 
-def _runs(oracle: Callable[..., Any], *one: Any) -> bool:
+def _runs(oracle: Callable[..., Any], *record: Any) -> bool:
     try:
-        oracle(*one)
+        oracle(*record)
     except USER_ERRORS as error:
         if is_of_device(error):
             raise
@@ -187,24 +184,24 @@ def trace(
     classes: int | None,
     device: str = "cpu",
 ) -> dict[str, Split]:
-    """Run every function on two made-up points and records, and read off its graph what it can depend on.
+    """Evaluate every function on two synthetic points and records, and read off its graph what it depends on.
 
-    The points are batched like the records, so that no Python code can see a value of x, y, features or label: the
-    graph is the same at all points, or the function is refused. Then everything runs once in the form in which the
-    problem calls it, where a failure would pass for a bad record.
+    Points are batched like records, so no Python code can read a value of x, y, features or label: the graph is the
+    same at all points, or an error is raised. Then everything runs once in the form in which the problem calls it,
+    where a failure would pass for an invalid record.
 
     Args:
-        upper_loss, lower_loss, regulariser, predict: as of `from_losses`.
+        upper_loss, lower_loss, regulariser, predict: as in `from_losses`.
         sizes: (p, q, n_features).
-        classes: their number, None where labels are numbers.
-        device: where all of it runs; default "cpu". Run it there first: what fails elsewhere is
-            the device's.
+        classes: number of classes, None for numeric labels.
+        device: device of the computation; default "cpu". Trace on the CPU first, so that later errors are due to the
+            device.
 
     Returns:
-        The terms that the graphs of the losses let depend on records, and the kind of record that each reads.
+        Terms that may depend on records, and the split that each reads.
 
     Raises:
-        InputError: for a function that cannot be traced, differentiated or batched.
+        InputError: a function cannot be traced, differentiated or batched.
     """
     import torch
     from torch.func import grad, vmap
@@ -212,7 +209,7 @@ def trace(
     p, q, n_features = sizes
     draw = np.random.default_rng(0)
     x, y, z = (tensor(draw.normal(size=(2, d)), device) for d in (p, q, q))
-    # Zero is a class index, and in the domain of every usual loss.
+    # Zero is a valid class index, and valid in usual losses.
     labels = tensor(np.zeros(2), device)
     records = tensor(draw.normal(size=(2, n_features)), device), labels if classes is None else labels.long()
     with losses_on(device):
@@ -243,19 +240,19 @@ def trace(
 def _reads_records(
     upper_loss: Loss, lower_loss: Loss, device: str, x: Tensor, y: Tensor, *records: Tensor
 ) -> dict[str, Split]:
-    """The terms whose derivative is in the graph of its loss."""
+    """Return the terms whose derivative is in the graph of its loss."""
     import torch
     from torch.func import grad, vmap
 
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
-    before = [r.clone() for r in records]
+    originals = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device):
             value = vmap(_checked(name, loss, *_NUMBER))(x, y, *records)
-            if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
-                raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
+            if not all(torch.equal(*pair) for pair in zip(originals, records, strict=True)):
+                raise InputError(f"{name}: it changes a record in place. Fix: {_advice(name)}.")
             if not _uses(value, y):
-                raise InputError(f"{name}: it does not depend on y, so there is nothing to solve for; use y in it.")
+                raise InputError(f"{name}: it does not depend on y, so there is nothing to solve. Fix: use y.")
             slope = vmap(grad(loss, argnums=1))(x, y, *records)
             if name == "upper_loss":
                 reads_records |= {"upper_grad_x": "validation"} if _uses(value, x) else {}
@@ -266,7 +263,7 @@ def _reads_records(
 
 
 def _uses(value: Tensor, variable: Tensor) -> bool:
-    """Whether `variable` is in the differentiable graph of `value`; if absent, the derivative is identically zero."""
+    """Return whether `variable` is in the differentiable graph of `value`. Otherwise the derivative is zero."""
     import torch
 
     if not value.requires_grad:
@@ -277,7 +274,7 @@ def _uses(value: Tensor, variable: Tensor) -> bool:
 def _checked(
     name: str, f: Callable[..., Any], shapes: Collection[tuple[int, ...]], wanted: str
 ) -> Callable[..., Tensor]:
-    """The function, refusing a value of another shape, or of a loss of another precision than float64."""
+    """Return the function, which raises InputError for another shape, and for losses of another precision."""
     import torch
 
     def checked(*arguments: Tensor) -> Any:
@@ -293,19 +290,18 @@ def _checked(
 
 @contextmanager
 def _blame(name: str, device: str) -> Iterator[None]:
-    """Turn what a function raises, and what is wrong with what it gives, into one sentence with its line."""
+    """Convert exceptions of a custom function to an InputError with its line."""
     try:
         yield
     except InputError:
         raise
     except USER_ERRORS as error:
-        sentence = f"{name}: {blame(error)}; {_advice(name)}."
+        sentence = f"{name}: {blame(error)}. Fix: {_advice(name)}."
         if device != "cpu":
-            # It ran on the processor before.
             sentence = (
-                f'{name} runs on the processor, and not on device = "{device}": {blame(error)}. Make its tensors '
-                "within the function, where they are created on the device, or move what it closes over to that of "
-                "its arguments, as in weights.to(y.device)."
+                f'{name}: it runs on the CPU but not on device = "{device}": {blame(error)}. Fix: create tensors '
+                "inside of the function, where they are created on the device, or move captured tensors, as in "
+                "weights.to(y.device)."
             )
         raise InputError(sentence) from error
 
@@ -317,19 +313,19 @@ def _advice(name: str) -> str:
     )
 
 
-# Calls with arguments of the same shapes before they are captured, which takes about as long as these calls did.
+# Calls with the same shapes before capture, which takes about as long as these calls.
 PATIENCE = 48
-# Sets of shapes whose graphs are kept of one function; with all others the function itself is called.
+# Largest number of graphs per function; for other shapes the function itself is called.
 _MOST_GRAPHS = 256
 
 
 class Captured:
-    """A pure function of tensors → name → tensor, called through its graph where the shapes of its arguments recur.
+    """A pure function of tensors → name → tensor, called through its graph for recurring shapes.
 
     Args:
-        function: branches on no value and draws nothing, as `vmap` makes sure of; whole numbers among its arguments
-            are labels, of which 0 and 1 exist.
-        device: where its arguments are; default "cpu".
+        function: function without branches on values and random draws, which `vmap` verifies. Integer arguments are
+            labels, of which 0 and 1 are valid.
+        device: device of its arguments; default "cpu".
 
     Example:
         >>> import torch
@@ -344,11 +340,11 @@ class Captured:
                 return function(*arguments)
 
         self._function, self._device = quietly, device
-        # Shapes → what to call, or how often the function itself has been called.
+        # Shapes → the graph, or the number of calls so far.
         self._kept: dict[Any, Function | int] = {}
 
     def __call__(self, *arguments: Tensor) -> Outputs:
-        """The function's value at these arguments."""
+        """Return the value of the function."""
         import torch
 
         shapes = tuple([(a.shape, a.dtype, a.device) for a in arguments])
@@ -367,15 +363,14 @@ class Captured:
 
 
 def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
-    """Record the operations of a function at arguments of these shapes.
+    """Record the operations of a function for arguments of these shapes.
 
     Args:
-        function: as of `Captured`.
-        like: shapes and types are read of them, values are not: nothing of a record is kept in the graph.
+        function: as in `Captured`.
+        like: arguments whose shapes and types are used. No value of a record enters the graph.
 
     Returns:
-        What gives the same bits at all arguments of these shapes; None where the function cannot be captured, or where
-        made-up numbers told the two apart.
+        A function with identical bits for these shapes; None if capture fails, or if they differ on synthetic numbers.
     """
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -390,37 +385,41 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
         return torch.as_tensor(draw.normal(size=shape) if wide else draw.random(shape)).to(like.device, like.dtype)
 
     mild, spread = (tuple(draw_inputs(a, wide) for a in like) for wide in (False, True))
-    # Called again, a graph shows whether a call has changed a constant of it, and TorchScript what it made of it.
-    tried = (mild, spread, mild, spread)
+    # The second calls show whether a call changes a constant of the graph, and test the compiled TorchScript.
+    trials = (mild, spread, mild, spread)
     try:
-        wanted = [function(*some) for some in tried]
+        expected = [function(*inputs) for inputs in trials]
         graph = make_fx(function)(*mild)
         replayed = _compile(graph, mild)
-        found = [replayed(*some) for some in tried]
-        if not all(_equal(*pair) for pair in zip(found, wanted, strict=True)):
+        outputs = [replayed(*inputs) for inputs in trials]
+        if not all(_equal(*pair) for pair in zip(outputs, expected, strict=True)):
             return None
     except USER_ERRORS:
         return None
-    # What reads of no argument may be one tensor at all calls, and whoever is handed it may write into it.
-    one = any(a.data_ptr() == b.data_ptr() for a, b in zip(found[-1].values(), found[-2].values(), strict=True))
-    return (lambda *some: {name: out.clone() for name, out in replayed(*some).items()}) if one else replayed
+    # An output that depends on no argument may be one tensor in all calls, into which a caller may write.
+    shared_output = any(
+        a.data_ptr() == b.data_ptr() for a, b in zip(outputs[-1].values(), outputs[-2].values(), strict=True)
+    )
+    return (
+        (lambda *inputs: {name: out.clone() for name, out in replayed(*inputs).items()}) if shared_output else replayed
+    )
 
 
-def _equal(here: Outputs, there: Outputs) -> bool:
-    return list(here) == list(there) and all(
-        bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(here.values(), there.values(), strict=True)
+def _equal(first: Outputs, second: Outputs) -> bool:
+    return list(first) == list(second) and all(
+        bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(first.values(), second.values(), strict=True)
     )
 
 
 def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
-    """The graph in TorchScript, which calls its operations without Python.
+    """Compile the graph to TorchScript, which calls its operations without Python.
 
-    TorchScript drops checks that may raise, and on a device it fuses operations, which rounds otherwise: such graphs
+    TorchScript drops checks that may raise, and fuses operations on a device, which rounds differently. Such graphs
     stay in Python.
     """
     import torch
 
-    # Constants of a graph have no gradient tape, whatever is around its calls.
+    # Constants of a graph must have no gradient tape.
     for name, parameter in list(graph.named_parameters()):
         delattr(graph, name)
         graph.register_buffer(name, parameter.detach())
@@ -430,5 +429,5 @@ def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
         return graph.forward
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.trace", category=DeprecationWarning)
-        # A function, for a module looks for hooks at every call. Not strict: the outputs are a dictionary.
+        # A function, since a module checks hooks at every call. Not strict: outputs are a dictionary.
         return torch.jit.trace(lambda *a: graph(*a), arguments, check_trace=False, strict=False)  # type: ignore[no-any-return, no-untyped-call]

@@ -1,4 +1,4 @@
-"""Models by name, from the table problem.model; the linear one is here."""
+"""Models by name, from the table problem.model, and the linear model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from decentral_dp.user_code import in_module
 
 @dataclass(frozen=True)
 class LinearModel:
-    """φ = A·(a, 1): one row of weights and a bias for each output.
+    """Linear model φ = A·(a, 1), with one row of weights and a bias per output.
 
-    A record's gradient is the outer product c·(a, 1)ᵀ: its norm is a product of two norms, also of a difference.
+    A per-example gradient is the outer product c·(a, 1)ᵀ. Its norm is a product of two norms, also for a difference.
     """
 
     n_features: int
@@ -52,13 +52,13 @@ class LinearModel:
         return rows @ x.reshape(self.outputs, -1).T, rows
 
     def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
-        # The records are the same, so a difference is an outer product as well: nothing cancels.
+        # With the same records, a difference is an outer product as well, and nothing cancels.
         rows, cotangents = at.tape, at.cotangents if since is None else at.cotangents - since.cotangents
-        # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
+        # An upper bound on the norm, also for slopes whose squares underflow.
         slopes = np.sqrt(squares(cotangents)) + UNDERFLOW
         norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))
         factors = clip_factors(norms, bound)
-        # Zero times infinity is NaN: what is not finite has to go before the product.
+        # Zero times infinity is NaN: remove infinite rows before the product.
         weighted = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)
         safe = np.where(np.isfinite(norms)[:, None], rows, 0.0)
         return (weighted.T @ safe).reshape(-1), factors
@@ -74,7 +74,7 @@ def _check_kind(kind: str) -> str:
 
 
 class ModelTable(KindTable):
-    """A model: its weights are x of a minimax problem (a critic's: y), and y of one level.
+    """A model. Its weights are x of a minimax problem (y for a critic), and y of one-level training.
 
     A name such as "linear" or "net:build" is short for the table { kind = name }.
     """
@@ -83,7 +83,7 @@ class ModelTable(KindTable):
     needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"]})
     optional = MappingProxyType({"resnet": ["width", "depth"]})
 
-    # The one line stands beside the table that it is short for.
+    # A text is short for a table.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     kind: Annotated[str, AfterValidator(_check_kind)] = "linear"
@@ -91,16 +91,16 @@ class ModelTable(KindTable):
     a function of (n_features, outputs) that returns a torch module."""
 
     hidden: list[Count] | None = None
-    """Of mlp: units of each hidden layer, in order."""
+    """Units of each hidden layer of mlp, in order."""
 
     channels: Annotated[list[Count], Field(min_length=1)] | None = None
-    """Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."""
+    """Channels of each 3 × 3 convolution of cnn, in order. A pooling that halves the image follows each."""
 
     width: Count | None = None
-    """Of resnet: channels of the first stage; 16 if left out."""
+    """Channels of the first stage of resnet; 16 if left out."""
 
     depth: Count | None = None
-    """Of resnet: blocks of each of its three stages; 1 if left out."""
+    """Blocks of each of the three stages of resnet; 1 if left out."""
 
     @model_validator(mode="before")
     @classmethod
@@ -117,19 +117,19 @@ def build_model(
     device: str,
     module: Callable[..., Any] | None = None,
 ) -> Model:
-    """Build a model, its weights drawn from the public seed where they are drawn.
+    """Build a model, with random weights from the public seed.
 
     Args:
-        table: of the scenario; None for a linear model.
-        n_features: columns of the records.
-        outputs: e.
-        image: (height, width, channels) where records are pictures.
+        table: table of the scenario; None for a linear model.
+        n_features: number of features.
+        outputs: number of outputs e.
+        image: (height, width, channels) of image records.
         seed: public.
-        device: "cpu" or "cuda"; linear models compute on the processor in any case.
-        module: function of (n_features, outputs) that table.kind names as "module:Name", and returns a torch module.
+        device: "cpu" or "cuda"; linear models use the CPU.
+        module: custom function (n_features, outputs) → torch module, named "module:Name" in table.kind.
 
     Raises:
-        InputError: for a device that is not there, and for a model that does not fit.
+        InputError: the device is missing, or the model does not suit the records.
     """
     table = ModelTable() if table is None else table
     check_device(device, "run.device")
@@ -147,7 +147,7 @@ def build_model(
 
 
 def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
-    """Build a convolutional or residual network. Raises InputError for records that are no images, or too small."""
+    """Build a convolutional or residual network. Raises InputError if the records are not images, or too small."""
     from decentral_dp.models import networks
 
     halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)

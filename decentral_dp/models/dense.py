@@ -1,15 +1,15 @@
-"""Stacks of dense layers of many agents at once, whose per-record gradients are clipped without being formed.
+"""Dense layers of many agents at once, with per-example gradients that are clipped without being formed.
 
-With a₀ the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) but for the last, and δ_l = ∂ℓ/∂h_l, a record's
-gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
+With a₀ the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) except for the last, and δ_l = ∂ℓ/∂h_l, the
+per-example gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
 
     ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + γ²),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + γ),
 
 and the sum of clipped gradients is one product per layer and agent. Products are taken agent by agent
-(`numpy.matmul` of stacked matrices), so that the bits of one agent's sum depend on nobody who is hosted with it.
+(`numpy.matmul` of stacked matrices), so that the bits of an agent's sum do not depend on agents in the same block.
 
-Of a linear model of one output the gradients by A and by b may be clipped apart, to √(1 − s²) C and s C in ℓ2, and to
-(1 − s) C and s C in ℓ1: together no longer than C.
+In a linear model with one output the gradients by A and by b may be clipped separately, to √(1 − s²) C and s C in ℓ2,
+and to (1 − s) C and s C in ℓ1, so that the whole is at most C.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from decentral_dp.models.linear_terms import tiles
 from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
-# Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.
+# Added to slopes in denominators, so that `UNDERFLOW` over a slope of 0 stays finite.
 _LEAST_SLOPE = 1e-300
 
 
 def rest_of_clip(share: float, norm: Norm) -> float:
-    """What is left of a clip of which some coordinates have the share s: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
+    """Return the rest of a clip with a fraction s used: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
     return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
 
 
@@ -42,14 +42,14 @@ _Views: TypeAlias = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class DenseLayers:
-    """Dense layers with ReLU between them; without hidden layers a linear model.
+    """Dense layers with ReLU between them; a linear model if there are no hidden layers.
 
     Args:
-        widths: (d, hidden widths …, e); the weights are, layer by layer, the rows of A (o, i) and then b (o,).
-        gain: a public factor by which features come multiplied; default 1. Named weights are of features as they are.
-        bias: γ, what stands for 1 beside the features of every layer; default 1. All else equal, a clip leaves the more
-            of a record's gradient to its features the smaller it is.
-        seed: public, of the random start of hidden layers.
+        widths: (d, hidden widths …, e). Weights are, layer by layer, the rows of A (o, i) and then b (o,).
+        gain: public factor by which features are multiplied; default 1. Named weights are for unscaled features.
+        bias: γ, the constant feature of every layer; default 1. The smaller it is, the more of a clip is left for
+            features.
+        seed: public seed of the random start of hidden layers.
     """
 
     widths: tuple[int, ...]
@@ -78,7 +78,7 @@ class DenseLayers:
 
     @property
     def start(self) -> Array:
-        """(p,) public start: zeros of a linear model; else A from N(0, 2/fan-in), b = 0, and a last layer of zeros."""
+        """(p,) public start: zeros for a linear model; else A from N(0, 2/fan-in), b = 0, and a last layer of zeros."""
         out, draw = np.zeros(self.p), public_generator(self.seed, "dense")
         for layer, _ in self._layers(out[None])[:-1]:
             layer[:] = draw.normal(size=layer.shape) * math.sqrt(2.0 / layer.shape[2])
@@ -89,16 +89,16 @@ class DenseLayers:
             return self._activations(self._layers(weights), inputs)[-1]
 
     def unit_norms(self, weights: Array, inputs: Array, norm: Norm) -> Array:
-        """(g, n): ‖∇φ‖ of every record; of several outputs that of their sum. Arguments as of `outputs_of`."""
+        """Return ‖∇φ‖ of every record, (g, n); for several outputs, of their sum. Arguments as in `outputs_of`."""
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
             activations = self._activations(layers, inputs)
             return self._norms(self._slopes(layers, activations, np.ones_like(activations[-1])), activations, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
-        """ "weight" (o, i) and "bias" (o,) of every layer, with gain and γ multiplied in.
+        """Return "weight" (o, i) and "bias" (o,) of every layer, with gain and γ multiplied in.
 
-        Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between two layers.
+        Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between layers.
         """
         layers, out = self._layers(np.asarray(weights, dtype=np.float64)[None]), {}
         for k, (by_rows, bias) in enumerate(layers):
@@ -118,46 +118,49 @@ class DenseLayers:
         centre: Array | None = None,
         share: float = 0.0,
     ) -> Array:
-        """Sum the clipped gradients of each agent's records, (g, p).
+        """Sum the clipped per-example gradients of each agent, (g, p).
 
         Args:
             weights: (g, p).
             inputs: (g, n, d).
-            cotangents: ∂ℓ/∂φ of some agents and records, from their outputs.
-            bound: the largest norm of a record's gradient.
+            cotangents: function of agents, records and outputs that returns ∂ℓ/∂φ.
+            bound: clipping norm.
             norm: "l1" or "l2".
-            whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
-            centre: (g, d), what is taken off every record of an agent, in the unit of inputs.
-            share: s, of a linear model of one output whose gradients by A and b are clipped apart; 0 clips both as one.
+            whole: slope ‖∂ℓ/∂φ‖₁ below which the bound of a record decreases in proportion.
+            centre: (g, d), subtracted from the records of an agent, in units of the inputs.
+            share: s, to clip the gradients by A and b of a linear model with one output separately; 0 clips them
+                together.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         rest = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
-                away = None if centre is None else centre[agents, None]
-                activations = self._activations(layers, inputs[agents, part], away)
+                part_centre = None if centre is None else centre[agents, None]
+                activations = self._activations(layers, inputs[agents, part], part_centre)
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
-                    # Of one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
+                    # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
                     size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), norm_sums(activations[0], norm)
                     norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
-                    apart = clip_factors(self.bias * size, share * bound)[..., None]
+                    bias_factors = clip_factors(self.bias * size, share * bound)[..., None]
                 else:
                     norms = self._norms(slopes, activations, norm)
                     if whole:
-                        # A bound that is u times as small is a norm that is u times as large; no factor is below 1.
+                        # A bound divided by u is a norm multiplied by u ≥ 1.
                         norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
                 factors = clip_factors(norms, rest * bound)[..., None]
                 finite = bool((factors > 0.0).all())
                 for (by_rows, bias), slope, a in zip(sums, slopes, activations, strict=False):
                     clipped = slope * factors
                     if not finite:
-                        # Zero times infinity is NaN: what counts as nothing has to go before the product.
+                        # Zero times infinity is NaN: remove dropped records before the product.
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
                     by_bias = clipped
                     if share:
-                        by_bias = slope * apart if finite else np.where(apart > 0.0, slope * apart, 0.0)
+                        by_bias = slope * bias_factors
+                        if not finite:
+                            by_bias = np.where(bias_factors > 0.0, by_bias, 0.0)
                     if part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)
@@ -167,7 +170,7 @@ class DenseLayers:
         return total
 
     def _layers(self, weights: Array) -> list[_Views]:
-        """Views of every layer of (g, p) weights, each the rows of A and then b."""
+        """Return views of every layer of weights (g, p): the rows of A and b."""
         out, done = [], 0
         for i, o in pairwise(self.widths):
             end = done + o * i
@@ -176,7 +179,7 @@ class DenseLayers:
         return out
 
     def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:
-        """a_0, …, a_L, each (g, n, width), of inputs (g, n, d), or (n, d) of all agents, less centre (g, 1, d)."""
+        """Return a_0, …, a_L, each (g, n, width), for inputs (g, n, d) or common (n, d), minus centre (g, 1, d)."""
         inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape[-2:]))
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
@@ -185,18 +188,18 @@ class DenseLayers:
             activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
         return activations
 
-    def _slopes(self, layers: list[_Views], seen: list[Array], last: Array) -> list[Array]:
-        """δ_l (g, n, o) of every layer."""
+    def _slopes(self, layers: list[_Views], activations: list[Array], last: Array) -> list[Array]:
+        """Return δ_l (g, n, o) of every layer."""
         out = [last]
         for k in range(len(layers) - 1, 0, -1):
             slope = np.matmul(out[-1], layers[k][0])
-            slope *= seen[k] > 0.0
+            slope *= activations[k] > 0.0
             out.append(slope)
         return out[::-1]
 
-    def _norms(self, slopes: list[Array], seen: list[Array], norm: Norm) -> Array:
-        """(g, n), at least the norm of every record's gradient."""
+    def _norms(self, slopes: list[Array], activations: list[Array], norm: Norm) -> Array:
+        """Return upper bounds on the norms of per-example gradients, (g, n)."""
         total = np.zeros(slopes[0].shape[:2])
-        for slope, a in zip(slopes, seen, strict=False):
+        for slope, a in zip(slopes, activations, strict=False):
             total += norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))
         return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)

@@ -1,7 +1,7 @@
-"""Where torch computes: arrays go to a device here, and come back here, and nowhere else.
+"""Devices of torch: only this module moves arrays to a device and back.
 
-Records, points and noise are numpy arrays on the processor, whatever the device: `tensor` copies them there, `to_numpy`
-copies what was computed back. Clips, sums and noise of a bilevel problem are numpy's, on what came back.
+Records, points and noise are numpy arrays on the CPU. `tensor` copies them to the device, `to_numpy` copies results
+back. Clips, sums and noise of bilevel problems are computed by numpy.
 """
 
 from __future__ import annotations
@@ -27,28 +27,25 @@ DEVICES = ("cpu", "cuda")
 
 
 def check_device(device: str, where: str) -> None:
-    """Refuse a device that is unknown, or that is not there.
+    """Raise InputError for an unknown or missing device.
 
     Args:
         device: "cpu" or "cuda".
-        where: what asks for it, for the message.
-
-    Raises:
-        InputError: the device is none of these, torch is missing, or it finds no CUDA device.
+        where: key at the beginning of the message.
     """
     if device not in DEVICES:
-        raise InputError(f'{where}: got {quoted(device)}, wanted "cpu" or "cuda".')
+        raise InputError(f'{where}: got {quoted(device)}, expected "cpu" or "cuda".')
     if device == "cuda":
         with needing(where):
             import torch
         if not torch.cuda.is_available():
-            raise InputError(f'{where}: "cuda" was asked for, and torch finds no CUDA device here. Take "cpu".')
-        # Read once, when the first product of matrices is formed: without it, they may round otherwise each time.
+            raise InputError(f'{where}: torch finds no CUDA device. Fix: use "cpu".')
+        # Read at the first matrix product: required for deterministic rounding.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def device_words(device: str) -> str:
-    """What the last bits of a device's numbers depend on, besides the version of torch; "" of the processor."""
+    """Describe what the last bits on a device depend on, besides the version of torch; "" for the CPU."""
     if device == "cpu":
         return ""
     import torch
@@ -57,33 +54,33 @@ def device_words(device: str) -> str:
 
 
 def tensor(array: Array, device: str = "cpu") -> Tensor:
-    """A float64 copy of one shape: Ray hands out read-only arrays, and nothing done to it can reach the records."""
+    """Return a float64 copy: Ray passes read-only arrays, and operations on a copy cannot change the records."""
     return shared(np.array(array, dtype=np.float64), device)
 
 
 def shared(array: NDArray[Any], device: str) -> Tensor:
-    """The same numbers and shape, not copied on the processor: nothing may write into them."""
+    """Return a tensor without copying on the CPU; it must not be written into."""
     import torch
 
-    here = torch.from_numpy(array)
-    return here if device == "cpu" else here.to(device)
+    tensor = torch.from_numpy(array)
+    return tensor if device == "cpu" else tensor.to(device)
 
 
 def module_on(module: Module, device: str) -> Module:
-    """The module itself, its parameters and buffers moved."""
+    """Move the parameters and buffers of a module to a device."""
     return module.to(device)
 
 
 def to_numpy(computed: Tensor) -> Array:
-    """The numbers, of the same shape, on the processor, without a gradient tape."""
+    """Return the numbers of a tensor on the CPU, without a gradient tape."""
     array: Array = (computed if computed.is_cpu else computed.cpu()).numpy(force=True)
     return array
 
 
 def default_device(device: str) -> AbstractContextManager[Any]:
-    """Within, what creates a tensor without saying where (`torch.zeros(3)`) creates it on the device.
+    """Create new tensors (`torch.zeros(3)`) on the device in this context.
 
-    So that a loss or a module has one text for all devices. On the processor nothing changes.
+    A loss or module then needs no code for devices. On the CPU nothing changes.
     """
     import torch
 
@@ -92,25 +89,25 @@ def default_device(device: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Within, an operation on a device gives the same bits every time, or raises. The processor's do so always.
+    """Make operations on a device deterministic in this context, or raise. Operations on the CPU always are.
 
-    A round that was cut off is computed again, and what was released of it is released with the same noise.
+    An interrupted round is computed again, and its releases use the same noise.
     """
     if device == "cpu":
         yield
         return
     import torch
 
-    before = torch.get_deterministic_debug_mode()
+    mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("error")
     try:
         yield
     finally:
-        torch.set_deterministic_debug_mode(before)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def is_of_device(error: BaseException) -> bool:
-    """Whether an error says that the device failed, or has no memory left: no record is to blame for it."""
+    """Return whether an error is a failure of the device, or of its memory, and not of a record."""
     torch = sys.modules.get("torch")
     kinds = ("OutOfMemoryError", "AcceleratorError")
     return isinstance(error, tuple(getattr(torch, kind) for kind in kinds if hasattr(torch, kind)))

@@ -1,7 +1,7 @@
-"""What the linear models share: checked features, their norms, and clipping by coefficient.
+"""Common parts of linear models: checked features, their norms, and clipping by coefficient.
 
-Every per-record term of a linear model is a coefficient times the record's features (for several classes, an outer
-product), so its norm is |coefficient|·‖a‖ and clipping costs one number per record.
+Every per-example term of a linear model is a coefficient times the features (for several classes, an outer product).
+Its norm is |coefficient|·‖a‖, and clipping needs one number per record.
 """
 
 from __future__ import annotations
@@ -16,41 +16,40 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 
-# Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
-# one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
+# Float64 numbers of a block, 2 MiB: it stays in the cache of a core from the forward to the backward product, and hides
+# the cost of the loop.
 BLOCK = 1 << 18
 
-# Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
-# larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
-# whatever is not finite does.
+# Numbers near the ends of float64's range have too few digits for exact bounds. Contributions with a smaller factor,
+# and records with a larger norm, count as zero, like those that are not finite.
 LEAST_FACTOR = 1e-290
 LARGEST_NORM = 1e250
 
 
 def blocks(n_records: int, width: int) -> Iterator[slice]:
-    """Slices over the records, each of about `BLOCK` numbers."""
+    """Yield slices of the records with about `BLOCK` numbers each."""
     rows = max(1, BLOCK // max(1, width))
     for start in range(0, n_records, rows):
         yield slice(start, min(start + rows, n_records))
 
 
 def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Cut agents and their records into tiles: many small shards, or a part of a large one.
+    """Divide agents and their records into tiles: many small shards, or a part of a large one.
 
-    How the records of one agent are cut depends on their number alone, and so do the bits of its sums.
+    The cuts within an agent depend on its number of records only, and so do the bits of its sums.
 
     Args:
         n_agents: g.
-        n_records: of each agent.
-        width: numbers of one record.
+        n_records: records per agent.
+        width: numbers per record.
 
     Returns:
-        Slices over agents and over records, each tile of about `BLOCK` numbers.
+        Slices of agents and of records; each tile has about `BLOCK` numbers.
     """
-    together = max(1, BLOCK // max(1, n_records * width))
-    for start in range(0, n_agents, together):
+    n_together = max(1, BLOCK // max(1, n_records * width))
+    for start in range(0, n_agents, n_together):
         for part in blocks(n_records, width):
-            yield slice(start, min(start + together, n_agents)), part
+            yield slice(start, min(start + n_together, n_agents)), part
 
 
 def clipped_means(
@@ -61,31 +60,31 @@ def clipped_means(
     bounds: Sequence[float],
     *others: Array,
 ) -> Sequence[Array]:
-    """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile of `tiles`.
+    """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile.
 
     Args:
-        coefficients: points, rows and others of some agents and records → (g, n) for each mean, which is overwritten.
+        coefficients: points, rows and others of a tile → (g, n) for each mean, which is overwritten.
         points: (g, ·) each, or None.
         rows: (g, n, d) records.
-        norms: (g, n) of the records.
-        bounds: of each mean, as of `clip_coefficients`.
+        norms: (g, n) norms of the records.
+        bounds: clip of each mean, as in `clip_coefficients`.
         others: (g, n, …) each.
 
     Returns:
-        The means (g, d); where there are no records, zeros.
+        The means (g, d); zeros if there are no records.
 
     Limits:
-        As of `clip_coefficients`.
+        As in `clip_coefficients`.
     """
     n_agents, n_records, width = rows.shape
     if rows.size <= BLOCK:
         return clipped_sums(coefficients(*points, rows, *others), norms, bounds, rows, float(max(n_records, 1)))
     means = [np.zeros((n_agents, width)) for _ in bounds]
     for agents, part in tiles(n_agents, n_records, width):
-        at = [None if point is None else point[agents] for point in points]
+        tile_points = [None if point is None else point[agents] for point in points]
         tile = rows[agents, part]
-        some = coefficients(*at, tile, *(other[agents, part] for other in others))
-        for mean, total in zip(means, clipped_sums(some, norms[agents, part], bounds, tile), strict=True):
+        tile_coefficients = coefficients(*tile_points, tile, *(other[agents, part] for other in others))
+        for mean, total in zip(means, clipped_sums(tile_coefficients, norms[agents, part], bounds, tile), strict=True):
             mean[agents] += total
     for mean in means:
         mean /= float(max(n_records, 1))
@@ -93,32 +92,32 @@ def clipped_means(
 
 
 def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
-    """Multiply every record with vectors of its agent, a·v.
+    """Compute a·v for every record and the vectors of its agent.
 
     Args:
         rows: (g, n, d).
         vectors: (g, d) each.
 
     Returns:
-        (g, n) for each, one agent at a time: its bits do not depend on the others.
+        (g, n) for each, one agent at a time, so that its bits do not depend on other agents.
     """
     return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
-    """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along where that is given.
+    """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along if `along` is given.
 
     Args:
         margins: t, (g, n), overwritten.
-        along: (g, n); default None.
+        along: (g, n), or None.
 
     Returns:
-        (g, n) each; the second is of no use without `along`.
+        (g, n) each; the second is meaningless without `along`.
 
     Limits:
-        As of `clip_coefficients`.
+        As in `clip_coefficients`.
     """
-    # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which a clip turns into its limit 0.
+    # exp(t) = inf gives σ(−t) = 0, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
     slope = -1.0 / (exp_t + 1.0)
     if along is not None:
@@ -131,61 +130,61 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
 def clipped_sums(
     coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
 ) -> Sequence[Array]:
-    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k.
+    """Sum the records of each agent times clipped coefficients, Σ_k c_k a_k.
 
     Args:
         coefficients: (g, n) for each sum, overwritten.
-        norms: (g, n) of the records.
-        bounds: for each sum, as of `clip_coefficients`.
+        norms: (g, n) norms of the records.
+        bounds: clip of each sum, as in `clip_coefficients`.
         rows: (g, n, d).
         divisor: of the sums.
 
     Returns:
-        (g, d) each, one agent at a time: its bits do not depend on the others.
+        (g, d) each, one agent at a time, so that its bits do not depend on other agents.
 
     Limits:
-        As of `clip_coefficients`.
+        As in `clip_coefficients`.
     """
     clipped = [clip_coefficients(each, norms, bound) for each, bound in zip(coefficients, bounds, strict=True)]
     return [np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor for c in clipped]
 
 
 def _usable_clip(bound: float) -> float:
-    """The clip; 0 where it is too small to be one."""
+    """Return the clip, or 0 if it is too small."""
     return bound if bound >= SMALLEST_CLIP else 0.0
 
 
 def with_intercept(features: Array, intercept: bool = True) -> Array:
-    """Append a last column of ones, where there is an intercept. features: (N, d)."""
+    """Append a column of ones to features (N, d) if there is an intercept."""
     return np.column_stack([features, np.ones(len(features))]) if intercept else features
 
 
 def named_rows(rows: Array, intercept: bool) -> dict[str, Array]:
-    """ "weight" (e, d) of rows (e, d (+ 1)), and "bias" (e,) where the last column is the intercept's."""
-    named = {"weight": rows[:, : rows.shape[1] - intercept].copy()}
-    return named | ({"bias": rows[:, -1].copy()} if intercept else {})
+    """Return "weight" (e, d) of rows (e, d (+ 1)), and "bias" (e,) if the last column is the intercept."""
+    weights = {"weight": rows[:, : rows.shape[1] - intercept].copy()}
+    return weights | ({"bias": rows[:, -1].copy()} if intercept else {})
 
 
 def as_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
-    """Check features, and copy them as a C-ordered float64 array.
+    """Validate features and copy them as a C-ordered float64 array.
 
     Args:
         features: (N, n_features).
         labels: (N,).
-        n_features: wanted columns.
-        intercept: whether a last column of ones is appended.
+        n_features: expected number of columns.
+        intercept: whether a column of ones is appended.
 
     Returns:
         (N, d).
 
     Raises:
-        InputError: for a wrong shape, no records, or a value that is not finite.
+        InputError: the shape is wrong, there are no records, or a value is not finite.
     """
     rows = np.ascontiguousarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0 or np.shape(labels) != (len(rows),):
         raise InputError(
             f"problem: records have features of shape {rows.shape} and labels of shape {np.shape(labels)}; "
-            f"wanted at least one record, {n_features} features, and one label for each record."
+            f"expected at least one record, {n_features} features, and one label for each record."
         )
     bad = ~(np.isfinite(rows).all(axis=1) & np.isfinite(np.asarray(labels, dtype=np.float64)))
     if bad.any():
@@ -196,23 +195,23 @@ def as_features(features: Array, labels: Array, n_features: int, intercept: bool
 
 
 def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
-    """(n,) positions of labels (n,) in the declared classes. Raises InputError on a label that was not declared."""
+    """Return indices (n,) of labels (n,) in the declared classes. Raises InputError for other labels."""
     match = np.asarray(labels)[:, None] == np.asarray(classes)
     unknown = ~match.any(axis=1)
     if unknown.any():
         row = int(np.argmax(unknown))
         raise InputError(
-            f"problem: record {row} has a label that is none of the declared classes {list(classes)}; declare the "
-            "class, or remove the record."
+            f"problem: record {row} has a label that is none of the declared classes {list(classes)}. Fix: declare "
+            "the class, or remove the record."
         )
     return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
 
 
 def feature_norms(features: Array) -> tuple[Array, Array]:
-    """(N,) ℓ1 and ℓ2 norms of the rows, infinite above `LARGEST_NORM`.
+    """Compute ℓ1 and ℓ2 norms of the rows, (N,), infinite above `LARGEST_NORM`.
 
-    The rows are scaled by their largest entry first: a plain sum of squares underflows to 0 below 1e-162, and a
-    record with norm 0 is never clipped.
+    Rows are scaled by their largest entry first: a sum of squares underflows to 0 below 1e-162, and a record with norm
+    0 is never clipped.
     """
     largest = np.abs(features).max(axis=1)
     scale = np.where(largest > 0, largest, 1.0)
@@ -223,21 +222,21 @@ def feature_norms(features: Array) -> tuple[Array, Array]:
 
 
 def norms_of(records: Any, clip: Clip) -> Array:
-    """(…, n) norms of features, l1 or l2 as the clip is; `prepare` has put both beside the records."""
+    """Return the norms (…, n) of the features in the norm of the clip."""
     norms: Array = records.l1 if clip.norm == "l1" else records.l2
     return norms
 
 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
-    """Scale coefficients in place so that every |coefficient|·norm ≤ bound; a non-finite contribution becomes zero.
+    """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
 
-    Total without a branch: whatever is not finite turns into NaN on the way (bound/NaN, inf·0, or inf/inf when
-    nothing is clipped), and NaN into 0.
+    No branch is needed: infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN becomes
+    0.
 
     Args:
         coefficients: (…, n), overwritten.
-        norms: (…, n) of what they multiply.
-        bound: the clip; one below `SMALLEST_CLIP` lets nothing through.
+        norms: (…, n) norms of the vectors that they multiply.
+        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
 
     Limits:
         Call it with floating-point warnings off.
@@ -253,13 +252,13 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
 
 
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
-    """Scale columns in place so that ‖column‖·norm ≤ bound; whatever is not finite becomes zero.
+    """Scale columns in place so that ‖column‖·norm ≤ bound; infinite and NaN contributions become zero.
 
     Args:
         coefficients: (…, c, n), overwritten.
-        norms: (…, n) of what the columns are outer products with.
-        norm: of the columns.
-        bound: the clip; one below `SMALLEST_CLIP` lets nothing through.
+        norms: (…, n) norms of the rows with which the columns form outer products.
+        norm: norm of the columns.
+        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
 
     Limits:
         Call it with floating-point warnings off.
@@ -275,26 +274,25 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
 
 
 def column_norms(columns: Array, norm: Norm) -> Array:
-    """(…, n) norms of the columns of a (…, c, n) array. Call it with floating-point warnings off."""
+    """Compute the norms (…, n) of the columns of a (…, c, n) array, with floating-point warnings off."""
     sizes = np.abs(columns)
     if norm == "l1":
         return np.asarray(sizes.sum(axis=-2))
-    # Scaled by the largest entry: plain squares underflow, and a record with norm 0 is never clipped.
+    # Scaled by the largest entry: squares may underflow, and a norm of 0 is never clipped.
     largest = sizes.max(axis=-2)
     return np.asarray(np.sqrt(np.square(sizes / largest[..., None, :]).sum(axis=-2)) * largest)
 
 
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
-    """Give columns in their directions the norm min(‖column‖·norms, bound); whatever is not finite becomes zero.
+    """Scale columns to the norm min(‖column‖·norms, bound); infinite and NaN columns become zero.
 
-    For outer products with rows scaled to norm 1: no factor beyond float64's range arises on the way, however long
-    the rows were.
+    For outer products with rows of norm 1, so that no factor leaves the range of float64 for long rows.
 
     Args:
         columns: (c, n).
-        norms: (n,) of the rows.
-        norm: of the columns.
-        bound: the clip.
+        norms: (n,) norms of the rows.
+        norm: norm of the columns.
+        bound: clipping norm.
 
     Limits:
         Call it with floating-point warnings off.
@@ -308,7 +306,7 @@ def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> A
 
 
 def unit_rows(features: Array, norms: Array) -> Array:
-    """(n, d) a/‖a‖ of every row of (n, d), by its norm (n,); zero where the norm is zero or infinite."""
+    """Return a/‖a‖ of rows (n, d) with norms (n,); zero for norms that are zero or infinite."""
     return features / np.where(norms > 0, norms, 1.0)[:, None]
 
 
@@ -320,18 +318,18 @@ def curved_sums(
     clip: Clip,
     wanted: Collection[str],
 ) -> dict[str, Array]:
-    """Average ∇²_yy l = M ⊗ aaᵀ and ∇²_yy l·Z, each record's clipped to clip.z as a whole.
+    """Average ∇²_yy l = M ⊗ aaᵀ and ∇²_yy l·Z, with each record's term clipped to clip.z.
 
-    Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖: no
-    record's matrix is ever formed. Rows are scaled to norm 1, so that no clipped coefficient leaves float64's range.
+    Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖, so
+    no matrix of a record is formed. Rows have norm 1, so that no clipped coefficient leaves the range of float64.
 
     Args:
         features: (N, d) rows a.
-        norms: (N,) of the rows, in clip.norm.
+        norms: (N,) norms of the rows, in clip.norm.
         curvature: block of records → M (c, c, n).
-        matrix: Z (c·d, p), None where no product is wanted.
-        clip: of the run.
-        wanted: of "lower_hessian" and "lower_hessian_product".
+        matrix: Z (c·d, p), None if no product is needed.
+        clip: clips of the run.
+        wanted: subset of "lower_hessian" and "lower_hessian_product".
 
     Returns:
         Name → (c·d, c·d) or (c·d, p).

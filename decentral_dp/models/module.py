@@ -1,13 +1,12 @@
-"""Torch modules as models: the gradient of each record by torch.func, in groups of bounded memory.
+"""Torch modules as models: per-example gradients by torch.func, in groups of bounded memory.
 
-The gradient of a record is grad ⟨module(record), c⟩ of a batch of this record only, and vmap takes it for many records
-at once. Whatever a module does to a batch, no record reaches the row of another. The rows of a group are formed, their
-norms are taken over all parameters, and one product adds them up. A change is the difference of a record's two rows.
+The gradient of a record is grad ⟨module(record), c⟩ of a batch with this record only, and vmap computes it for many
+records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed,
+their norms are taken over all parameters, and one product sums them. A change is the difference of two rows.
 
-Parameters that require no gradient, and buffers, are constants of the model. Nothing else that a module keeps may
-change while it is used.
+Parameters without gradient, and buffers, are constants of the model. A module must keep no other state.
 
-A custom module is tried first, and refused where a record's gradient is not its own.
+A custom module is tested first, and refused if a record's gradient depends on other records:
 
     [problem]
     model = "net:build"
@@ -15,13 +14,13 @@ A custom module is tried first, and refused where a record's gradient is not its
     def build(n_features, outputs):
         return torch.nn.Sequential(torch.nn.Linear(n_features, 32), torch.nn.GELU(), torch.nn.Linear(32, outputs))
 
-The module maps a batch (n, n_features) to (n, outputs). It is made float64, whatever it was made in; an image comes as
-one row, channels first. Its trainable parameters are x, and start as the function makes them, from the public seed if
-they are drawn by torch's own generator. It stays in training mode, for private gradients and for scores alike.
+The module maps a batch (n, n_features) to (n, outputs), and is converted to float64. An image is one row, channels
+first. The trainable parameters are x. They start as the function makes them, and from the public seed if torch's
+generator draws them. The module stays in training mode, for gradients and for scores.
 
-The module is tried on synthetic records: its state must stay, and outputs and gradients by torch.func must be those of
-the batch. That refuses batch normalisation, dropout and hooks on gradients. Forward hooks and parametrizations are part
-of the module. A module that reads the clock, or that holds records in a buffer, is not found.
+Tests on synthetic records check that its state does not change, and that outputs and gradients of torch.func equal
+those of the batch. This excludes batch normalisation, dropout and hooks on gradients. Forward hooks and
+parametrizations are allowed. The tests do not detect a module that reads the clock, or that keeps records in a buffer.
 """
 
 from __future__ import annotations
@@ -60,10 +59,16 @@ ModuleTape = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """A module of torch in float64 on its device, from records (n, d) to outputs (n, e).
+    """A float64 torch module on its device, from records (n, d) to outputs (n, e).
 
-    x lists its trainable parameters in their order. start: (p,). row: float64 numbers that one record's gradient takes
-    while it is formed. source: of a user's module, the file and the function that made it; "" for ours.
+    Args:
+        module: x lists its trainable parameters in order.
+        n_features: d.
+        outputs: e.
+        start: (p,).
+        row: float64 numbers that a per-example gradient needs while it is computed.
+        device: device of the module.
+        source: file and function of a custom module; "" for others.
     """
 
     module: nn.Module
@@ -80,12 +85,12 @@ class TorchModel:
 
     @property
     def cells(self) -> int:
-        # A tape is the records alone: rows live in the groups of `clipped`.
+        # The tape has the records only.
         return self.n_features + 2 * self.outputs
 
     @cached_property
     def group(self) -> int:
-        """Records whose rows are formed together."""
+        """Number of records whose rows are formed together."""
         return max(1, _CELLS[self.device] // self.row)
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
@@ -107,9 +112,9 @@ class TorchModel:
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        """Every name under which the module holds a trainable parameter → the first of them.
+        """Every name of a trainable parameter → the first of its names.
 
-        torch ties shared weights, but leaves a module that stands in two places with the weights of the call.
+        torch ties shared weights, but leaves a module that occurs twice with the weights of the call.
         """
         names = {id(value): name for name, value in trainable(self.module)}
         return {
@@ -120,13 +125,13 @@ class TorchModel:
         }
 
     def _evaluate(self, parameters: Parameters, record: Tensor) -> Tensor:
-        """φ (e,) of one record (d,) in a batch of its own, with these trainable parameters."""
+        """Return φ (e,) of one record (d,) with these trainable parameters, in a batch of one."""
         everywhere = {place: parameters[name] for place, name in self._places.items()}
         out: Tensor = functional_call(self.module, everywhere, (record[None],), tie_weights=False)[0]
         return out
 
     def named_weights(self, x: Array) -> dict[str, Array]:
-        """Name → parameter of the module, in its shape."""
+        """Return name → parameter of the module, in its shape."""
         return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
 
     def rows(self, at: Slope) -> Array:
@@ -147,18 +152,18 @@ class TorchModel:
                 norms = np.hypot(length, row_norms(extra[part], "l2"))
                 factors[part] = clip_factors(norms, bound)
                 if not (finite := np.isfinite(norms)).all():
-                    # Zero times infinity is NaN: a row that is not finite has to go before the product.
+                    # Zero times infinity is NaN: remove infinite rows before the product.
                     rows = torch.where(shared(finite[:, None], self.device), rows, 0.0)
                 total += self._tensor(factors[part]) @ rows
             return to_numpy(total), factors
 
     def _rows(self, at: Slope, part: slice) -> Tensor:
-        """∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
+        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
         x, inputs = at.tape
         return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(at.cotangents[part]), self.p)
 
     def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises what the module raises for one of them."""
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises exceptions of the module."""
 
         def weighted_output(parameters: Parameters, record: Tensor, cotangent: Tensor) -> Tensor:
             return (self._evaluate(parameters, record) * cotangent).sum()
@@ -168,16 +173,20 @@ class TorchModel:
         return torch.cat([row.reshape(len(row), -1) for row in by_name.values()], dim=1)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Try that outputs and gradients are of their own record only, for batches of so many; ours are known to be.
+        """Test on synthetic batches that outputs and gradients depend on their own record only.
 
-        vmap rules of a custom autograd function, and what a module keeps in Python, may mix records all the same.
+        vmap rules of a custom autograd function, and Python state of a module, may mix records.
 
-        Raises InputError where a row reads another record, or where one question has two answers.
+        Args:
+            counts: batch sizes.
+
+        Raises:
+            InputError: a row depends on another record, or two calls differ.
         """
         if not self.source or self.device != "cpu":
-            # Another device may add up in another order each time.
+            # Other devices may sum in another order each time.
             return
-        tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
+        batches = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
 
@@ -186,15 +195,15 @@ class TorchModel:
                 slopes = Slope(tape, np.cos(np.arange(self.outputs)) + labels[:, None])
                 return {"the output": outputs, "the gradient": self.rows(slopes)}
 
-            fault = row_dependence(rows, tried[turn::2])
+            fault = row_dependence(rows, batches[turn::2])
             if fault is not None:
                 raise InputError(
-                    f"{self.source}: the module {fault.text}, and no clip bounds what one record moves then; let no "
-                    "operation run over the first axis, and remember nothing."
+                    f"{self.source}: the module {fault.text}, so that no clip bounds the influence of a record. Fix: "
+                    "use no operation over the first axis, and keep no state."
                 )
 
     def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Views of the trainable parameters, by name."""
+        """Yield views of the trainable parameters by name."""
         done = 0
         for name, parameter in trainable(self.module):
             yield name, flat[done : done + parameter.numel()].view(parameter.shape)
@@ -205,50 +214,50 @@ class TorchModel:
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Name and value of every parameter that training changes, in order."""
+    """Return name and value of every trainable parameter, in order."""
     return [(name, value) for name, value in module.named_parameters() if value.requires_grad]
 
 
 def trainable_weights(module: nn.Module) -> Array:
-    """The parameters that training changes as one vector, (p,)."""
+    """Return the trainable parameters as one vector, (p,)."""
     return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
 def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -> TorchModel:
-    """Make the model of a sound float64 module.
+    """Build the model of a valid float64 module.
 
     Args:
-        module: of torch, in float64.
-        n_features: columns of the records.
-        device: of torch, which the module is on.
-        where: of a user's module, as in `TorchModel`; default "".
+        module: float64 module.
+        n_features: number of features.
+        device: device of the module.
+        where: source of a custom module, as in `TorchModel`.
 
     Returns:
-        The model, which starts at the module's weights.
+        The model, which starts at the weights of the module.
     """
-    record, kept = tensor(np.zeros((1, n_features)), device), 0
+    record, saved_numbers = tensor(np.zeros((1, n_features)), device), 0
 
     def count(saved: Tensor) -> Tensor:
-        nonlocal kept
-        kept += saved.numel()
+        nonlocal saved_numbers
+        saved_numbers += saved.numel()
         return saved
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
     start = trainable_weights(module)
-    # One record takes what its forward pass keeps, and two rows.
-    return TorchModel(module, n_features, outputs, start, kept + 2 * len(start), device, where)
+    # Tensors saved by the forward pass, and two rows.
+    return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, where)
 
 
 def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:
-    """The rows of all records, (n, width), NaN for a record whose evaluation raises."""
+    """Return the rows of all records, (n, width), NaN for a record whose evaluation raises."""
     rows = rows_or_nan(lambda *some: {"rows": oracle(*some)}, records, extra)
     return rows["rows"] if rows else records.new_full((len(records), width), torch.nan)
 
 
-# Made-up records that a module is tried on.
+# Number of synthetic records in tests of a module.
 _TRIED_RECORDS = 6
-_MEND = (
+_FIX = (
     "write it in torch, in float64, as a pure function of a batch: no branches on values, nothing drawn, no .item() or "
     ".numpy()"
 )
@@ -257,46 +266,46 @@ _MEND = (
 def custom_model(
     make: Callable[..., Any], name: str, n_features: int, outputs: int, seed: int, device: str
 ) -> TorchModel:
-    """Return the model that a custom function makes.
+    """Build the model of a custom function.
 
     Args:
-        make: the function.
-        name: as the scenario has it.
-        n_features: columns of the records, the function's first argument.
-        outputs: columns that the module has to give, the function's second.
-        seed: the public one, of torch's own generator while the function runs.
-        device: of torch.
+        make: function of (n_features, outputs) that returns a torch module.
+        name: name in the scenario.
+        n_features: number of features.
+        outputs: number of outputs.
+        seed: public seed of torch's generator while the function runs.
+        device: device of torch.
 
     Returns:
         The model.
 
     Raises:
-        InputError: the function does not run. Also a module that is random, mixes records, changes as it is used, or
-            gives anything but (n, outputs) float64 numbers.
+        InputError: the function fails, or its module is random, mixes records, has state, or does not return (n,
+            outputs) float64 numbers.
     """
     where = f"problem.model: {name}"
     sizes = {"n_features": n_features, "outputs": outputs}
     with _public_draws(seed):
-        made = call(
+        module = call(
             lambda **sizes: make(*sizes.values()), sizes, lambda e: f"{where} does not run: {blame(e)}. Fix it there."
         )
-    if not isinstance(made, nn.Module):
-        raise InputError(f"{where} returned {type(made).__name__}, expected a torch module. Fix it there.")
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{where} returned {type(module).__name__}, expected a torch module. Fix it there.")
     try:
         with quiet_torch():
-            model = _checked_model(made, where, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(module_on(made, device), n_features, device, where)
+            model = _checked_model(module, where, n_features, outputs, seed)
+            return model if device == "cpu" else as_model(module_on(module, device), n_features, device, where)
     except InputError:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{where}: the module does not run on one record at a time: {reason(error)}; {_MEND}."
+            f"{where}: the module does not run on one record at a time: {reason(error)}. Fix: {_FIX}."
         ) from error
 
 
 @contextmanager
 def _public_draws(seed: int) -> Iterator[None]:
-    """torch's own generator set by the public seed, and put back."""
+    """Set torch's generator by the public seed in this context."""
     draws = torch.Generator().manual_seed(int(public_generator(seed, "module").integers(2**63)))
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(draws.get_state())
@@ -304,7 +313,7 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> TorchModel:
-    """The model on the processor, tried on synthetic records in [0, 1). Raises InputError, or as the module does."""
+    """Return the model on the CPU after tests on synthetic records in [0, 1). Raises InputError."""
     draw = np.random.default_rng(0)
     inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
     module.double().train()
@@ -321,39 +330,39 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
 
 
 def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
-    """Describe weights, a state or outputs (n, e) that no model may have; "" if there is nothing."""
+    """Describe invalid weights, state or outputs (n, e); "" if there are none."""
     if not trainable(module):
-        return "the module has no trainable parameters; give it some"
+        return "the module has no trainable parameters. Fix: add some"
     for name, value in trainable(module):
         if value.dtype != torch.float64 or not torch.isfinite(value).all():
-            return f"parameter {name!r} starts as {value.dtype}; it must be real and finite"
-    before, untouched = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
-    together: Any = module(inputs)
-    if not torch.equal(inputs, untouched):
-        return "the module changes its records in place; leave them as they are"
+            return f"parameter {name!r} starts as {value.dtype}; expected real and finite values"
+    state, original = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
+    output: Any = module(inputs)
+    if not torch.equal(inputs, original):
+        return "the module changes its records in place. Fix: copy them"
     for name, value in module.state_dict().items():
-        if name not in before or not torch.equal(before[name], value):
+        if name not in state or not torch.equal(state[name], value):
             return (
-                f"the module changes {name!r} when it is used, which remembers records from batch to batch; take "
-                "layers that remember nothing, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
+                f"the module changes {name!r} when it is used, which keeps records from batch to batch. Fix: use "
+                "layers without state, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
             )
     shape = (len(inputs), outputs)
-    if not isinstance(together, Tensor) or together.shape != shape or together.dtype != torch.float64:
-        is_tensor = isinstance(together, Tensor)
-        got = f"shape {tuple(together.shape)} of {together.dtype}" if is_tensor else type(together).__name__
+    if not isinstance(output, Tensor) or output.shape != shape or output.dtype != torch.float64:
+        is_tensor = isinstance(output, Tensor)
+        got = f"shape {tuple(output.shape)} of {output.dtype}" if is_tensor else type(output).__name__
         return f"the module returned {got} for {len(inputs)} records, expected {shape} of torch.float64"
     return ""
 
 
 def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
-    """Describe outputs or gradients that are not of their own record only; "" if all are."""
-    # Raises what would otherwise pass for a bad record.
+    """Describe outputs or gradients that depend on other records; "" if there are none."""
+    # An exception would otherwise pass for an invalid record.
     model.gradients(tensor(model.start), inputs, tensor(cotangents))
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
         return (
-            "a record's output depends on the other records of its batch, or on chance, so that no clip bounds what "
-            "one record moves; let no operation run over the first axis, draw nothing, and remember nothing"
+            "the output of a record depends on the other records of its batch, or on random draws, so that no clip "
+            "bounds the influence of a record. Fix: use no operation over the first axis, no random draws and no state"
         )
     gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
     with torch.enable_grad():
@@ -363,11 +372,11 @@ def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) ->
     if not plain.any():
         return (
             "on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU or Softmax, "
-            "which may cut all of them, use the parameters, and detach nothing"
+            "which may be constant, use the parameters, and detach nothing"
         )
     if not np.allclose(gradient, plain, rtol=1e-9, atol=1e-12, equal_nan=True):
         return (
-            "gradients under torch.func are others than by torch's own backward pass, for example by a hook on a "
-            f"gradient; {_MEND}"
+            "gradients of torch.func differ from those of torch's backward pass, for example because of a hook on a "
+            f"gradient. Fix: {_FIX}"
         )
     return ""

@@ -1,8 +1,7 @@
-"""Networks as modules of torch in float64: plain convolutions, a residual network, and embeddings.
+"""Float64 networks in torch: convolutional and residual networks, and embeddings.
 
-They use group normalisation in groups of 4 channels instead of batch normalisation (Wu & He, ECCV 2018): no operation
-may mix two records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) by the public seed, biases
-are 0.
+They use group normalisation with 4 channels per group instead of batch normalisation (Wu & He, ECCV 2018), which would
+mix records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) by the public seed, biases are 0.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Image
 
 CHANNELS_PER_GROUP = 4
-# Of `embedding_network`.
+# Largest number of blocks of `embedding_network`.
 LARGEST_DEPTH = 4
 STAGES = 3
 
 
 class PixelMean(nn.Module):
-    """The mean over all pixels."""
+    """Mean over all pixels."""
 
     def forward(self, h: Tensor) -> Tensor:
         return h.mean(dim=(2, 3))
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with normalisation, and a way past them."""
+    """Two convolutions with normalisation, and a shortcut."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -49,23 +48,20 @@ class ResidualBlock(nn.Module):
 
 
 def residual_network(image: Image, width: int, depth: int, outputs: int, seed: int) -> nn.Module:
-    """Make a residual network in float64.
+    """Build a residual network.
 
-    A convolution of `width` channels, then three stages of `depth` blocks with `width`, 2·`width` and 4·`width`
+    A convolution with `width` channels, then three stages of `depth` blocks with `width`, 2·`width` and 4·`width`
     channels, of which the second and third halve height and width, then the mean over pixels and a dense layer. The
-    block's input is added before its last ReLU, by a 1 × 1 convolution where shapes differ.
+    input of a block is added before its last ReLU, by a 1 × 1 convolution if shapes differ.
 
     Reference: He et al., CVPR 2016 (section 4.2).
 
     Args:
         image: (height, width, channels) of the records.
-        width: channels of the first stage; twice and four times as many in the second and third.
-        depth: blocks of a stage.
-        outputs: of the last dense layer.
-        seed: the public one, from which weights are drawn.
-
-    Returns:
-        The module.
+        width: channels of the first stage.
+        depth: blocks per stage.
+        outputs: outputs of the dense layer.
+        seed: public seed of the weights.
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         images=nn.Unflatten(1, (image[2], *image[:2])),
@@ -86,16 +82,13 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 
 
 def convolutional_network(image: Image, channels: Sequence[int], outputs: int, seed: int) -> nn.Module:
-    """Make blocks of 3 × 3 convolution, ReLU and 2 × 2 max-pooling, then a dense layer that starts at 0, in float64.
+    """Build blocks of 3 × 3 convolution, ReLU and 2 × 2 max-pooling, and a dense layer that starts at 0.
 
     Args:
         image: (height, width, channels) of the records.
-        channels: of each convolution, in order. An odd last row or column is left out by the pooling after it.
-        outputs: of the dense layer.
-        seed: the public one, from which kernels are drawn.
-
-    Returns:
-        The module.
+        channels: channels of each convolution. Pooling drops an odd last row or column.
+        outputs: outputs of the dense layer.
+        seed: public seed of the kernels.
     """
     height, width, before = image
     steps: list[nn.Module] = [nn.Unflatten(1, (before, height, width))]
@@ -110,19 +103,16 @@ def convolutional_network(image: Image, channels: Sequence[int], outputs: int, s
 
 
 def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
-    """Make blocks of 3 × 3 convolution, group normalisation, ReLU and 2 × 2 max-pooling, in float64.
+    """Build blocks of 3 × 3 convolution, group normalisation, ReLU and 2 × 2 max-pooling.
 
-    There are as many blocks as the shorter side can be halved, at most 4.
+    The number of blocks is the number of times that the shorter side can be halved, at most 4.
 
     Reference: Finn, Abbeel & Levine, ICML 2017 (appendix A.1).
 
     Args:
         image: (height, width, channels) of the records.
-        channels: of every block.
-        seed: the public one, from which kernels are drawn.
-
-    Returns:
-        The module.
+        channels: channels of every block.
+        seed: public seed of the kernels.
     """
     height, width, before = image
     steps: list[nn.Module] = [nn.Unflatten(1, (before, height, width))]
@@ -135,15 +125,12 @@ def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
 
 
 def hidden_layer(n_features: int, width: int, seed: int) -> nn.Module:
-    """Make one layer of ReLU units in float64, an embedding of records that are no images.
+    """Build one layer of ReLU units, an embedding of records that are not images.
 
     Args:
-        n_features: columns of the records.
+        n_features: number of features.
         width: number of units.
-        seed: the public one, from which weights are drawn.
-
-    Returns:
-        The module.
+        seed: public seed of the weights.
     """
     module = nn.Sequential(nn.Linear(n_features, width), nn.ReLU()).double()
     _draw_weights(module, seed, "network")
@@ -151,15 +138,15 @@ def hidden_layer(n_features: int, width: int, seed: int) -> nn.Module:
 
 
 def network_model(module: nn.Module, n_features: int, device: str = "cpu") -> TorchModel:
-    """Make the model of one of these networks. Raises InputError: there is no such device."""
+    """Build the model of one of these networks. Raises InputError if the device is missing."""
     with quiet_torch():
         return as_model(module_on(module, device), n_features, device)
 
 
 def group_count(channels: int) -> int:
-    """Return the number of groups that channels are normalised in: equal ones of about 4 channels, and no smaller."""
-    most = max(1, channels // CHANNELS_PER_GROUP)
-    return max(g for g in range(1, most + 1) if channels % g == 0)
+    """Return the number of equal groups for normalisation, with at least about 4 channels each."""
+    limit = max(1, channels // CHANNELS_PER_GROUP)
+    return max(g for g in range(1, limit + 1) if channels % g == 0)
 
 
 def _draw_weights(module: nn.Module, seed: int, purpose: str) -> None:

@@ -1,29 +1,29 @@
 """Interfaces of models: outputs of records, and sums of their clipped gradients.
 
 A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No operation may mix two records. `forward`
-keeps on a tape what the sums need: given cotangents c (n, e), a record's gradient is ∇_x ⟨φ_k, c_k⟩ (p,). `extra`
-(n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
+keeps the values that the sums need on a tape. For cotangents c (n, e), the gradient of a record is ∇_x ⟨φ_k, c_k⟩ (p,).
+`extra` (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled
+with it.
 
-`clipped_sum` adds up clipped gradients, or clipped differences of the gradients at two points:
+`clipped_sum` sums clipped gradients, or clipped differences of the gradients at two points:
 
     clipped_sum(at, extra, bound, since)  Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), and s (n,) with s_k = min(1, bound/norm), and 0
-                                          where the norm is not finite
+                                          if the norm is not finite
 
-The norm is at least that of the record's whole gradient or difference, `extra` included. With `since`, another point on
-the same records in the same order, its gradients are subtracted. `cells` counts the numbers that a record takes, on the
-tape and in its gradient. `start` is public.
+The norm is at least that of the whole gradient or difference, including `extra`. `since` is another point on the same
+records in the same order, whose gradients are subtracted. `cells` is the number of floats per record on the tape and in
+its gradient. `start` is public.
 
-What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
-matrices have it; the callers give every record the same place always (`central.clients`).
+The last bits of a contribution may depend on the index of the record and on the number of records, as in products of
+matrices. Callers give every record the same index always (`central.clients`).
 
-Training reads a learner, which evaluates many agents at once. No operation of a learner mixes two records, or two
-agents:
+Training uses a learner, which evaluates many agents at once. No operation of a learner mixes two records or two agents:
 
-    outputs_of(weights, inputs)    φ (g, n, e) of records (g, n, d), or of (n, d) that all rows of weights (g, p) share
+    outputs_of(weights, inputs)    φ (g, n, e) of records (g, n, d), or of (n, d) common to all weights (g, p)
     clipped_sums(weights, inputs, cotangents, bound, norm)
-                                   (g, p) Σ_k min(1, bound/‖∇ℓ_k‖) ∇ℓ_k, to the bit the same whoever else is among the
-                                   g; a record whose gradient is not finite counts as zero
-    named_weights(weights)         weights (p,) of one agent by the names that torch has for the same layers
+                                   (g, p) Σ_k min(1, bound/‖∇ℓ_k‖) ∇ℓ_k, with bits that do not depend on other agents;
+                                   a record with an infinite or NaN gradient counts as zero
+    named_weights(weights)         weights (p,) of one agent by the names of the same layers in torch
 """
 
 from __future__ import annotations
@@ -43,12 +43,17 @@ if TYPE_CHECKING:
     from decentral_dp.models.module import TorchModel
 
 Model: TypeAlias = "LinearModel | Mlp | TorchModel"
-# (height, width, channels) of a record that is a picture.
+# (height, width, channels) of an image record.
 Image = tuple[int, int, int]
 
 
 class Slope(NamedTuple):
-    """Where per-record gradients are taken. tape: of a forward pass; cotangents: (n, e)."""
+    """Point at which per-example gradients are taken.
+
+    Args:
+        tape: tape of a forward pass.
+        cotangents: (n, e).
+    """
 
     tape: Any
     cotangents: Array
@@ -56,39 +61,45 @@ class Slope(NamedTuple):
 
 @runtime_checkable
 class Gathering(Protocol):
-    """A model that adds up the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
+    """A model that sums the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
 
     def clipped_parts(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
-        """What the records that count contribute, in whatever form, and s (n,), both as of `clipped_sum`."""
+        """Return the contributions of the records, in any form, and s (n,), as in `clipped_sum`."""
         ...
 
     def sum_parts(self, parts: Sequence[Any]) -> Array:
-        """The sum of all that was kept, (p,), in any order of summation."""
+        """Return the sum of all contributions, (p,), in any order of summation."""
         ...
 
 
-# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
+# Squares of numbers below 1e-154 underflow. This bounds the error of their root, for up to 10⁸ coordinates.
 UNDERFLOW = 1e-150
 
 
 def norm_sums(rows: Array, norm: Norm) -> Array:
-    """(g, n) sums of squares, or of absolute values in l1, of rows (g, n, i)."""
+    """Return sums of squares, or of absolute values in l1, (g, n), of rows (g, n, i)."""
     return np.asarray(np.abs(rows).sum(axis=2) if norm == "l1" else np.einsum("gni,gni->gn", rows, rows))
 
 
 def squares(extra: Array) -> Array:
-    """Σ of squares per row, (n,)."""
+    """Return the sum of squares per row, (n,)."""
     return np.asarray(np.einsum("ij,ij->i", extra, extra))
 
 
 Learner: TypeAlias = "DenseLayers | OneByOne"
 Cotangents = Callable[[slice, slice, Array], Array]
-"""Agents, records of each, outputs (g, n, e) of these → ∂ℓ/∂outputs (g, n, e)."""
+"""Function of agents, records and outputs (g, n, e) that returns ∂ℓ/∂outputs (g, n, e)."""
 
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A model that is evaluated agent after agent. model: clips in l2. description: how sentences call it."""
+    """A model that evaluates agents one after the other.
+
+    Args:
+        model: a model, clipped in l2.
+        description: name in sentences.
+        norms: norms in which it clips.
+    """
 
     model: Model
     description: str

@@ -1,11 +1,11 @@
-"""Whether row k of an answer is a function of record k alone, tried to the bit on made-up records.
+"""Tests, to the bit, that row k of a result is a function of record k only, on synthetic records.
 
-A clip bounds what one record moves only where no other record's row moves with it. Made-up records are evaluated, one
-of them is replaced by another, and all other rows have to keep every bit. Two batches are compared only where both have
-the same number of records and the replaced one stands in the same place: products of matrices round a row by both.
+A clip bounds the influence of a record only if no other record's row changes with it. The test evaluates synthetic
+records, replaces one of them, and requires that all other rows keep every bit. Two batches are compared only if they
+have the same size and the same replaced index, since matrix products round a row by both.
 
-Limits: a function is tried on a few batches. What it does on others (a branch that only some private value takes, an
-array that it closes over) is not seen.
+Limits: a function is tested on a few batches. The test does not see its behaviour on others, such as a branch on a
+private value, or a captured array.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 
-# Arrays of n records → name of a term → its rows, (n, …).
+# Arrays of n records → term → rows (n, …).
 Oracle = Callable[..., Mapping[str, Array]]
 
-# Batches that are tried wherever nothing says how many records there will be.
+# Batch sizes if the number of records is unknown.
 COUNTS = (1, 2, 7)
-# Farther out than whatever a tolerance or a cut could hide.
+# Beyond any tolerance or clip.
 _EXTREME = 1e6
 
 
 @runtime_checkable
 class RowWise(Protocol):
-    """What computes rows of records, and can be tried."""
+    """An object that computes rows of records, and can be tested."""
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Raises InputError where a row reads another record, in batches of so many."""
+        """Raise InputError if a row depends on another record, in batches of these sizes."""
         ...
 
 
 class Trial(NamedTuple):
-    """A batch, and the same one with another record at `place`. Each is a tuple of (n, …) arrays."""
+    """A batch, and the same batch with another record at index `place`.
+
+    Args:
+        records: (n, …) arrays.
+        other: (n, …) arrays.
+        place: index of the replaced record.
+    """
 
     records: tuple[Array, ...]
     other: tuple[Array, ...]
@@ -44,7 +50,14 @@ class Trial(NamedTuple):
 
 
 class RowDependence(NamedTuple):
-    """The term whose row `row` of `size` changed when the record at `place` was replaced; place None: by itself."""
+    """A row that changed.
+
+    Args:
+        term: name of the term.
+        size: size of the batch.
+        row: index of the row.
+        place: index of the replaced record, or None if nothing was replaced.
+    """
 
     term: str
     size: int
@@ -53,28 +66,28 @@ class RowDependence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What was found, in words that follow the name of a function."""
+        """Description that follows the name of a function."""
         if self.place is None:
-            return f"gives two answers to one question ({self.term} of {self.size} made-up records)"
+            return f"returns two results for one batch ({self.term} of {self.size} synthetic records)"
         return (
-            f"mixes records: of {self.size} made-up ones, {self.term} of number {self.row + 1} changed when number "
+            f"mixes records: of {self.size} synthetic ones, {self.term} of number {self.row + 1} changed when number "
             f"{self.place + 1} was replaced"
         )
 
 
 def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]:
-    """Batches of made-up, public records: features (n, width), and labels (n,).
+    """Yield batches of public synthetic records: features (n, width) and labels (n,).
 
     Args:
-        counts: n of each batch; 1 is tried once, 2 and 7 at several places.
-        width: columns of the features.
-        classes: of the labels; 0 where labels are numbers.
+        counts: batch sizes; 1 is tested once, 2 and 7 at several indices.
+        width: number of features.
+        classes: number of classes; 0 for numeric labels.
     """
     generator = np.random.Generator(np.random.Philox(key=0))
     for count in sorted(set(counts), reverse=True):
         places = [count // 2] if count == 1 or count > max(COUNTS) else sorted({0, count // 2, count - 1})
         for turn, place in enumerate(places):
-            # Records in [0, 1), where logarithms and roots are what they should be, and others; the first is moved far.
+            # Records in [0, 1), where logarithms and roots are valid, and others; some replacements are extreme.
             mild, far = (turn + count) % 2 == 0, turn % 2 == 0 or count > max(COUNTS)
             records = _draw_rows(generator, count, width, classes, mild)
             other = tuple(a.copy() for a in records)
@@ -92,44 +105,44 @@ def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: 
 
 
 def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | None:
-    """The first term with a row that reads another record, or that is no function of the batch; None where all pass.
+    """Return the first row that depends on another record, or that is no function of the batch; None if there is none.
 
     Args:
-        oracle: gives the rows of each term; a term that it leaves out has no number in any row.
-        batches: as of `trials`.
+        oracle: returns the rows of each term. A missing term counts as NaN.
+        batches: as returned by `trials`.
     """
     for trial in batches:
         count = len(trial.records[0])
-        before = _rows(oracle, trial.records)
+        rows = _rows(oracle, trial.records)
         if trial.place == 0 and count in (1, max(COUNTS)):
-            changed = _first_change(before, _rows(oracle, trial.records), None)
+            changed = _first_change(rows, _rows(oracle, trial.records), None)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], None)
         if count > 1:
-            changed = _first_change(before, _rows(oracle, trial.other), trial.place)
+            changed = _first_change(rows, _rows(oracle, trial.other), trial.place)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], trial.place)
     return None
 
 
 def _rows(oracle: Oracle, records: tuple[Array, ...]) -> dict[str, Array]:
-    """Rows of copies, so that nothing can be kept of them by changing them."""
+    """Evaluate copies of the records, so that the oracle cannot change them."""
     with np.errstate(all="ignore"):
         return {name: np.array(rows) for name, rows in oracle(*(a.copy() for a in records)).items()}
 
 
 def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
-    """The first term and row that differ in a bit, but for the row at `place`."""
+    """Return the first term and row that differ in a bit, except for the row at `place`."""
     for term in dict.fromkeys((*before, *after)):
-        here, there = before.get(term), after.get(term)
-        if here is None or there is None:
-            # None of the records could be evaluated.
-            whole: Any = there if here is None else here
-            here, there = (np.full_like(whole, np.nan) if rows is None else rows for rows in (here, there))
-        differs = np.ones(len(here), dtype=np.bool_)
-        if here.shape == there.shape:
-            # What is no number is like any other that is none.
-            one, other = (a.reshape(len(a), -1) for a in (here, there))
+        old, new = before.get(term), after.get(term)
+        if old is None or new is None:
+            # Every record raised.
+            whole: Any = new if old is None else old
+            old, new = (np.full_like(whole, np.nan) if rows is None else rows for rows in (old, new))
+        differs = np.ones(len(old), dtype=np.bool_)
+        if old.shape == new.shape:
+            # All NaN are equal.
+            one, other = (a.reshape(len(a), -1) for a in (old, new))
             differs = ((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)
         if place is not None:
             differs[place] = False

@@ -29,10 +29,10 @@ def auc(first: Array, second: Array) -> float:
         >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
         0.875
     """
-    scores, others = (np.where(np.isnan(part), -np.inf, part) for part in (first, second))
-    others.sort()
-    below = sum(int(np.searchsorted(others, scores, side).sum()) for side in ("left", "right"))
-    return 0.5 * below / (first.size * second.size)
+    positive, negative = (np.where(np.isnan(part), -np.inf, part) for part in (first, second))
+    negative.sort()
+    ranks = sum(int(np.searchsorted(negative, positive, side).sum()) for side in ("left", "right"))
+    return 0.5 * ranks / (first.size * second.size)
 
 
 # Bins of equal width for confidences.
@@ -79,8 +79,8 @@ class _Predictions:
     def auc(self) -> float:
         if len(self.present) < 2:
             return math.nan
-        mine = [(self.share[:, k], self.label == k) for k in self.judged]
-        return float(np.mean([auc(share[own], share[~own]) for share, own in mine]))
+        classes = [(self.share[:, k], self.label == k) for k in self.judged]
+        return float(np.mean([auc(share[positive], share[~positive]) for share, positive in classes]))
 
     def balanced_accuracy(self) -> float:
         present, _, right = self.counts[:, self.present]

@@ -285,9 +285,9 @@ def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share],
     Returns:
         (p,); NaN if a solve does not converge.
     """
-    below = LowerLevel.from_point(problem, x, shares)
-    y = below.minimiser(tolerance)
-    return partial_hypergradient(problem, x, y, below.inverse_hvp(y, tolerance), shares)
+    level = LowerLevel.from_point(problem, x, shares)
+    y = level.minimiser(tolerance)
+    return partial_hypergradient(problem, x, y, level.inverse_hvp(y, tolerance), shares)
 
 
 def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:

@@ -147,6 +147,8 @@ class Problem(TwoVariables, Protocol):
     ) -> dict[str, Array]:
         """Average the clipped per-record matrices over the given train records, for one agent.
 
+        By default there are none, for problems whose second derivatives read no record.
+
         Args:
             x: (p,).
             y: (q,).
@@ -164,7 +166,7 @@ class Problem(TwoVariables, Protocol):
         Limits:
             A non-finite contribution counts as zero.
         """
-        ...
+        return {}
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         """Evaluate exact data-independent terms. x: (b, p), y and z: (b, q)."""

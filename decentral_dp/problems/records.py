@@ -81,7 +81,7 @@ def count_records(records: Sequence[Any]) -> NDArray[np.int64]:
     """Return the number of records of each agent, (m,)."""
     if isinstance(records, ByAgent):
         return np.diff(records.offsets)
-    return np.array([len(own[0]) for own in records], dtype=np.int64)
+    return np.array([len(part[0]) for part in records], dtype=np.int64)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

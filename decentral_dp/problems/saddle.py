@@ -189,12 +189,6 @@ class Saddle(Problem):
         sums = zip(served, self.minimax.sums(train, queries), strict=True) if served else ()
         return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """Return no matrix: algorithms use first derivatives only."""
-        return {}
-
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         """Return the public part of −grad_y: that of r plus the centre of the ball. See `Problem.regulariser`."""
         return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))

@@ -3,25 +3,24 @@
 As a bilevel problem it has no upper level: x has no coordinates (p = 0), no validation record is read, and the only
 term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
 
-What all records have in common fills the clip beside how they differ. So a linear model may read features from a public
-centre: x (p = d) is then the mean of the features that agents released with noise, φ is that of a − x, and
+The common part of all features uses up the clipping norm. So a linear model may read privately centred features: x
+(p = d) is the mean of the features that agents released with noise, φ is that of a − x, and x comes from the term
 
     feature_mean = (1/N) Σ clip(a, C_x)
 
-is the term that x comes from. Whatever x is, a gradient is clipped to C_y after a − x was taken, so that one record
-moves each release as without a centre (docs/proofs/02). It is worth most where records are few: Sun et al., "The
-Importance of Feature Preprocessing for Differentially Private Linear Optimization", ICLR 2024. With one output the
-intercept's gradient is then clipped by itself, to s C, and the features' to √(1 − s²) C: together no longer than C, and
-records near the mean, whose gradient is mostly the intercept's, say as much of the features as others do.
+For any x, the gradient at a − x is clipped to C_y, so one record moves each release as without a centre
+(docs/proofs/02). Centring helps most with few records: Sun et al., "The Importance of Feature Preprocessing for
+Differentially Private Linear Optimization", ICLR 2024. With one output the intercept's gradient is then clipped to s C,
+and the features' to √(1 − s²) C, together to C: otherwise the intercept dominates gradients of records near the mean.
 
-Under a small clip C all gradients would be equally long, and the rarer class outvoted wherever it is less likely than
-not. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
-contributes F(|δ|) along ±∇φ/n, F(δ) = min(nδ, C, 2Cδ). Where a record is of the second class with probability p, these
-cancel on average at p F(1 − σ(φ)) = (1 − p) F(σ(φ)). The probability that weights say is this p, of the log-odds
+Under a small clip C all gradients have the same norm, and the minority class loses wherever its probability is below
+one half. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
+contributes F(|δ|) along ±∇φ/n, F(δ) = min(nδ, C, 2Cδ). For a record of the second class with probability p, these
+cancel on average at p F(1 − σ(φ)) = (1 − p) F(σ(φ)). The predicted probability is this p, with log-odds
 
     sign(φ) min(|φ|, log(1 + exp |φ|) + log r),        r = C/n within [1/2, 1].
 
-Where the intercept is clipped by itself r = s C/γ: its gradients are what makes probabilities right on average.
+If the intercept has its own clip, r = s C/γ: its gradients calibrate the probabilities on average.
 
 Losses of a record with outputs φ of the model and the label b, all convex in φ:
 
@@ -63,7 +62,7 @@ from decentral_dp.problems.records import fit_scores
 
 @dataclass(frozen=True)
 class Logistic:
-    """Of two classes and one output; the label 1 is the second class."""
+    """Logistic loss of two classes and one output; the label 1 is the second class."""
 
     name = "logistic"
     curvature = 0.25
@@ -79,7 +78,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Of c classes and as many outputs."""
+    """Cross-entropy of c classes and c outputs."""
 
     name = "cross_entropy"
     curvature = 0.5
@@ -99,7 +98,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Squared:
-    """Of labels that are numbers."""
+    """Squared loss of numbers."""
 
     name = "squared"
     curvature = 1.0
@@ -113,7 +112,7 @@ class Squared:
 
 @dataclass(frozen=True)
 class Huber:
-    """Of labels that are numbers, linear beyond a residual of `width`, in the unit of the prepared labels."""
+    """Huber loss of numbers, linear beyond a residual of `width`, in the unit of the prepared labels."""
 
     width: float = 0.1
     name = "huber"
@@ -132,28 +131,27 @@ TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
 
 
 def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
-    """(…, n, 1), as wide as the outputs before their last axis."""
+    """Broadcast labels to the indices (…, n, 1) of the outputs."""
     return np.broadcast_to(labels, outputs.shape[:-1])[..., None].astype(np.int64)
 
 
-# γ, beside features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features.
-# But an intercept is learnt at a rate of γ², and until it is, what records have in common hides how they differ: on
-# made-up tables 0.1 for one output lost up to 0.08 in AUC at ε = 8 where labels are rare, and 0.6 in R² at ε = 1 where
-# columns are 0 or 1. Scores of several outputs are compared with each other, and there noise of intercepts costs more.
+# γ, for features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features, but
+# an intercept is learnt at a rate of γ². On synthetic tables 0.1 for one output lost up to 0.08 in AUC at ε = 8 with
+# rare labels, and 0.6 in R² at ε = 1 with binary columns. With several outputs, noise of intercepts costs more.
 _BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
-# s, where features are read from their mean. Of 0.1 to 0.7, on 8 made-up tables, 0.3 to 0.5 was best at ε = 1. Without
-# the mean clips apart lose: R² of 0.44 became 0.33, for features off the middle need the intercept most.
+# s, for centred features. Of 0.1 to 0.7, on 8 synthetic tables, 0.3 to 0.5 was best at ε = 1. Without centring separate
+# clips are worse: R² of 0.44 became 0.33.
 _BIAS_SHARE = 0.37
-# |δ| from which a record's clip is whole: that of a record about which nothing is known, φ = 0.
+# |δ| from which a record has the full clip: that of φ = 0.
 _FULL_CLIP_SLOPE = 0.5
-# Records that a network's curvature is read off.
+# Synthetic records for the curvature of a network.
 _CURVATURE_RECORDS = 16
 _PLAIN_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train"})
 _CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "feature_mean": "train"})
 
 
 class Examples(NamedTuple):
-    """features: (N, d), times the model's gain. label: (N,) position of the class, or the number to predict."""
+    """Records: features (N, d), times the model's gain, and label (N,), class index or number."""
 
     features: Array
     label: Array
@@ -161,20 +159,20 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Training(StackedProblem):
-    """The mean loss of a model over train records, with a public ridge.
+    """Mean loss of a model over train records, with a public ridge.
 
         lower_grad_y = ∇_y ℓ(φ(y; a), b),     R(y) = l2/2 ‖y‖²
 
     Args:
-        name: as scenarios call it.
+        name: of the problem in scenarios.
         model: weights y (q,) and records → outputs φ.
         loss: ℓ.
         n_features: d.
-        n_classes: c, or 0 where labels are numbers.
+        n_classes: c, or 0 if labels are numbers.
         l2: strength of the ridge, which reads no record and is never clipped; default 0.
-        radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
-        clip: of the gradients that the weights were trained on, which probabilities allow for; none by default. With
-            one of x a linear model reads features from the centre x.
+        radius: bound on ‖a‖₂ of every possible record; default infinite.
+        clip: of the gradients in training, which probabilities account for; default none. With a clip of x a linear
+            model reads features centred at x.
     """
 
     name: str
@@ -192,22 +190,22 @@ class Training(StackedProblem):
 
     @property
     def p(self) -> int:
-        """d where features are centred at x, else 0."""
+        """d with centred features, else 0."""
         return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
 
     @property
     def length(self) -> float | None:
-        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None of a network, which has none."""
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network, which has none."""
         if not isinstance(self.model, DenseLayers) or len(self.model.widths) > 2:
             return None
         return math.hypot(self.model.gain * self.radius, self.model.bias)
 
     @cached_property
     def curvature(self) -> float:
-        """L, the largest eigenvalue of ∇² of the mean loss and the ridge; infinite where features are not bounded.
+        """L, the largest eigenvalue of ∇² of the mean loss and the ridge; infinite for unbounded features.
 
-        Of a linear model what records can make of it. Of a network a bound on what is usual where it starts: that of
-        the loss times the mean of ‖∇φ‖² over made-up records, uniform in the cube whose corners have length `radius`.
+        For a linear model it is a bound for all records. For a network it is an estimate at the start: that of the loss
+        times the mean of ‖∇φ‖² over synthetic records, uniform in the cube whose corners have length `radius`.
         """
         if not math.isfinite(self.radius):
             return math.inf
@@ -231,7 +229,7 @@ class Training(StackedProblem):
         return replace(self, clip=clip)
 
     def null_record(self, records: Examples) -> Examples:
-        """What is not finite counts as 0."""
+        """Return a record of NaN: non-finite contributions count as 0."""
         return Examples(records.features[:1] * np.nan, records.label[:1])
 
     @property
@@ -240,18 +238,18 @@ class Training(StackedProblem):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        """Where y starts: the model's public weights, (q,)."""
+        """Start of y: the model's public weights, (q,)."""
         return {"y": self.model.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Examples:
-        """Records with the positions of their classes. Raises InputError.
+        """Prepare records with class indices. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
         if norm not in self.model.norms:
             raise InputError(
-                f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.description} clips "
-                'them in l2 alone. Take mechanism = "gaussian", or model = "linear".'
+                f"privacy.mechanism: Laplace noise needs gradients clipped in l1, and {self.model.description} clips "
+                'them in l2 only. Fix: use mechanism = "gaussian", or model = "linear".'
             )
         rows = as_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
@@ -279,26 +277,20 @@ class Training(StackedProblem):
 
     @property
     def parts_of_clip(self) -> list[tuple[slice, float]]:
-        """Coordinates of a record's gradient that are clipped by themselves, and their share of the clip."""
+        """Coordinates of a record's gradient with a separate clip, and their share of the clip."""
         if not (share := self._bias_share):
             return [(slice(None), 1.0)]
         return [(slice(-1), rest_of_clip(share, self.clip.norm)), (slice(-1, None), share)]
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
-        """The mean of features, (g, n, d) → (g, d), each record's clipped to clip.x."""
+        """Average features, (g, n, d) → (g, d), each record clipped to clip.x."""
         total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total
 
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        """None: no second derivative reads records."""
-        return {}
-
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
-            # One number in all places, which takes no memory.
+            # Views of one number, without memory.
             return Regulariser(np.broadcast_to(0.0, y.shape), np.broadcast_to(0.0, z.shape), np.zeros((len(y), 0)))
         return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
 
@@ -307,7 +299,7 @@ class Training(StackedProblem):
             return np.asarray(0.5 * self.l2 * np.square(y).sum(axis=1))
 
     def losses(self, x: Array, y: Array, records: Examples, weights: Array) -> tuple[Array, Array]:
-        """(b,) the weighted mean of ℓ for each row of y (b, q), twice: there is no other loss."""
+        """Return the weighted mean of ℓ for each row of y (b, q), (b,), for both levels."""
         mean = np.zeros(len(y))
         with np.errstate(all="ignore"):
             for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
@@ -315,7 +307,7 @@ class Training(StackedProblem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+        """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
 
         As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
@@ -327,7 +319,7 @@ class Training(StackedProblem):
                 scores = self.scores_of(outputs)
                 best = scores == scores.max(axis=-1, keepdims=True)
                 mine = np.take_along_axis(best, records.label[None, part, None].astype(np.int64), axis=-1)[..., 0]
-                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                # Records with NaN scores have no best class; the 1 avoids 0/0.
                 right[rows] += (mine / np.maximum(best.sum(axis=-1), 1)).sum(axis=1)
         return right / len(records.label)
 
@@ -347,12 +339,12 @@ class Training(StackedProblem):
         return [(self._predictions(weights, records.features)[0], records.label.astype(np.int64))]
 
     def scores_of(self, outputs: Array) -> Array:
-        """One score for each class, (…, c): of two classes and one output 0 and that output."""
-        one = self.n_classes == 2 and outputs.shape[-1] == 1
-        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if one else outputs
+        """Return a score per class, (…, c): for two classes and one output, 0 and that output."""
+        is_single = self.n_classes == 2 and outputs.shape[-1] == 1
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if is_single else outputs
 
     def predict(self, y: Array, features: Array) -> Array:
-        """What the weights say of records: a probability for each class, or a number.
+        """Predict class probabilities or numbers.
 
         Args:
             y: (b, p + q), as of `predicting`.
@@ -364,7 +356,7 @@ class Training(StackedProblem):
         return self._predictions(y, self._scaled(features))
 
     def _predictions(self, y: Array, features: Array) -> Array:
-        """`predict` of features as `Examples` have them."""
+        """Predict from features of `Examples`."""
         out = np.empty((len(y), len(features), max(self.n_classes, 1)))
         for rows, part, outputs in self._outputs(y, features):
             if self.n_classes:
@@ -380,11 +372,11 @@ class Training(StackedProblem):
         return self.model.description
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        """The weights by name, in shape, as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
+        """Return the weights by name, shaped as in a torch `state_dict`. y: (p + q,), from `predicting`."""
         return self.model.named_weights(y[self.p :])
 
     def predicting(self, x: Array, y: Array) -> Array:
-        """(b, p + q): the centre, and weights that say of features what y says of features less the centre.
+        """Return the centre and equivalent weights for features that are not centred, (b, p + q).
 
         Args:
             x: (b, p).
@@ -394,30 +386,29 @@ class Training(StackedProblem):
             return y
         wide = self.q - self.model.outputs
         shift = np.einsum("boi,bi->bo", y[:, :wide].reshape(len(y), -1, self.p), x)
-        # Of a linear model, which alone has a centre.
+        # Only a linear model has a centre.
         bias = y[:, wide:] - shift / getattr(self.model, "bias", 1.0)
         return np.concatenate([x, y[:, :wide], bias], axis=1)
 
     @property
     def _in_proportion(self) -> DenseLayers | None:
-        """The model, where a record's clip is in proportion to its slope."""
+        """Model whose clip is proportional to a record's slope, or None."""
         return self.model if isinstance(self.loss, Logistic) and isinstance(self.model, DenseLayers) else None
 
     @property
     def _bias_share(self) -> float:
-        """s, or 0 where the intercept and features are clipped as one."""
+        """s, or 0 if the intercept and features share one clip."""
         return _BIAS_SHARE if self.p and self.model.outputs == 1 else 0.0
 
     def _scaled(self, features: Array) -> Array:
-        """Features times the model's gain."""
+        """Return features times the model's gain."""
         gain = self.model.gain if isinstance(self.model, DenseLayers) else 1.0
         return features if gain == 1.0 else gain * features
 
     def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.
+        """Yield rows of weights, records, and their outputs (rows, records, e), a few at a time.
 
-        Of weights that were trained on clipped gradients the outputs are those log-odds at which these gradients are 0
-        on average, as the module says.
+        For weights trained on clipped gradients the outputs are the corrected log-odds at the top of this module.
         """
         model = self._in_proportion if math.isfinite(self.clip.y) else None
         y = weights[:, self.p :]
@@ -446,10 +437,10 @@ def classification(
     loss: ClassLoss | None = None,
     l2: Penalty = 0.0,
 ) -> Training:
-    """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
+    """Make a classification problem: logistic loss of two classes by default, cross-entropy of more.
 
     Raises:
-        InputError: a loss that is none of classes, or a model that does not fit.
+        InputError: a loss that is not for classes, or a model that does not fit.
     """
     losses: dict[str, TrainingLoss] = {"logistic": Logistic()} if facts.n_classes == 2 else {}
     losses |= {"cross_entropy": CrossEntropy()}
@@ -459,10 +450,10 @@ def classification(
 def regression(
     facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
-    """Predict numbers: half the squared error, or "huber", which is linear beyond a tenth of half the label range.
+    """Make a regression problem: half the squared error, or "huber", linear beyond a tenth of half the label range.
 
     Raises:
-        InputError: labels that are classes, a loss that is none of numbers, or a model that does not fit.
+        InputError: labels that are classes, a loss that is not for numbers, or a model that does not fit.
     """
     losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber()}
     return _training("regression", facts, model, loss, losses, 0, l2)
@@ -477,30 +468,30 @@ def _training(
     n_classes: int,
     l2: float,
 ) -> Training:
-    """Make the problem of a model and of the loss of this name, by default the first. Raises InputError."""
-    chosen = losses.get(loss or next(iter(losses)))
-    if chosen is None:
+    """Make the problem from a model and the named loss, by default the first. Raises InputError."""
+    training_loss = losses.get(loss or next(iter(losses)))
+    if training_loss is None:
         raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
-    outputs = n_classes if isinstance(chosen, CrossEntropy) else 1
+    outputs = n_classes if isinstance(training_loss, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
     learner: Learner
     if table is not None and kind == "mlp":
         learner = DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
     elif kind == "linear":
-        # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
+        # Scaled features lie in [−1, 1], so every record has norm at most 1.
         bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
         learner = DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
     else:
         learner = OneByOne(facts.model(outputs, table), f'model = "{kind}"')
     radius = math.inf if facts.l2 is None else facts.l2
-    return Training(name, learner, chosen, facts.n_features, n_classes, l2, radius)
+    return Training(name, learner, training_loss, facts.n_features, n_classes, l2, radius)
 
 
 ENTRIES = (
     ProblemEntry(
         "classification",
         classification,
-        "a model that tells classes apart: one level, nothing is tuned",
+        "a classifier: one level, nothing is tuned",
         lower_task="trained a classifier",
         labels="classes",
         one_level=True,
@@ -508,7 +499,7 @@ ENTRIES = (
     ProblemEntry(
         "regression",
         regression,
-        "a model that predicts numbers: one level, nothing is tuned",
+        "a regression model: one level, nothing is tuned",
         lower_task="trained a model that predicts numbers",
         labels="numbers",
         one_level=True,

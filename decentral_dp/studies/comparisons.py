@@ -132,9 +132,9 @@ class ClaimVerdict(NamedTuple):
     def description(self) -> str:
         """The verdict: "holds", "holds in all 3", or "holds in 2, undecided in 1"."""
         counts = {HOLDS: self.held, REFUTED: self.refuted, UNDECIDED: self.undecided, MISSING: self.missing}
-        there = {outcome: n for outcome, n in counts.items() if n} or {MISSING: 1}
-        if len(there) > 1:
-            return ", ".join(f"{outcome} in {n}" for outcome, n in there.items())
+        outcomes = {outcome: n for outcome, n in counts.items() if n} or {MISSING: 1}
+        if len(outcomes) > 1:
+            return ", ".join(f"{outcome} in {n}" for outcome, n in outcomes.items())
         return f"{self.outcome} in all {self.pairs}" if self.pairs > 1 else self.outcome
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
     left, right = _values(claim.left, study, counted, axes), claim.right
     compared = []
     for labels, values in left.items():
-        at = ", ".join(f"{axes[k].name} {labels[k]}" for k in shared)
+        place = ", ".join(f"{axes[k].name} {labels[k]}" for k in shared)
         others: list[dict[int, float] | float] = [right] if not isinstance(right, Side) else []
         if isinstance(right, Side):
             others = [
@@ -181,7 +181,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
                 for there, other in _values(right, study, counted, axes).items()
                 if all(there[k] == labels[k] for k in shared)
             ]
-        compared += [_compare(claim, study, values, other, f" at {at}" if at else "") for other in others]
+        compared += [_compare(claim, study, values, other, f" at {place}" if place else "") for other in others]
     count = {outcome: sum(one.outcome == outcome for one in compared) for outcome in _RANKS}
     least = min(compared, key=lambda one: (_RANKS.index(one.outcome), one.margin), default=None)
     numbers = "" if least is None else least.text
@@ -189,17 +189,17 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 
 
 def _compare(
-    claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, at: str
+    claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
 ) -> ComparedPair:
     """Compare two sides on their common seeds. at: name of the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]
     if len(means) < 2 or any(math.isnan(mean) for mean, *_ in means):
-        return ComparedPair(MISSING, f"nothing was compared{at}", math.nan)
+        return ComparedPair(MISSING, f"nothing was compared{place}", math.nan)
     lacking = len(study.seed_list) - len(seeds)
     if not seeds:
-        return ComparedPair(UNDECIDED, f"no seed has both sides{at}", math.nan)
+        return ComparedPair(UNDECIDED, f"no seed has both sides{place}", math.nan)
     a, b = (np.array([side[seed] for seed in seeds]) for side in (left, other))
     margins = [_margin(a, bound, sign, study) for bound, sign in _bounds(claim, b)]
     margin = min(margins, key=lambda one: math.inf if math.isnan(one.value) else one.value)
@@ -213,7 +213,7 @@ def _compare(
     priced = is_epsilon(claim.left.measure)
     texts = [(epsilon_text(m) if priced else power_text(m)) + spread_text(m, low, high) for m, low, high in means]
     factor = "" if claim.factor == 1.0 else f"{claim.factor:.15g} · "
-    text = f"{texts[0]} against {factor}{texts[1]}{at}; margin {power_text(margin.value).replace('-', '−')}"
+    text = f"{texts[0]} against {factor}{texts[1]}{place}; margin {power_text(margin.value).replace('-', '−')}"
     if lacking:
         text += f", and {lacking} of {lacking + len(seeds)} seeds lack a side"
     elif math.isnan(margin.low):
@@ -249,8 +249,10 @@ def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
     labels = []
     for axis in axes:
-        kept = side.where.get(axis.name, list(axis.labels))
-        labels.append([label for label in axis.labels if label in (kept if isinstance(kept, list) else [kept])])
+        allowed = side.where.get(axis.name, list(axis.labels))
+        labels.append(
+            [label for label in axis.labels if label in (allowed if isinstance(allowed, list) else [allowed])]
+        )
     names = [axis.name for axis in axes]
     values: Values = {
         combination: {}
@@ -294,12 +296,12 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
     """
     last, rows = results[results["last"]], list[dict[str, Any]]()
     for gain in study.gains:
-        known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
+        sides_of_gain = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
         for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
             by_cell = last[last["name"] == name].groupby("cell")["value"].first()
-            known = known.assign(**{column: known["cell"].map(by_cell)})
+            sides_of_gain = sides_of_gain.assign(**{column: sides_of_gain["cell"].map(by_cell)})
         for pair in gain.pairs:
-            sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
+            sides = [select(sides_of_gain, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
             both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
             ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
             both["gain"] = ended["score_of"] - ended["score_over"]
@@ -330,13 +332,13 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
         pays = rows["verdict"] == PAYS
-        shown = rows[pays] if pays.any() else rows[rows["mean"].notna()]
-        if shown.empty:
+        candidates = rows[pays] if pays.any() else rows[rows["mean"].notna()]
+        if candidates.empty:
             parts.append(f"{pair.name}: not measured.")
             continue
-        row = max(shown.to_dict("records"), key=lambda one: float(one["mean"]))
+        row = max(candidates.to_dict("records"), key=lambda one: float(one["mean"]))
         spread = spread_text(row["mean"], row["low"], row["high"])
-        at = ", ".join(f"{metric_stem(axis)} {label_text(row[axis])}" for axis in gain.axes)
-        largest = f"{power_text(row['mean'])}{spread} (n = {row['n']}) at {at}"
+        level = ", ".join(f"{metric_stem(axis)} {label_text(row[axis])}" for axis in gain.axes)
+        largest = f"{power_text(row['mean'])}{spread} (n = {row['n']}) at {level}"
         parts.append(f"{pair.name}: pays at {pays.sum()} of {len(rows)} levels; the largest gain is {largest}.")
     return parts

@@ -72,7 +72,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     points = points.assign(x=_positions(plot, names, axes, means, points))
     across = 1 if len(names) > 6 else _panels_across(len(panels))
     figure, each = _figure(len(panels), across)
-    lines = lines_of(plot, axes, cells)
+    lines = make_lines(plot, axes, cells)
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
         _draw_panel(ax, lines, select(points, where), bool(names), plot.x == "round")
@@ -88,8 +88,8 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
             each[0].set_xticks(values, [label_text(value) for value in values])
             each[0].minorticks_off()
     if "y" in plot.log:
-        drawn = points[["mean", "low", "high"]].to_numpy()
-        style.log_axis(each[0], "y", np.concatenate([drawn / 1.1, drawn * 1.1]))
+        ends = points[["mean", "low", "high"]].to_numpy()
+        style.log_axis(each[0], "y", np.concatenate([ends / 1.1, ends * 1.1]))
     notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
@@ -105,7 +105,7 @@ def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame) -> 
     return [""] if name is None else [label for label in axes[name].labels if label in set(cells[name])]
 
 
-def lines_of(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
+def make_lines(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
     """List the lines: a colour for each value of `lines` and a dash for each measure; without `lines`, a colour."""
     lines, values = [], _labels(axes, plot.lines, cells)
     # Points at names and at measured values are not connected.
@@ -154,7 +154,7 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
         rows = select(points[points["name"] == line.measure], line.where).sort_values("x")
         x, mean, low, high = rows[["x", "mean", "low", "high"]].to_numpy(dtype=np.float64).T
         if is_named:
-            # Bars of one name stand side by side.
+            # Bars of one name are side by side.
             x = x + 0.5 * ((k + 0.5) / len(lines) - 0.5)
         look = dict(line.look)
         if look["linestyle"] != "none" and x.size > 25:
@@ -164,9 +164,11 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
         if over_rounds:
             ax.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
         else:
-            known = np.isfinite(low)
-            spread = np.stack([mean - low, high - mean])[:, known]
-            ax.errorbar(x[known], mean[known], spread, fmt="none", ecolor=look["color"], elinewidth=1.2, capsize=2)
+            is_finite = np.isfinite(low)
+            spread = np.stack([mean - low, high - mean])[:, is_finite]
+            ax.errorbar(
+                x[is_finite], mean[is_finite], spread, fmt="none", ecolor=look["color"], elinewidth=1.2, capsize=2
+            )
 
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
@@ -252,8 +254,10 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure
         image = ax.pcolormesh(means.to_numpy(), cmap=_COLOURS, vmin=-largest, vmax=largest)
         for row in part.to_dict("records"):
             ink = "white" if abs(row["mean"]) > 0.6 * largest else "black"
-            at = right.index(row[gain.x]) + 0.5, up.index(row[y]) + 0.5
-            ax.text(*at, _SIGNS[row["verdict"]], ha="center", va="center", color=ink, fontsize=13, fontweight="bold")
+            center = right.index(row[gain.x]) + 0.5, up.index(row[y]) + 0.5
+            ax.text(
+                *center, _SIGNS[row["verdict"]], ha="center", va="center", color=ink, fontsize=13, fontweight="bold"
+            )
         ax.set_title(pair.name, fontweight="normal")
         ax.set_xticks(np.arange(len(right)) + 0.5, [label_text(value) for value in right])
         ax.set_yticks(np.arange(len(up)) + 0.5, [label_text(value) for value in up])
@@ -276,15 +280,15 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
     handles = []
     for k, pair in enumerate(gain.pairs):
         part = rows[(rows["pair"] == pair.name) & rows["mean"].notna()]
-        at = part[gain.x].map(values.index) + (0.12 if ordered else 0.5) * ((k + 0.5) / len(gain.pairs) - 0.5)
+        x = part[gain.x].map(values.index) + (0.12 if ordered else 0.5) * ((k + 0.5) / len(gain.pairs) - 0.5)
         spread = [part["mean"] - part["low"], part["high"] - part["mean"]]
         looks: dict[str, Any] = {
             "color": style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)],
             "marker": MARKERS[k % len(MARKERS)],
         }
         joined = "-" if ordered else "none"
-        handles.append(ax.errorbar(at, part["mean"], spread, linestyle=joined, capsize=2, label=pair.name, **looks))
-        for there, row in zip(at, part.to_dict("records"), strict=True):
+        handles.append(ax.errorbar(x, part["mean"], spread, linestyle=joined, capsize=2, label=pair.name, **looks))
+        for there, row in zip(x, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
     _name_ticks(ax, values, figure.get_figwidth())
@@ -306,12 +310,12 @@ def _gain_notes(rows: pd.DataFrame) -> list[str]:
 
 
 def _panels_across(panels: int) -> int:
-    """Return how many panels stand side by side."""
+    """Return the number of panels in a row."""
     return 2 if panels == 4 else min(_MOST_COLUMNS, panels)
 
 
 def _figure(panels: int, across: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with so many panels, row by row, which share both scales."""
+    """Make a figure with panels in rows, which share both scales."""
     down = math.ceil(panels / across)
     width = 5.8 if across == 1 else 3.6 * across
     # Inches of height per inch of width; panels below each other are flat.
@@ -337,8 +341,8 @@ def _finish(
     width, height = figure.get_size_inches()
     size = style.letter_size("font")
     figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
-    shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
-    for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
+    panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
+    for ax in panels[-panels[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
     if handles:
         for handle in handles:

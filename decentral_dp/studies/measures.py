@@ -31,11 +31,11 @@ OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
 
-def names_of(kind: CellKind, over_rounds: bool) -> list[str]:
+def list_measures(kind: CellKind, over_rounds: bool) -> list[str]:
     """List the measures of cells of a kind over rounds, or at the end.
 
     Example:
-        >>> names_of("plan", over_rounds=True)
+        >>> list_measures("plan", over_rounds=True)
         ['bits', 'claimed', 'epsilon_max', 'epsilon_pure_max', 'messages']
     """
     reaches = ((name, m, m.reach.over_rounds if over_rounds else m.reach.kinds) for name, m in MEASURES.items())
@@ -46,7 +46,7 @@ def is_measured(name: str, kind: CellKind, over_rounds: bool) -> bool:
     """Return whether cells of a kind have a measure over rounds, or at the end."""
     if not over_rounds and (_AT_A_DISTANCE.fullmatch(name) or (kind == "run" and is_to(name))):
         return True
-    return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
+    return name in list_measures(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
 
 
 def is_to(name: str) -> bool:
@@ -57,7 +57,7 @@ def is_to(name: str) -> bool:
         (True, False, False)
     """
     parts = _TO.fullmatch(name)
-    return parts is not None and parts[1] in names_of("run", over_rounds=True)
+    return parts is not None and parts[1] in list_measures("run", over_rounds=True)
 
 
 def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
@@ -91,10 +91,10 @@ def named_measures(study: Study) -> set[str]:
 
 def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
     """Return a warning for every measure that no cell has, and for every plot without numbers."""
-    there = set(measured["name"])
-    sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
+    available = set(measured["name"])
+    sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in available]
     for plot in study.plots:
-        lost = [name for name in plot.measures if name not in there]
+        lost = [name for name in plot.measures if name not in available]
         if plot.name not in drawn:
             sentences.append(f"plots ({plot.name}): not drawn, no cell has its measures.")
         elif lost:
@@ -128,8 +128,8 @@ def is_epsilon(name: str) -> bool:
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
     """List the guarantees of cells, in words."""
-    there = set(cells["guarantee"])
-    return [words for name, words in GUARANTEES.items() if name in there]
+    names = set(cells["guarantee"])
+    return [words for name, words in GUARANTEES.items() if name in names]
 
 
 def deltas(name: str, cells: pd.DataFrame) -> list[float]:

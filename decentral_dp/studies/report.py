@@ -1,7 +1,4 @@
-"""A finished study, its page and its text on the terminal.
-
-The page is one file that loads nothing: tables, which can be sorted, pictures, claims and gains.
-"""
+"""A finished study: its page, one file without links to load, and its text on the terminal."""
 
 from __future__ import annotations
 
@@ -35,15 +32,15 @@ class Findings:
     """A finished study.
 
     Args:
-        study: as it was conducted.
-        axes: what varied.
+        study: as loaded.
+        axes: of the study.
         results: cell, seed, one column per axis, round, last, name, value.
         summary: n, mean, low, high per combination.
         cells: guarantee, δ, status and reason of each.
         verdicts: one for each claim.
-        computed: how many cells were not there before.
-        warnings: what of the study came to nothing, one sentence each.
-        folder: where tables and pictures are, None where nothing was kept.
+        computed: number of cells that were not in the folder.
+        warnings: measures and plots without numbers.
+        folder: with tables and figures; None if nothing was kept.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
 
     Example:
@@ -67,17 +64,17 @@ class Findings:
 
     @property
     def measurements(self) -> Measured:
-        """What tables and pictures are of."""
+        """Numbers of the tables and figures."""
         return Measured(self.study, self.axes, self.summary, self.cells)
 
     @property
     def gain_sentences(self) -> list[tuple[str, list[str]]]:
-        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        """Title of every gain, with a sentence for each of its pairs."""
         return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
 
     @property
     def failed(self) -> pd.DataFrame:
-        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        """Cells that were refused, diverged or failed, each with its reason."""
         return self.cells[~self.cells["status"].isin(GOOD)]
 
     def __repr__(self) -> str:
@@ -85,11 +82,11 @@ class Findings:
 
     @property
     def ended_ok(self) -> int:
-        """How many cells ended ok."""
+        """Number of cells that ended ok."""
         return len(self.cells) - len(self.failed)
 
 
-# A picture so much wider than high has panels side by side, and the whole width of the page.
+# Ratio of width to height from which a figure has the whole width of the page.
 _WIDE_RATIO = 2.0
 
 
@@ -98,12 +95,12 @@ def study_page(
     plots: Path,
     notes: Sequence[str],
 ) -> str:
-    """Write the page of a study; it loads nothing from anywhere.
+    """Return the HTML page of a study.
 
     Args:
         findings: the finished study.
-        plots: folder of its pictures.
-        notes: what is taken unverified, cell after cell.
+        plots: folder of its figures.
+        notes: unverified parts of each cell.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
@@ -129,7 +126,7 @@ def study_page(
         linear=any(measure.startswith(LINEAR) for measure in study.measure),
         models=models,
         simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
-        # As the study names its files, and not where its author keeps them.
+        # Without the author's paths.
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
         pictures=pictures,
         toml=to_toml(study),
@@ -142,7 +139,7 @@ _MOST_REASONS = 8
 
 
 def print_findings(findings: Findings) -> None:
-    """Counts, failures with their sentences, means where they are few, verdicts, and where everything is."""
+    """Print counts, failures, means if they are few, verdicts, and the path of the folder."""
     out = console()
     total, failed = len(findings.cells), findings.failed
     counts = f"({total} cells, {findings.computed} of them computed now)"
@@ -177,16 +174,16 @@ def print_findings(findings: Findings) -> None:
         out.print(Text("Warning:", style="bold"), warning)
     if findings.warnings:
         out.print()
-    # Not wrapped, so that it can be clicked and copied.
+    # Unwrapped, to be clicked and copied.
     if findings.folder is not None:
-        left = "Tables and pictures" if findings.study.plots or findings.study.gains else "Tables"
-        out.print(f"{left}: {findings.folder}", soft_wrap=True)
+        label = "Tables and figures" if findings.study.plots or findings.study.gains else "Tables"
+        out.print(f"{label}: {findings.folder}", soft_wrap=True)
         out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
 
 
 def draw_means(whole: TextTable, width: int) -> list[Table]:
-    """Draw a table in as many parts as fit a width, each with all columns of words; the last has the note below it."""
-    # A number is one word, so that it stands in one piece; words wrap, and so does what is said below a head.
+    """Split a table into parts of a width, each with all text columns; the last part has the note."""
+    # Numbers do not wrap; text and subheads do.
     columns = [
         [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]
         for (head, _), number, *cells in zip(whole.heads, whole.numbers, *whole.rows, strict=True)

@@ -1,8 +1,7 @@
-"""Cells of a study: each is a run or a plan, computed alone or in parallel.
+"""Cells of a study: runs or plans, computed one by one or in parallel.
 
-A cell is kept in a file when it is done. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files
-differ in the last two where the files that its scenario names, or this package, changed in between. That of the files
-is keyed by the folder's salt.
+A finished cell is saved in SETTINGS-INPUTS-PACKAGE.json, three digests. The last two change with the files of the
+scenario and with this package. The digest of the files is keyed by the folder's salt.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ Status = Literal["ok", "diverged", "refused", "failed"]
 # What a cell that has its numbers says of itself.
 GOOD = ("ok",)
 Record = dict[str, Any]
-"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
-taken unverified; threat_model: adjacency and adversary; method: the algorithm with what is on."""
+"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes:
+unverified parts; threat_model: adjacency and adversary; method: the algorithm with its options."""
 
 
 class Task(NamedTuple):
-    """What a worker needs for one cell.
+    """The input of a worker for one cell.
 
     Args:
-        key: names the cell's file.
+        key: name of the cell's file.
         content: of its scenario.
-        folder: where its paths start.
-        rounds: where a plan is priced; None for a run.
-        network: whether what agents learn of each other is priced; default no.
-        of_classes: measures of probabilities that a run takes beside its own, of `CLASS_MEASURES`; default none.
+        folder: start of relative paths.
+        rounds: rounds of a plan at which ε is computed; None for a run.
+        network: whether network DP is measured; default no.
+        of_classes: additional measures of probabilities, of `CLASS_MEASURES`; default none.
     """
 
     key: str
@@ -64,7 +63,7 @@ class Task(NamedTuple):
     of_classes: tuple[str, ...] = ()
 
 
-def task_of(
+def make_task(
     cell: Cell,
     kind: str,
     rounds: Literal["last", "all"] | list[int],
@@ -72,54 +71,52 @@ def task_of(
     salt: bytes = b"",
     of_classes: tuple[str, ...] = (),
 ) -> Task | Record:
-    """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
+    """Return the task of a cell, or the record of a refused one. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
-        key = key_of(scenario, priced, network, salt, of_classes)
+        key = make_key(scenario, priced, network, salt, of_classes)
     except InputError as error:
-        return _record("refused", str(error))
+        return _make_record("refused", str(error))
     return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
 
 
-def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
-    """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
-    # Defaults are part of the package: one that knows a key more still has these settings.
+def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
+    """Return the digests of the settings, of the contents of their files, and of this package."""
+    # Without defaults, which the digest of the package covers.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
-    # Cells of studies that do not ask for pairs keep their names.
     parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
 
 def compute(task: Task) -> Record:
-    """Run or price one cell. Whatever is wrong with it becomes its record."""
+    """Run or plan one cell. An error becomes its record."""
     started = time.perf_counter()
     try:
         scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
-        record = _record("refused", str(error))
+        record = _make_record("refused", str(error))
     except USER_ERRORS as error:
-        # It is recorded with its sentence, and the other cells go on.
-        record = _record("failed", f"{type(error).__name__}: {error}")
+        record = _make_record("failed", f"{type(error).__name__}: {error}")
     return cast(Record, plain(record | {"seconds": time.perf_counter() - started}))
 
 
 def compute_and_keep(folder: Path, task: Task) -> Record:
-    """Compute one cell, which is on the disk before it is reported."""
+    """Compute one cell, and save it before it is reported."""
     record = compute(task)
-    _keep(folder, task, record)
+    _save(folder, task, record)
     return record
 
 
-def _keep(folder: Path, task: Task, record: Record) -> None:
-    """Keep a cell that would come out the same again: one that failed for lack of memory, say, may not."""
+def _save(folder: Path, task: Task, record: Record) -> None:
+    """Save a cell, unless it failed: lack of memory, for example, may not repeat."""
     if record["status"] != "failed":
         write(folder, task.key, record)
 
 
-def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
+def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
     return {
         "status": status,
         "reason": reason,
@@ -134,11 +131,11 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
 
 
 def _run(scenario: Scenario, task: Task) -> Record:
-    # Before it is run: what cannot be priced is refused.
+    # Before the run, since network DP may refuse the job.
     job = build_job(scenario)
     if scenario.run.measures is None:
         job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
-    pairs = _pairs(job) if task.network else {}
+    pairs = _measure_network(job) if task.network else {}
     done = run_job(job)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
@@ -154,21 +151,21 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    record = _record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    record = _make_record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
     rounds = sorted({*means["round"].tolist(), result.rounds})
-    return _with_facts(record, job, result.privacy, rounds, curves, finals | pairs)
+    return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
 
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
     job = build_job(scenario)
     privacy = statement_of(job)
     budget, whole, limits = job.budget, claim_of(job), privacy.at_infinity or Horizon()
-    cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    stated = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
-    claims = [None if claim is None else claim.epsilon_max for claim in stated]
+    cuts = sorted({*list_cuts(rounds, job.rounds), job.rounds})
+    claims_of_cuts = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
+    claims = [None if claim is None else claim.epsilon_max for claim in claims_of_cuts]
     curves = {
-        "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
-        "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],
+        "epsilon_max": [cuts, _compute_spending(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
+        "epsilon_pure_max": [cuts, _compute_spending(job, cuts, budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
     finals = {
@@ -180,15 +177,15 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _record("ok", None, job.rounds)
+    record = _make_record("ok", None, job.rounds)
     record["method"] = method_name(job)
-    return _with_facts(record, job, privacy, cuts, curves, finals | (_pairs(job) if network else {}))
+    return _add_facts(record, job, privacy, cuts, curves, finals | (_measure_network(job) if network else {}))
 
 
-def _with_facts(
+def _add_facts(
     record: Record, job: PlannedJob, privacy: PrivacyStatement, rounds: list[int], curves: Record, finals: Record
 ) -> Record:
-    """The record with its values, and with the messages, the network and the threat model of its job."""
+    """Add values, messages, network and threat model to a record."""
     sent = count_sent(job, rounds)
     network = {
         "spectral_gap": job.topology.spectral_gap,
@@ -203,11 +200,11 @@ def _with_facts(
     }
 
 
-def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
-    """List the rounds at which a plan of so many rounds is priced; "all" are 1, 2, 5, 10, 20, …
+def list_cuts(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
+    """Return the rounds at which ε of a plan is computed; "all" are 1, 2, 5, 10, 20, …
 
     Example:
-        >>> cuts_of("all", 30), cuts_of("last", 30), cuts_of([5, 50], 30)
+        >>> list_cuts("all", 30), list_cuts("last", 30), list_cuts([5, 50], 30)
         ([1, 2, 5, 10, 20], [], [5])
     """
     if rounds == "last":
@@ -216,27 +213,27 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
     return [r for r in steps if r <= last]
 
 
-def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
-    """What the agent that has spent most at the end has spent before."""
+def _compute_spending(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+    """Return the ε over rounds of the agent with the largest ε at the end."""
     worst = np.array([int(np.argmax(budget))])
     spent = spending(job.ledger.select(worst), delta, cuts)
-    # Composed in one piece, the last number is as good or better.
+    # The last ε is composed in one piece, which may be tighter.
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
 
 
-def _pairs(job: PlannedJob) -> dict[str, float]:
-    """Certified ε of what one agent learns of another's record, by what is taken of the pairs. Raises InputError."""
+def _measure_network(job: PlannedJob) -> dict[str, float]:
+    """Return the measures of network DP. Raises InputError."""
     try:
         view = annex("prepare")(job).view()
     except InputError as error:
-        raise InputError(f"measure: network_epsilon cannot be priced of this cell; {error}") from error
+        raise InputError(f"measure: network_epsilon is not supported for this cell. {error}") from error
     linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {
         "network_epsilon_max": float(certified.max()),
         "network_epsilon_mean": float(certified.mean()),
-        **{f"network_epsilon_distance_{links}": epsilon for links, epsilon in view.at_distance().items()},
-        **{f"network_linear_distance_{links}": epsilon for links, epsilon in linear.items()},
+        **{f"network_epsilon_distance_{edges}": epsilon for edges, epsilon in view.at_distance().items()},
+        **{f"network_linear_distance_{edges}": epsilon for edges, epsilon in linear.items()},
     }
 
 
@@ -245,16 +242,16 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
 
     Args:
         tasks: one for each cell.
-        folder: where cells are kept, by the process that computed them; from Ray, when they come back.
-        workers: who computes them.
+        folder: of saved cells. Workers save them; cells from Ray are saved on return.
+        workers: processes or a Ray cluster.
 
     Returns:
-        Tasks with their records, in the order in which they are done.
+        Tasks with their records, in the order of completion.
     """
-    lost = partial(_record, "failed")
+    lost = partial(_make_record, "failed")
     if workers.address is None:
         yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
         return
     for task, record in in_parallel(compute, tasks, lost, workers):
-        _keep(folder, task, record)
+        _save(folder, task, record)
         yield task, record

@@ -1,4 +1,4 @@
-"""The tables of a study file, and its cells: every combination of the axes, for every seed, as a scenario's content."""
+"""The tables of a study file, and its cells: the scenario of every combination of the axes and every seed."""
 
 from __future__ import annotations
 
@@ -28,54 +28,54 @@ from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Table
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
-PictureName = Annotated[
-    str, Field(pattern=r"^[\w-]+$", description="Name of the picture's file: letters, digits, _ and -.")
+FigureName = Annotated[
+    str, Field(pattern=r"^[\w-]+$", description="Name of the figure's file: letters, digits, _ and -.")
 ]
 
 
 class Variant(Table):
-    """A named bundle of changes: another base, keys taken out, keys set."""
+    """Named changes of the scenario."""
 
     name: str
-    """What tables, plots and claims call it."""
+    """Its name in tables, plots and claims."""
 
     scenario: str | None = None
-    """Another base scenario, by name or path; the study's if left out."""
+    """Another base scenario, by name or path; by default that of the study."""
 
     unset: list[str] = []
-    """Keys that are taken out of the scenario, such as "privacy" or "algorithm.z"."""
+    """Keys to remove from the scenario, such as "privacy" or "algorithm.z"."""
 
     set: dict[str, Any] = {}
-    """Key of the scenario → value, in every run of this variant."""
+    """Key of the scenario → value, in every cell of this variant."""
 
 
 class Plot(Table):
-    """One picture."""
+    """A figure."""
 
-    name: PictureName
+    name: FigureName
     title: Line = ""
-    """Heading of the picture."""
+    """Title of the figure."""
 
     x: str = "round"
-    """What is on the horizontal axis: an axis of the grid, "round", or a measured name."""
+    """Horizontal axis: an axis of the grid, "round", or a measure."""
 
     y: str | list[str]
-    """Measured name on the vertical axis, or several."""
+    """Measure on the vertical axis, or several."""
 
     lines: str | None = None
-    """Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."""
+    """Axis with one line per value."""
 
     panels: str | None = None
-    """Axis whose values are panels of their own."""
+    """Axis with one panel per value."""
 
     log: Literal["", "x", "y", "xy"] = ""
-    """Which axes are logarithmic: "x", "y", "xy", or "" for none."""
+    """Logarithmic axes: "x", "y", "xy", or "" for none."""
 
     where: Where = {}
-    """Axis → value, or values, that are drawn; all if left out."""
+    """Axis → value, or values, to draw; by default all."""
 
     y_label: str = ""
-    """Words on the vertical axis; the measured name if left out."""
+    """Label of the vertical axis; by default the measure."""
 
     @property
     def measures(self) -> list[str]:
@@ -83,75 +83,75 @@ class Plot(Table):
 
 
 class Side(Table):
-    """The mean of a measured name over the seeds of the cells where axes have these values."""
+    """The mean of a measure over the seeds of the cells with these values."""
 
     measure: str
-    """Measured name whose mean over seeds is taken."""
+    """Measure to average over seeds."""
 
     where: Where = {}
-    """Axis → value of the runs that count."""
+    """Axis → value of the cells."""
 
     best: str | None = None
-    """Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would."""
+    """Axis whose value with the highest mean is taken, as non-private tuning would."""
 
     round: Annotated[int, Field(ge=0)] | None = None
-    """Round at which it is measured; the last if left out."""
+    """Round of the measure; by default the last."""
 
 
 class Claim(Table):
-    """A comparison of two means, with a verdict."""
+    """A comparison of two means."""
 
     statement: str
     """The claim in words."""
 
     left: Side
-    """What is compared."""
+    """Left side of the comparison."""
 
     compare: Annotated[Literal["less", "greater", "within"], Field(alias="is")]
     """ "less": left < factor · right; "greater": left > factor · right; "within": right/factor ≤ left ≤ factor · right.
     """
 
     right: Side | Finite
-    """What it is compared with: another mean, or a number."""
+    """Right side of the comparison: another mean, or a number."""
 
     factor: Positive = 1.0
-    """The factor of the comparison, above 0."""
+    """Factor of the comparison, above 0."""
 
 
 class Pair(Table):
     """Two variants that are compared seed by seed."""
 
     name: str
-    """What tables and pictures call the comparison."""
+    """Name of the comparison."""
 
     of: str
-    """The variant whose gain is asked for."""
+    """Variant with the gain."""
 
     over: str
-    """The variant that it is a gain over."""
+    """Variant that it is compared with."""
 
 
 class Gain(Table):
-    """Paired differences between variants, level by level, as a table and a phase diagram."""
+    """Paired differences between variants, level by level."""
 
-    name: PictureName
+    name: FigureName
     title: Line = ""
-    """Heading of the picture."""
+    """Title of the figure."""
 
     measure: str
-    """Measured name whose differences are taken."""
+    """Measure of the differences."""
 
     where: dict[str, Label] = {}
-    """Axis → value of the runs that count; all if left out."""
+    """Axis → value of the cells; by default all."""
 
     x: str
-    """Axis of the grid on the horizontal axis; of numbers, where there is a y."""
+    """Axis of the grid on the horizontal axis; of numbers if there is a y."""
 
     y: str | None = None
-    """Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines."""
+    """Axis of the grid, of numbers, on the vertical axis; by default the gain itself, as lines."""
 
     pairs: Annotated[list[Pair], Field(min_length=1)]
-    """What is compared: one panel, or line, each."""
+    """Comparisons, with one panel or line each."""
 
     @property
     def axes(self) -> list[str]:
@@ -159,59 +159,58 @@ class Gain(Table):
 
 
 class Study(Table):
-    """A study, complete; see the package's description."""
+    """A study; see `decentral_dp.studies`."""
 
     title: Line = ""
-    """One line, for tables and pictures."""
+    """Title of tables and figures."""
 
     description: str = ""
-    """What is asked, and how it was set up."""
+    """Question and set-up."""
 
     scenario: str
     """The base scenario: a shipped name, or a path from the study's folder."""
 
     kind: Literal["run", "plan"] = "run"
-    """ "run": every scenario is run; "plan": it is only priced."""
+    """ "run": every cell is run; "plan": only its ε is computed."""
 
     seeds: Count | list[Seed] = 1
     """Number of seeds (1, 2, …), or their list."""
 
     rounds: Literal["last", "all"] | list[Count] = "last"
-    """Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a round.
-    "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or a list, of which
-    runs keep those that are evaluated."""
+    """Rounds with values, for plots with x = "round" and claims at a round. "last": only the end; "all": every
+    evaluated round of a run, and 1, 2, 5, 10, … of a plan; or a list, of which runs keep the evaluated rounds."""
 
     measure: list[str] = []
-    """Measured names that tables show, of `show measures`; those of plots and claims are measured, too."""
+    """Measures of the tables, of `list measures`; those of plots and claims are measured, too."""
 
     unset: list[str] = []
-    """Keys that are taken out of every scenario."""
+    """Keys to remove from every scenario."""
 
     set: dict[str, Any] = {}
-    """Key of the scenario → value, in every run."""
+    """Key of the scenario → value, in every cell."""
 
     grid: dict[str, Any] = {}
-    """Axes: key of the scenario → list of values; every combination is run."""
+    """Axes: key of the scenario → list of values, in all combinations."""
 
     variants: list[Variant] = []
-    """Named bundles of changes, as one more axis."""
+    """Named changes, as one more axis."""
 
     where: list[Where] = []
-    """Parts of the grid that are run, each as axis → value, or values; the whole grid if left out."""
+    """Parts of the grid to run, each as axis → value, or values; by default the whole grid."""
 
     plots: list[Plot] = []
-    """Pictures to draw."""
+    """Figures to draw."""
 
     gains: list[Gain] = []
-    """Paired differences between variants, with phase diagrams."""
+    """Paired differences between variants."""
 
     claims: list[Claim] = []
-    """Claims to check, each with a verdict."""
+    """Claims to check."""
 
     versions: dict[str, str] = {}
-    """Versions of the software that wrote a results folder; not read."""
+    """Versions of the software that wrote the folder; not read."""
 
-    # Where the names of scenario files start: the folder of the study file. What --set changed in the scenarios.
+    # Start of relative paths: the folder of the study file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @property
@@ -219,7 +218,7 @@ class Study(Table):
         return self._folder
 
     def covers(self, labels: Mapping[str, Label]) -> bool:
-        """Whether a combination of the axes lies in a part of the grid that is run."""
+        """Return whether a combination is in a part of the grid that is run."""
         return not self.where or any(
             all(labels[axis] in (wanted if isinstance(wanted, list) else [wanted]) for axis, wanted in part.items())
             for part in self.where
@@ -238,7 +237,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         overrides: "key=value"; a key of the study ("seeds=2"), or else one of the scenario, set in every cell.
 
     Raises:
-        InputError: one sentence for whatever is wrong.
+        InputError: a file that cannot be read, or a wrong value.
 
     Example:
         >>> study = load_study({"scenario": "quadratic", "seeds": 1}, ["seeds=3", "algorithm.rounds=7"])
@@ -252,30 +251,26 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         folder, content = path.resolve().parent, read_toml(path, "study")
     for override in overrides:
         keys, value = parse_change(override)
-        own = keys[0] in Study.model_fields
-        content = assign(content, keys if own else ["set", *keys], value)
+        is_key = keys[0] in Study.model_fields
+        content = assign(content, keys if is_key else ["set", *keys], value)
     try:
         loaded = Study.model_validate(content)
         tomli_w.dumps(loaded.model_dump(exclude_none=True, by_alias=True))
     except ValidationError as error:
         raise InputError(explain(error, Study)) from None
     except TypeError as error:
-        # Its folder keeps it as a file.
-        raise InputError(f"study: {error}; wanted numbers, text, lists and tables, as a TOML file has them.") from None
+        # The folder keeps it as a TOML file.
+        raise InputError(f"study: {error}. Fix: use numbers, text, lists and tables.") from None
     loaded._folder = folder
     return loaded
 
 
 def to_toml(study: Study, out: Path | None = None) -> str:
-    """Print the study as TOML with every default filled in and the versions.
+    """Return the study as TOML with all defaults and the versions.
 
     Args:
         study: as loaded.
-        out: the folder that the text is for, from which it names scenario files; without one it names them from the
-            study's folder where they lie in it.
-
-    Returns:
-        The text.
+        out: folder that paths of scenario files are relative to; by default that of the study.
     """
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
@@ -291,23 +286,23 @@ def to_toml(study: Study, out: Path | None = None) -> str:
 
 
 VARIANT = "variant"
-# Columns of the tables that are no axes.
+# Columns of tables, which no axis may have.
 RESERVED = (
     *("cell", "seed", "round", "last", "name", "value", "n", "cells", "failed", "mean", "low", "high", "interval"),
     *("status", "reason", "seconds"),
 )
 MOST_CELLS = 100_000
-# Tables of one of several kinds: a new kind takes nothing over from another.
+# Tables that a new kind or file replaces.
 _TABLES_OF_KINDS = ("topology", "partition", "stream", "weights")
 
 
 class Axis(NamedTuple):
-    """A key that varies.
+    """An axis of the grid.
 
     Args:
         name: the key, or "variant".
-        labels: its values as tables and pictures name them, all different.
-        values: as they stand in the study.
+        labels: of the values, all different.
+        values: as in the study.
     """
 
     name: str
@@ -321,13 +316,13 @@ class Axis(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One run of a study.
+    """A cell of a study.
 
     Args:
         labels: axis → label.
         seed: of the run.
-        content: of its scenario, not yet validated.
-        folder: where its paths start.
+        content: of its scenario, before validation.
+        folder: start of relative paths.
     """
 
     labels: Mapping[str, Label]
@@ -337,10 +332,10 @@ class Cell(NamedTuple):
 
 
 def axes(study: Study) -> list[Axis]:
-    """List what varies: the variants first, then the grid's keys in their order.
+    """List the axes: variants first, then the keys of the grid.
 
     Raises:
-        InputError: a key that no scenario has, or an axis without values.
+        InputError: an axis without values, or with a reserved or repeated name.
 
     Example:
         >>> from decentral_dp.studies.schema import load_study
@@ -362,7 +357,7 @@ def axes(study: Study) -> list[Axis]:
         elif name in RESERVED:
             problem = 'cannot be varied here (seeds: "seeds")'
         elif lost:
-            problem = f"it would replace {'.'.join(lost[0])}, which set, a variant or the grid gives before"
+            problem = f"it would replace {'.'.join(lost[0])} of set, a variant or the grid"
         if problem:
             raise InputError(f"grid.{name}: {problem}. Fix: correct the grid, or use set.")
         settled.add(path)
@@ -370,15 +365,15 @@ def axes(study: Study) -> list[Axis]:
     for axis in all_axes:
         if len(set(axis.labels)) < len(axis.labels):
             twice = next(label for k, label in enumerate(axis.labels) if label in axis.labels[:k])
-            raise InputError(f"{axis.name}: {quoted(twice)} is there twice. Fix: give every value a name of its own.")
+            raise InputError(f"{axis.name}: {quoted(twice)} is there twice. Fix: give every value its own name.")
     return all_axes
 
 
 def cells(study: Study) -> list[Cell]:
-    """List all combinations for all seeds; the seeds of one combination follow each other.
+    """List all combinations, each with all seeds.
 
     Raises:
-        InputError: a key that no scenario has, repeated seeds, or more than MOST_CELLS cells.
+        InputError: repeated seeds, more than MOST_CELLS cells, or none.
     """
     varied = axes(study)
     seeds = study.seed_list
@@ -386,12 +381,14 @@ def cells(study: Study) -> list[Cell]:
         raise InputError(f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition.")
     count = math.prod([len(seeds), *(len(axis.values) for axis in varied)])
     if count > MOST_CELLS:
-        raise InputError(f"grid: {count} cells are more than {MOST_CELLS}. Vary fewer keys at a time.")
+        raise InputError(
+            f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
+        )
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
     covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
     if not covered:
         raise InputError(
-            "where: no combination of the grid lies in a part of it. Leave where out to run the whole grid."
+            "where: no combination of the grid is in a part of it. Fix: leave where out to run the whole grid."
         )
     return covered
 
@@ -400,17 +397,17 @@ def _combinations(
     varied: Sequence[Axis], bases: Mapping[str, tuple[dict[str, Any], Path]], seeds: Sequence[int]
 ) -> Iterator[Cell]:
     for chosen in itertools.product(*(zip(a.labels, a.values, strict=True) for a in varied)):
-        at = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
-        content, folder = bases[str(at.get(VARIANT, ""))]
+        labels = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
+        content, folder = bases[str(labels.get(VARIANT, ""))]
         for axis, (_, value) in zip(varied, chosen, strict=True):
             if axis.name != VARIANT:
                 content = assign(content, key_parts(axis.name), value)
         for seed in seeds:
-            yield Cell(at, seed, {**content, "seed": seed}, folder)
+            yield Cell(labels, seed, {**content, "seed": seed}, folder)
 
 
 def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
-    """The content and folder of a scenario, with what the study and then the variant change in it."""
+    """Return the content and folder of a scenario, changed by the study and then by the variant."""
     name = variant.scenario if variant is not None and variant.scenario is not None else study.scenario
     candidate = study.folder / Path(name).expanduser()
     path = candidate if candidate.is_file() else find(name)
@@ -424,12 +421,12 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> dict[str, Any]:
-    """Merge `new` into `old`, table by table; at the top a key such as "a.b" counts as what it spells.
+    """Merge `new` into `old`, table by table; a key "a.b" at the top is nested.
 
     Args:
         old: a scenario's content, not changed.
-        new: key → value. A tagged table with a kind or file of its own takes nothing over.
-        top: whether keys with dots are spelled out; default yes.
+        new: key → value. A table with its own kind or file replaces the old one.
+        top: whether keys with dots are nested; default yes.
 
     Example:
         >>> merge({"algorithm": {"rounds": 5}}, {"algorithm.protocol": "released"})
@@ -449,7 +446,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """List (parts of the key, value) of what is not a table itself; at the top a key such as "a.b" is what it spells.
+    """List (parts of the key, value) of all values; a key "a.b" at the top is nested.
 
     Example:
         >>> list(leaves({"a": {"b": 1}, "c.d": 2}))
@@ -464,12 +461,12 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether all are numbers, truth values aside."""
+    """Return whether all values are numbers, without booleans."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
-    """Name values: scalars as they are, tables by kind or file and by what tells them from others of the kind.
+    """Return labels of values: scalars unchanged, tables by their kind or file and the keys that differ.
 
     Example:
         >>> label_all([{"kind": "ring", "agents": 10}, {"kind": "ring", "agents": 20}])
@@ -494,6 +491,6 @@ def _label(name: str, value: Any, others: Sequence[Any]) -> str:
         return name
     tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
-    shown = differ or ([] if name else list(value))
-    parts = (f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)
+    keys = differ or ([] if name else list(value))
+    parts = (f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in keys)
     return " ".join([name, *parts]).strip()

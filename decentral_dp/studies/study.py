@@ -1,6 +1,7 @@
-"""Conduct a study: refuse what cannot be meant, compute the missing cells, and write tables, figures and verdicts.
+"""Conduct a study: check it, compute the missing cells, and write tables, figures and verdicts.
 
-Cells of other settings, inputs or versions of the package stay in the folder. A study that is changed back finds them.
+Cells of other settings, inputs or versions of the package stay in the folder, and a study that is changed back uses
+them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
 from decentral_dp.studies.figures import gain_figures, study_figures
-from decentral_dp.studies.measures import NETWORK, is_measured, missing_measures, named_measures, names_of
+from decentral_dp.studies.measures import NETWORK, is_measured, list_measures, missing_measures, named_measures
 from decentral_dp.studies.report import Findings, print_findings, study_page
-from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
+from decentral_dp.studies.runs import GOOD, Record, Task, make_task, perform
 from decentral_dp.studies.schema import (
     VARIANT,
     Axis,
@@ -56,7 +57,7 @@ def conduct(
     address: str | None = None,
     progress: Callback | None = None,
 ) -> Findings:
-    """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
+    """Compute the cells that `out` lacks, and write all tables and figures there.
 
     Args:
         study: as loaded.
@@ -66,17 +67,16 @@ def conduct(
         progress: called with a `Progress` of "cells".
 
     Returns:
-        Tables and verdicts.
+        Tables and verdicts. A failed cell is recorded.
 
     Raises:
-        InputError: a study that cannot be meant, or is under way in this folder. A cell that fails is recorded,
-            and the others go on.
-        Stopped: an interrupt came.
+        InputError: a faulty study, or one that runs in this folder.
+        Stopped: interrupted.
     """
     try:
         varied, listed = check_study(study)
         Workers(address=address).check()
-        with _folder_of_cells(out) as folder:
+        with _lock_folder(out) as folder:
             keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress)
             return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
@@ -87,8 +87,8 @@ def conduct(
 
 
 @contextmanager
-def _folder_of_cells(out: Path) -> Iterator[Path]:
-    """out/cells, made if need be, for this process alone. Refuses a folder that holds anything but a study."""
+def _lock_folder(out: Path) -> Iterator[Path]:
+    """Lock out/cells for this process, and make it if needed. Refuses a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
         try:
@@ -96,10 +96,10 @@ def _folder_of_cells(out: Path) -> Iterator[Path]:
                 raise InputError(f"--out: {out} is no study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
-                hold_folder(folder, f"{out}: this study is under way. Wait until it ends, or end it first.")
+                hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
             )
         except OSError as error:
-            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
+            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Fix: give another folder.") from None
         yield folder
 
 
@@ -111,16 +111,15 @@ def _compute_cells(
     address: str | None,
     progress: Callback | None,
 ) -> tuple[list[str], list[Record], int]:
-    """The key and the record of every cell, and how many of them were not in the folder."""
+    """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
-    tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
+    tasks = [make_task(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
-        # Such as a key that no scenario has.
         raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
-    # Cells that come to the same scenario are computed once.
+    # Cells with the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
     missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
@@ -170,8 +169,8 @@ def _write(
     )
     for name in ("results", "summary", "cells"):
         write_whole(out / f"{name}.parquet", getattr(findings, name).to_parquet(index=False))
-    stated = [plain(v.to_dict()) for v in verdicts]
-    claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
+    entries = [plain(v.to_dict()) for v in verdicts]
+    claims = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
     texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
@@ -199,118 +198,119 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """Return the axes of a study, and its cells.
 
     Raises:
-        InputError: the first fault of the study, with the nearest name where one is not known.
+        InputError: the first fault of the study, with the nearest name for an unknown one.
     """
     varied = axes(study)
-    _refuse(fault for part in study.where for fault in _faults_of_where(part, varied, "study"))
+    _raise_first(fault for part in study.where for fault in _check_where(part, varied, "study"))
     listed = cells(study)
-    _refuse(
+    _raise_first(
         itertools.chain(
-            _faults_of_claims(study, varied),
-            (fault for plot in study.plots for fault in _faults_of_plot(study, plot, varied)),
-            (fault for gain in study.gains for fault in _faults_of_gain(study, gain, varied, listed)),
+            _check_claims(study, varied),
+            (fault for plot in study.plots for fault in _check_plot(study, plot, varied)),
+            (fault for gain in study.gains for fault in _check_gain(study, gain, varied, listed)),
             (
                 fault
                 for name in study.measure
                 if not is_measured(name, study.kind, over_rounds=True)
-                for fault in _unknown_measure("measure", name, study, over_rounds=False)
+                for fault in _check_measure("measure", name, study, over_rounds=False)
             ),
         )
     )
     return varied, listed
 
 
-def _refuse(faults: Iterator[str]) -> None:
-    """Raise the first fault. What comes after it may rely on what comes before, and is not looked at."""
+def _raise_first(faults: Iterator[str]) -> None:
+    """Raise the first fault. Later checks rely on earlier ones."""
     fault = next(faults, None)
     if fault is not None:
         raise InputError(fault)
 
 
-def _missing_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
+def _check_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
     if name not in known:
-        yield f"{key}: {quoted(name)} does not vary here{nearest_of(name, sorted(known))}."
+        yield f"{key}: {quoted(name)} is no axis{nearest_of(name, sorted(known))}."
 
 
-def _unknown_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
+def _check_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
     if not is_measured(name, study.kind, over_rounds):
         when = f"over the rounds of a {study.kind}" if over_rounds else f"at the end of a {study.kind}"
-        yield f"{place}: {quoted(name)} is not measured {when}{nearest_of(name, names_of(study.kind, over_rounds))}."
+        near = nearest_of(name, list_measures(study.kind, over_rounds))
+        yield f"{place}: {quoted(name)} is not measured {when}{near}."
 
 
-def _faults_of_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
-    known = {axis.name: axis for axis in varied}
+def _check_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
+    axes_by_name = {axis.name: axis for axis in varied}
     for name, wanted in where.items():
-        yield from _missing_axis(f"{place}.where", name, known)
+        yield from _check_axis(f"{place}.where", name, axes_by_name)
         for label in wanted if isinstance(wanted, list) else [wanted]:
-            if label not in known[name].labels:
-                near = nearest_of(str(label), [str(v) for v in known[name].labels])
+            if label not in axes_by_name[name].labels:
+                near = nearest_of(str(label), [str(v) for v in axes_by_name[name].labels])
                 yield f"{place}.where.{name}: {quoted(label)} is no value{near}."
 
 
-def _faults_of_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
-    kept = [] if isinstance(study.rounds, str) else study.rounds
+def _check_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
+    rounds = [] if isinstance(study.rounds, str) else study.rounds
     for claim in study.claims:
         place = f"claims ({claim.statement})"
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
-                yield from _faults_of_where(side.where, varied, place)
-                left = [axis.name for axis in varied if axis.name not in side.where]
-                yield from _missing_axis(f"{place}.best", side.best, left) if side.best is not None else ()
-                yield from _unknown_measure(f"{place}.measure", side.measure, study, side.round is not None)
-                if side.round is not None and not (study.rounds == "all" or side.round in kept):
+                yield from _check_where(side.where, varied, place)
+                free = [axis.name for axis in varied if axis.name not in side.where]
+                yield from _check_axis(f"{place}.best", side.best, free) if side.best is not None else ()
+                yield from _check_measure(f"{place}.measure", side.measure, study, side.round is not None)
+                if side.round is not None and not (study.rounds == "all" or side.round in rounds):
                     yield f'{place}.round: {side.round} is not kept. Fix: set rounds = "all", or list it.'
 
 
-def _faults_of_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
-    """Axes and names that are not there, and plots that would draw different cells as one."""
+def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
+    """Yield unknown axes and measures, and axes without a role in the plot."""
     place, over_rounds, names = f"plots ({plot.name})", plot.x == "round", [axis.name for axis in varied]
-    yield from _faults_of_where(plot.where, varied, place)
+    yield from _check_where(plot.where, varied, place)
     for role in ("lines", "panels"):
         if (name := getattr(plot, role)) is not None:
-            yield from _missing_axis(f"{place}.{role}", name, names)
+            yield from _check_axis(f"{place}.{role}", name, names)
     if over_rounds and study.rounds in ("last", []):
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
-        hint = nearest_of(plot.x, ["round", *names, *names_of(study.kind, over_rounds=False)])
+        hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])
         yield f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}."
     for name in plot.measures:
-        yield from _unknown_measure(f"{place}.y", name, study, over_rounds)
+        yield from _check_measure(f"{place}.y", name, study, over_rounds)
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
     used = {plot.x, plot.lines, plot.panels} | settled
-    left = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
-    if left and (over_rounds or plot.x in names):
+    unused = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
+    if unused and (over_rounds or plot.x in names):
         yield (
-            f"{place}: {left[0]} varies too, and cells that differ in it would be drawn as one. Make it x, lines or "
-            "panels, or fix it in where."
+            f"{place}: {unused[0]} varies too, so one point would have several cells. Fix: make it x, lines or panels, "
+            "or fix it in where."
         )
 
 
-def _faults_of_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
-    """Variants, axes and measures that are not there, and sides that differ otherwise."""
-    known, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
-    variants = known[VARIANT].labels if VARIANT in known else ()
-    yield from _unknown_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
+def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequence[Cell]) -> Iterator[str]:
+    """Yield unknown variants, axes and measures, and sides that differ in other keys."""
+    axes_by_name, place = {axis.name: axis for axis in varied}, f"gains ({gain.name})"
+    variants = axes_by_name[VARIANT].labels if VARIANT in axes_by_name else ()
+    yield from _check_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
     for key, name in (("x", gain.x), ("y", gain.y)):
-        if name is not None and (name == VARIANT or name not in known):
-            yield f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it."
-        if name is not None and gain.y is not None and not known[name].is_numeric:
-            yield f"{place}.{key}: {quoted(name)} is no axis of numbers; leave out y, and make it x."
-    yield from _faults_of_where(gain.where, varied, place)
+        if name is not None and (name == VARIANT or name not in axes_by_name):
+            yield f"{place}.{key}: {quoted(name)} is no axis of the grid. Fix: name a key of the grid."
+        if name is not None and gain.y is not None and not axes_by_name[name].is_numeric:
+            yield f"{place}.{key}: {quoted(name)} is no axis of numbers. Fix: leave out y, and make it x."
+    yield from _check_where(gain.where, varied, place)
     for axis in varied:
         if axis.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(axis.values) > 1:
-            yield f"{place}: {axis.name} varies too; make it x or y, or fix it in where."
+            yield f"{place}: {axis.name} varies too. Fix: make it x or y, or fix it in where."
     run = [cell for cell in listed if all(cell.labels[axis] == label for axis, label in gain.where.items())]
     for pair in gain.pairs:
         for name in (pair.of, pair.over):
             if name not in variants:
                 near = nearest_of(name, [str(v) for v in variants])
                 yield f"{place}.pairs: {quoted(name)} is no variant{near}."
-        yield from _differences(f"{place}.pairs ({pair.name})", pair, run)
+        yield from _find_differences(f"{place}.pairs ({pair.name})", pair, run)
 
 
-def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
-    """Describe in what cells of the two sides differ: the problem, the privacy target, or both graph and program."""
+def _find_differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
+    """Yield differences of the two sides in the problem, the privacy target, or both graph and algorithm."""
 
     def shared(cell: Cell) -> dict[str, Any]:
         privacy: Mapping[str, Any] = cell.content.get("privacy") or {}
@@ -322,24 +322,21 @@ def _differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[str]:
     for cell in run:
         if (side := cell.labels[VARIANT]) in sides:
             sides[side][(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
-    both = [at for at in sides[pair.of] if at in sides[pair.over]]
-    if not both:
-        yield f"{place}: there is no cell of both sides. Name variants that are run at the same values."
-    for at in both:
-        left, right = (shared(sides[name][at]) for name in (pair.of, pair.over))
+    common = [level for level in sides[pair.of] if level in sides[pair.over]]
+    if not common:
+        yield f"{place}: no cell has both sides. Fix: name variants that are run at the same values."
+    for level in common:
+        left, right = (shared(sides[name][level]) for name in (pair.of, pair.over))
         differ = [key for key in left if left[key] != right[key]]
-        of, over = (sides[name][at].content for name in (pair.of, pair.over))
+        of, over = (sides[name][level].content for name in (pair.of, pair.over))
         if all(of.get(table) != over.get(table) for table in ("topology", "algorithm")):
             differ.append("topology and algorithm")
         for key in differ:
-            yield (
-                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}, so that their difference has "
-                "several causes. Fix: give both the same."
-            )
+            yield (f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}. Fix: give both the same.")
 
 
 def study_command(study: str, override: Sequence[str], out: Path | None, jobs: int | None, address: str | None) -> bool:
-    """Carry out a study, and print it. Return whether a cell of it ended well."""
+    """Run the command `study`. Return whether a cell ended ok."""
     loaded = load_study(study, override)
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:

@@ -20,7 +20,7 @@ from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
-from decentral_dp.studies.runs import GOOD, Record, cuts_of
+from decentral_dp.studies.runs import GOOD, Record, list_cuts
 from decentral_dp.studies.schema import Axis, Cell, Study
 from decentral_dp.tasks import number
 
@@ -57,10 +57,12 @@ def results(
             add(which, record["round"], True, name, stored)
         for name in sorted(filter(measures.is_to, names)):
             add(which, record["round"], True, name, measures.first_reaching(name, record["curves"]))
-        for name, (at, values) in record["curves"].items():
-            shown = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))
-            for round_, stored in zip(at, values, strict=True):
-                if round_ in shown:
+        for name, (rounds_of_curve, values) in record["curves"].items():
+            kept_rounds = set(
+                rounds_of_curve if rounds == "all" else list_cuts(rounds, max(rounds_of_curve, default=0))
+            )
+            for round_, stored in zip(rounds_of_curve, values, strict=True):
+                if round_ in kept_rounds:
                     add(which, round_, False, name, stored)
     frame = pd.DataFrame(rows, columns=["which", "cell", "round", "last", "name", "value"])
     cell_of = frame.pop("which").to_numpy(dtype=np.int64)
@@ -92,19 +94,19 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
         part = counted[counted["last"] == last]
         by = [*axes, "name"] if last else [*axes, "name", "round"]
         for named, group in part.groupby(by, sort=False):
-            at: dict[str, Any] = dict(zip(by, named, strict=True))
-            total, failed = counts[tuple(at[a] for a in axes)]
+            entry_labels: dict[str, Any] = dict(zip(by, named, strict=True))
+            total, failed = counts[tuple(entry_labels[a] for a in axes)]
             mean, low, high = interval(group["value"].to_numpy())
             entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
             entry |= {"failed": failed, "mean": mean, "low": low, "high": high}
-            rows.append({**at, **entry})
+            rows.append({**entry_labels, **entry})
     nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan)}
-    there = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
+    measured_rows = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
     measured = list(dict.fromkeys(counted.loc[counted["last"], "name"]))
     for labels, (total, failed) in counts.items():
-        at = {**dict(zip(axes, labels, strict=True)), "cells": total, "failed": failed}
-        missing = [name for name in measured if (*labels, name) not in there] if failed == total else []
-        rows += [{**at, **nothing, "name": name} for name in missing]
+        entry_labels = {**dict(zip(axes, labels, strict=True)), "cells": total, "failed": failed}
+        missing = [name for name in measured if (*labels, name) not in measured_rows] if failed == total else []
+        rows += [{**entry_labels, **nothing, "name": name} for name in missing]
     columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -128,7 +130,7 @@ def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...
         >>> count_cells(cells, ["graph"])
         {('ring',): (2, 1), ('star',): (1, 1)}
     """
-    parts = _combinations(cells, axes).items()
+    parts = _group_cells(cells, axes).items()
     return {labels: (len(part), int((~part["status"].isin(GOOD)).sum())) for labels, part in parts}
 
 
@@ -138,8 +140,8 @@ THREAT_MODEL = ("adjacency", "adversary")
 
 def different_threat_models(cells: pd.DataFrame) -> dict[str, list[str]]:
     """Return the values of adjacency and adversary if the cells differ in them."""
-    there = {column: [text for text in dict.fromkeys(cells[column]) if text] for column in THREAT_MODEL}
-    return {column: texts for column, texts in there.items() if len(texts) > 1}
+    values = {column: [text for text in dict.fromkeys(cells[column]) if text] for column in THREAT_MODEL}
+    return {column: texts for column, texts in values.items() if len(texts) > 1}
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
@@ -154,7 +156,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
             "cell": key,
             "seed": cell.seed,
             **cell.labels,
-            **_privacy(cell),
+            **_read_privacy(cell),
             **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
             **{name: record[name] for name in ("method", "status", "reason", "round", "seconds")},
         }
@@ -163,7 +165,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
     return pd.DataFrame(rows)
 
 
-def _privacy(cell: Cell) -> dict[str, Any]:
+def _read_privacy(cell: Cell) -> dict[str, Any]:
     """Return guarantee, mechanism and δ of a cell's scenario."""
     table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
     named = table if isinstance(table, Mapping) else {}
@@ -200,39 +202,41 @@ def study_table(measured: Measured) -> TextTable:
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    columns = columns_of(study, summary)
-    known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
+    columns = choose_columns(study, summary)
+    row_of = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
     # The head of an axis is the last part of its key, if that is unique.
     short = [measures.key_name(name) for name in names]
-    own = [part if [*short, *columns].count(part) == 1 else name for part, name in zip(short, names, strict=True)]
+    heads_of_axes = [
+        part if [*short, *columns].count(part) == 1 else name for part, name in zip(short, names, strict=True)
+    ]
     below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
-    heads = list(zip([*own, *columns], below, strict=True))
-    parts = _combinations(cells, names)
-    stated = _guarantee_columns(cells, parts, columns)
+    heads = list(zip([*heads_of_axes, *columns], below, strict=True))
+    parts = _group_cells(cells, names)
+    privacy_columns = _make_guarantee_columns(cells, parts, columns)
     lost = bool(_count_failures(cells))
-    between = [*((name, "") for name in stated), *([("ended ok", "")] if lost else [])]
+    between = [*((name, "") for name in privacy_columns), *([("ended ok", "")] if lost else [])]
     heads = [*heads[: len(names)], *between, *heads[len(names) :]]
     rows, keys = [], []
     for labels, part in parts.items():
-        values = [known.get((*labels, column)) for column in columns]
-        texts = [*map(str, labels), *(stated[name][labels] for name in stated)]
+        values = [row_of.get((*labels, column)) for column in columns]
+        texts = [*map(str, labels), *(privacy_columns[name][labels] for name in privacy_columns)]
         texts += [success_text(part)] if lost else []
-        rows.append([*texts, *(_mean(row, c, part) for row, c in zip(values, columns, strict=True))])
+        rows.append([*texts, *(_format_mean(row, c, part) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in values]
-        keys.append([*by, *(None for _ in stated), *([ok] if lost else []), *means])
+        keys.append([*by, *(None for _ in privacy_columns), *([ok] if lost else []), *means])
     words = len(names) + len(between)
     text = note(study, cells, last[last["name"].isin(columns)])
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
 
 
-def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
+def choose_columns(study: Study, summary: pd.DataFrame) -> list[str]:
     """List the measures of the table: those that the study names and a cell has, else the default ones."""
-    there = set(summary.loc[summary["last"], "name"])
-    measured = [name for name in study.measure if name in there]
+    available = set(summary.loc[summary["last"], "name"])
+    measured = [name for name in study.measure if name in available]
     # If all cells failed, every column shows it.
-    return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in there]
+    return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in available]
 
 
 def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
@@ -305,29 +309,33 @@ def _list_statuses(lost: Counter[str]) -> str:
     return ", ".join(f"{n} {status}" for status, n in lost.most_common())
 
 
-def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
+def _group_cells(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the cells of every combination, in the order of the study."""
     return dict(iter(cells.groupby(list(names), sort=False))) if names else {(): cells}
 
 
-def _guarantee_columns(
+def _make_guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """Return the columns of guarantee, adjacency, adversary and δ that differ: name → combination → text."""
-    stated = {}
+    columns_of_privacy = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
-        stated["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
-    for column in different_threat_models(cells):
-        stated[column] = {row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()}
-    at = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
-    if at is not None and "privacy.delta" not in cells:
-        stated["δ"] = {
-            row: delta_text(next(iter(measures.deltas(at, part.tail(1))), None)) for row, part in parts.items()
+        columns_of_privacy["guarantee"] = {
+            row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()
         }
-    return stated
+    for column in different_threat_models(cells):
+        columns_of_privacy[column] = {
+            row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()
+        }
+    measure = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
+    if measure is not None and "privacy.delta" not in cells:
+        columns_of_privacy["δ"] = {
+            row: delta_text(next(iter(measures.deltas(measure, part.tail(1))), None)) for row, part in parts.items()
+        }
+    return columns_of_privacy
 
 
-def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
+def _format_mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED

@@ -1,6 +1,6 @@
-"""Communication graphs, their mixing matrices, their spectra, and the refusal of graphs that cannot gossip.
+"""Communication graphs, mixing matrices and their spectra.
 
-`GENERATORS` and `WEIGHTS` list what can be named, `names()` the networks that come with the package.
+`GENERATORS` and `WEIGHTS` are the registries of graphs and weight rules. `names()` lists the networks in the package.
 
 Example:
     >>> build_topology("random_regular", 10, {"degree": 3}, "metropolis", seed=7).degrees.tolist()

@@ -1,25 +1,25 @@
-"""What travels in place of whole vectors: compressed differences to replicas that everybody keeps.
+"""Compressed messages: quantised differences to replicas that an agent and its neighbours keep.
 
-With ṽ_i what agent i released on a channel, v̂_i the replica of it that agent i and all its neighbours have, Q a
-quantiser, W the mixing matrix and γ the consensus step, an exchange is
+Let ṽ_i be the release of agent i on a channel, v̂_i its replica at agent i and all neighbours, Q a quantiser, W the
+mixing matrix and γ the consensus step size. In an exchange
 
-    q_i = Q(ṽ_i − v̂_i) travels,     v̂_i ← v̂_i + q_i,
-    agent i hears ṽ_i + γ (v̂_j − v̂_i) in place of ṽ_j,     so that it mixes to ṽ_i + γ Σ_j w_ij (v̂_j − v̂_i).
+    agent i sends q_i = Q(ṽ_i − v̂_i) and all update v̂_i ← v̂_i + q_i,
+    agent i uses ṽ_i + γ (v̂_j − v̂_i) instead of ṽ_j, so that it mixes to ṽ_i + γ Σ_j w_ij (v̂_j − v̂_i).
 
-Replicas begin where the channel does, which is public. What Q leaves out stays in ṽ_i − v̂_i, and is sent later (error
-feedback); the mean over the network is what it was before mixing. Noise was added before: q and v̂ are functions of what
-was released, and change no price. With Q the identity and γ = 1 it is plain gossip.
+Replicas start at the public start of the channel. The part that Q drops stays in ṽ_i − v̂_i and is sent later (error
+feedback). Mixing keeps the network mean. Noise was added before, so q and v̂ are post-processing and have no privacy
+cost. With Q the identity and γ = 1 this is plain gossip.
 
     kind        Q(u), u ∈ R^d                                   δ                     bits
     top_k       the k entries of largest size                   k/d                   k (64 + ⌈log₂ d⌉)
-    random_k    k entries that public coins choose              k/d, in the mean      64 k
+    random_k    k entries, chosen at random (public seed)       k/d, in the mean      64 k
     qsgd        ‖u‖₂ sign(u) ξ/(s (1 + ω)), ξ is s|u|/‖u‖₂      1/(1 + ω), in the     64 + d (1 + ⌈log₂(s + 1)⌉)
-                rounded up or down by public coins, in the      mean; ω is
-                mean to itself                                  min(d/s², √d/s)
+                stochastically rounded (public seed)            mean; ω is
+                                                                min(d/s², √d/s)
     sign        (‖u‖₁/d) sign(u)                                ‖u‖₁²/(d ‖u‖₂²)       64 + d
 
-k = max(1, ⌈share · d⌉), s levels. δ is the contraction: ‖Q(u) − u‖² ≤ (1 − δ) ‖u‖². Of sign 1/d is the least, and 2/π
-that of normal entries, which is what noise is.
+k = max(1, ⌈share · d⌉), s levels. δ is the contraction: ‖Q(u) − u‖² ≤ (1 − δ) ‖u‖². For sign it is at least 1/d, and
+2/π for Gaussian entries such as noise.
 
 References: A. Koloskova, S. Stich, M. Jaggi, "Decentralized Stochastic Optimization and Gossip Algorithms with
 Compressed Communication", ICML 2019, Algorithm 2; D. Alistarh et al., "QSGD", NeurIPS 2017 (ω).
@@ -41,14 +41,14 @@ BITS = 64
 
 @dataclass(frozen=True)
 class Compression:
-    """A quantiser and its consensus step.
+    """A quantiser and its consensus step size.
 
     Args:
         kind: "top_k", "random_k", "qsgd" or "sign".
         consensus: γ, above 0 and at most 1.
-        share: of the entries that are sent, of top_k and random_k.
+        share: fraction of entries that top_k and random_k send.
         levels: s of qsgd.
-        seed: of the coins, public.
+        seed: public seed of random choices.
 
     Example:
         >>> largest = Compression("top_k", share=0.5)
@@ -65,39 +65,39 @@ class Compression:
     seed: int = 0
 
     def __call__(self, differences: Array, channel: str, index: int, agents: NDArray[np.int64]) -> Array:
-        """Return Q of every row.
+        """Quantise every row.
 
         Args:
             differences: (b, d).
-            channel: that they are sent on.
-            index: of the release.
-            agents: (b,) numbers.
+            channel: channel of the release.
+            index: index of the release.
+            agents: (b,) numbers of the agents.
         """
         if not differences.shape[1]:
             return differences
         if self.kind == "top_k":
-            # Of equal sizes those that come first, on every machine.
-            chosen = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._n_kept(differences.shape[1])]
+            # Stable: ties are broken identically on every machine.
+            largest = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._n_kept(differences.shape[1])]
             out = np.zeros_like(differences)
-            np.put_along_axis(out, chosen, np.take_along_axis(differences, chosen, axis=1), axis=1)
+            np.put_along_axis(out, largest, np.take_along_axis(differences, largest, axis=1), axis=1)
             return out
         if self.kind == "sign":
             sizes = np.abs(differences).sum(axis=1, keepdims=True) / differences.shape[1]
             return np.asarray(np.copysign(sizes, differences))
-        rows = [self._by_coins(row, channel, index, int(i)) for row, i in zip(differences, agents, strict=True)]
+        rows = [
+            self._quantise_at_random(row, channel, index, int(i)) for row, i in zip(differences, agents, strict=True)
+        ]
         return np.stack(rows)
 
-    def _by_coins(self, row: Array, channel: str, index: int, agent: int) -> Array:
-        coins = np.random.default_rng(
-            [self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent]
-        )
+    def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
+        rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
         if self.kind == "random_k":
-            chosen = coins.choice(row.size, self._n_kept(row.size), replace=False)
+            kept = rng.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
-            out[chosen] = row[chosen]
+            out[kept] = row[kept]
             return out
         norm = float(np.sqrt((row * row).sum()))
-        steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + coins.random(row.size))
+        steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))
         return np.asarray(np.sign(row) * steps * (norm / (self.levels * (1.0 + self._variance(row.size)))))
 
     def _n_kept(self, width: int) -> int:
@@ -108,7 +108,7 @@ class Compression:
         return min(width / self.levels**2, math.sqrt(width) / self.levels)
 
     def contraction(self, width: int) -> float:
-        """Return δ; of sign that of normal entries.
+        """Return δ; for sign, that of Gaussian entries.
 
         Args:
             width: d, above 0.
@@ -118,7 +118,7 @@ class Compression:
         return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
 
     def size(self, width: int) -> tuple[int, int]:
-        """Return how many numbers, and how many bits, one message has on a channel.
+        """Return the floats and bits of one message on a channel.
 
         Args:
             width: d.

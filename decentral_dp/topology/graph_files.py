@@ -1,12 +1,12 @@
-"""Read graphs from files and from networkx.
+"""Graphs from files and from networkx.
 
     .graphml .gml .json   read by networkx; JSON as `networkx.node_link_data` writes it
     .csv                  an edge list with the header source,target or source,target,weight
     .npy .npz             an adjacency or weight matrix: dense by numpy, sparse by scipy
 
-Endings are case-insensitive. A file that can be read as two graphs is refused. Parallel edges of equal weight count
-once, and a note says so. Self loops, two weights of one edge, and nodes whose names print alike are refused. A graph of
-arcs is directed, unless every arc has its reverse.
+Endings are case-insensitive. Files that can be read as two graphs are an error. Parallel edges of equal weight count
+once, with a note. Self loops, two weights of one edge, and names that print identically are errors. A graph of arcs is
+directed, unless every arc has its reverse.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from decentral_dp.files.regular import DAMAGED, names_in, read_array, read_array
 from decentral_dp.topology.graphs import Array, Graph, unknown
 from decentral_dp.user_code import USER_ERRORS
 
-# A whole number as a file, or a networkx graph, may write it; of more digits it is a name like any other.
+# A whole number in a file or a networkx graph; longer ones are names.
 _WHOLE_NUMBER = re.compile(r"([0-9]{1,18})(?:\.0)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-# So many nodes at most are listed with their numbers.
+# Largest number of nodes that a note lists.
 _MOST_LISTED = 4
 _COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
-# Coordinates place agents in a figure; beyond this they place no agent.
+# Largest coordinates that figures can draw.
 _FARTHEST = 1e9
 
 
 class Link(NamedTuple):
-    """One edge as written.
+    """One edge of a file.
 
     Args:
         endpoints: names of the two agents.
@@ -58,7 +58,7 @@ class Link(NamedTuple):
 
 
 def finite(value: Any) -> float | None:
-    """Read a finite number; None for anything else.
+    """Parse a finite number; None for anything else.
 
     Example:
         >>> finite("0.5"), finite("x"), finite("inf"), finite("1_000")
@@ -74,7 +74,7 @@ def finite(value: Any) -> float | None:
 
 
 def are_whole_numbers(names: Sequence[str]) -> bool:
-    """Whether every name is a whole number, and no two are the same one.
+    """Return whether all names are distinct whole numbers.
 
     Example:
         >>> are_whole_numbers(["3", "1", "0"]), are_whole_numbers(["a", "1"]), are_whole_numbers(["1", "01"])
@@ -85,10 +85,10 @@ def are_whole_numbers(names: Sequence[str]) -> bool:
 
 
 def numbering(names: Sequence[str]) -> list[int]:
-    """Place in `names` of agent 0, 1, …: the one rule by which nodes of every form of a graph become agents.
+    """Return the index in `names` of agent 0, 1, …: the rule by which nodes of every format become agents.
 
-    Names that are whole numbers are sorted by them, so that nodes 0 … m − 1 keep their numbers in whatever order they
-    were inserted or written; other names keep that order.
+    Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers in any order of the file. Other names keep their
+    order.
 
     Example:
         >>> numbering(["3", "1", "0", "2"]), numbering(["b", "a"])
@@ -101,7 +101,7 @@ def numbering(names: Sequence[str]) -> list[int]:
 
 
 def numbering_note(names: Sequence[str]) -> str:
-    """A sentence about which agent is which node; "" where the nodes are 0 … m − 1, so that there is nothing to say.
+    """Return a sentence on the numbers of the nodes; "" if the nodes are 0 … m − 1.
 
     Example:
         >>> numbering_note(["0", "1"]), numbering_note(["b", "a"])
@@ -116,28 +116,28 @@ def numbering_note(names: Sequence[str]) -> str:
 
 
 def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: bool = False) -> Graph:
-    """Make a graph of edges as written.
+    """Build a graph from edges of a file.
 
     Args:
         agents: their names, in order.
-        links: edges as written.
-        place: begins the messages.
+        links: the edges.
+        place: beginning of messages.
         directed: whether edges are arcs; default no.
 
     Raises:
-        InputError: a name that is empty or equals another one, a self loop, or two weights of one edge.
+        InputError: a name is empty or occurs twice, an edge is a self loop, or an edge has two weights.
     """
     names: dict[str, str] = {}
     for name in agents:
         plain = _plain(name)
         if not plain or plain in names:
-            alike = f"the names {quoted(names.get(plain, ''))} and {quoted(name)} of two nodes print alike"
+            alike = f"the names {quoted(names.get(plain, ''))} and {quoted(name)} of two nodes print identically"
             problem = alike if plain else "a node has an empty name"
-            raise InputError(f"{place}: {problem}. Fix: give every node one name of its own.")
+            raise InputError(f"{place}: {problem}. Fix: use distinct names.")
         names[plain] = name
     number = {agent: k for k, agent in enumerate(agents)}
     weights: dict[tuple[int, int], float | None] = {}
-    wrong = ""
+    wrong_weight = ""
     for link in links:
         a, b = (number[agent] for agent in link.endpoints)
         pair = (a, b) if a < b or directed else (b, a)
@@ -148,23 +148,23 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
                 loop = f"the edge has another weight here than before, from {source} to {target}"
                 fix = "give each edge once; topology.directed = true takes arcs"
             raise InputError(f"{link.place}: {loop}. Fix: {fix}.")
-        if not wrong and (link.weight is None or link.weight <= 0.0):
-            wrong = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
+        if not wrong_weight and (link.weight is None or link.weight <= 0.0):
+            wrong_weight = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
     pairs, repeated = sorted(weights), len(links) - len(weights)
     return Graph(
         len(agents),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         labels=tuple(map(printable, agents)),
-        file_weights=None if wrong or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
+        file_weights=None if wrong_weight or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
         n_weighted=sum(weight is not None for weight in weights.values()),
-        wrong_weight=wrong,
+        wrong_weight=wrong_weight,
         notes=(f"parallel links count once: {repeated} left out",) if repeated else (),
         directed=directed,
     )
 
 
 def _plain(name: str) -> str:
-    """The name as it is compared with others: 01 is 1, and blanks at its ends or the form of an accent do not count."""
+    """Normalise a name for comparison: 01 is 1; blanks, invisible characters and accent forms do not count."""
     visible = "".join(c for c in printable(name, lines=False) if unicodedata.category(c) != "Cf")
     plain = unicodedata.normalize("NFC", visible).strip()
     number = _WHOLE_NUMBER.fullmatch(plain)
@@ -172,18 +172,18 @@ def _plain(name: str) -> str:
 
 
 def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
-    """Read a networkx graph, its attributes as those of a GraphML file.
+    """Convert a networkx graph, with the attributes of a GraphML file.
 
     Args:
         graph: directed or undirected.
-        place: begins the messages.
-        directed: whether a graph whose every arc has its reverse stays directed; default no.
+        place: beginning of messages.
+        directed: whether a graph with the reverse of every arc stays directed; default no.
 
     Returns:
-        The graph, its agents in the order of `numbering`; its labels are the nodes' names where labels repeat.
+        The graph, its agents in the order of `numbering`. Labels that repeat are replaced by the names of the nodes.
 
     Raises:
-        InputError: no networkx graph, no nodes, two of one name, a self loop, or a weight that is no number.
+        InputError: the object is no networkx graph, has no nodes or equal names, a self loop, or an invalid weight.
     """
     import networkx as nx
 
@@ -191,37 +191,39 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         got = f": got {type(graph).__name__}, expected a networkx.Graph"
         problem = " has no nodes" if isinstance(graph, nx.Graph) else got
         raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
-    # An edge may write its node in another way: 1.0 and True are the node 1.
+    # Edges may use equal objects: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
-    listed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
-    listed = [listed[k] for k in numbering([name for name, _ in listed])]
-    nodes = [name for name, _ in listed]
+    attributed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
+    attributed = [attributed[k] for k in numbering([name for name, _ in attributed])]
+    nodes = [name for name, _ in attributed]
     links = []
     for a, b, data in graph.edges(data=True):
-        at, given = f"{place}: edge {a} – {b}", data.get("weight")
-        weight = finite(given)
-        if weight is None and given is not None:
-            raise InputError(f"{at}: its weight is no finite number. Fix: write a number, or remove the weight.")
-        links.append(Link((name_of[a], name_of[b]), weight, at))
+        edge_place, value = f"{place}: edge {a} – {b}", data.get("weight")
+        weight = finite(value)
+        if weight is None and value is not None:
+            raise InputError(
+                f"{edge_place}: its weight is no finite number. Fix: write a number, or remove the weight."
+            )
+        links.append(Link((name_of[a], name_of[b]), weight, edge_place))
     arcs = graph.is_directed() and (directed or not all(graph.has_edge(b, a) for a, b in graph.edges()))
-    made = collect(nodes, links, place, arcs)
+    result = collect(nodes, links, place, arcs)
     if graph.is_directed() and not arcs:
-        # Two arcs of a link are not parallel.
+        # The two arcs of an edge are not parallel.
         repeated = len(links) - len({link.endpoints for link in links})
-        made = made._replace(notes=(f"parallel links count once: {repeated} left out",) if repeated else ())
-    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
+        result = result._replace(notes=(f"parallel links count once: {repeated} left out",) if repeated else ())
+    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in attributed]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
-    # A label that repeats names no agent; and one that is the number of another node would name the wrong agent.
+    # A repeated label is ambiguous, and the number of another node would be wrong.
     if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
             note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
-            made = made._replace(notes=(*made.notes, note))
+            result = result._replace(notes=(*result.notes, note))
         labels = nodes
-    return made._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
+    return result._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
 
 
 def _positions(attributes: list[dict[str, Any]]) -> Array | None:
-    """(m, 2) from the first pair of coordinates that every agent has; degrees are drawn with their true proportions."""
+    """Return the first coordinates that every agent has, (m, 2), with longitude scaled by cos(latitude)."""
     for pair in _COORDINATES:
         rows = [[finite(a.get(key)) for key in pair] for a in attributes]
         if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
@@ -236,7 +238,7 @@ MATRICES = (".npy", ".npz")
 
 
 def names() -> tuple[str, ...]:
-    """List the networks that come with the package, sorted.
+    """Return the names of the networks in the package, sorted.
 
     Example:
         >>> "abilene" in names()
@@ -246,10 +248,10 @@ def names() -> tuple[str, ...]:
 
 
 def find_named(name: str) -> Path:
-    """Find the file of a network that comes with the package.
+    """Return the file of a network in the package.
 
     Raises:
-        InputError: no such network; the message has the nearest name.
+        InputError: no such network. The message has the nearest name.
 
     Example:
         >>> find_named("abilene").name
@@ -261,15 +263,15 @@ def find_named(name: str) -> Path:
 
 
 def graph_title(name: str) -> str:
-    """Return one line about a network that comes with the package."""
+    """Return a one-line description of a network in the package."""
     return ElementTree.parse(find_named(name)).getroot().findtext("{*}desc", name)
 
 
 def find_file(name: str | Path) -> Path:
-    """Return the path of a graph file; a name that is no file may be of a shipped network.
+    """Return the path of a graph file, or of a network in the package if no file has this name.
 
     Raises:
-        InputError: neither.
+        InputError: there is neither.
     """
     path = Path(name)
     if path.suffix == "" and path.parent in (Path(), Path("topologies")) and not os.path.isfile(path):
@@ -278,14 +280,14 @@ def find_file(name: str | Path) -> Path:
 
 
 def read_graph(path: Path, directed: bool = False) -> Graph:
-    """Read a graph file that is no matrix.
+    """Read a graph file that is not a matrix.
 
     Args:
-        path: of a file.
+        path: path of the file.
         directed: whether edges are arcs; default no, except in a file of arcs.
 
     Raises:
-        InputError: the file is missing or unreadable, or has two readings.
+        InputError: the file is missing, unreadable or ambiguous.
 
     Example:
         >>> read_graph(find_named("abilene")).agents
@@ -309,13 +311,13 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
     name, reader = _READERS[ending]
     try:
         with warnings.catch_warnings():
-            # networkx warns of parts of GraphML that are not needed.
+            # networkx warns about parts that are not needed.
             warnings.simplefilter("ignore")
             graph = reader(content)
         problem = graph if isinstance(graph, str) else ""
     except USER_ERRORS as error:
-        at = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
-        problem = f"{f'line {at[1] or at[2]}' if at else 'the file'} is not {name}"
+        position = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
+        problem = f"{f'line {position[1] or position[2]}' if position else 'the file'} is not {name}"
     if problem:
         raise _refusal(place, problem, f"write one simple graph as {name}, for example with networkx")
     return read_networkx(graph, place, directed)
@@ -330,7 +332,7 @@ def _unreadable(place: str, error: OSError) -> InputError:
 
 
 def _edge_list(text: str, place: str, directed: bool) -> Graph:
-    """A header, then an edge a line."""
+    """Read an edge list: a header, then one edge per line."""
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     links: list[Link] = []
     problem, header = "", None
@@ -339,7 +341,7 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
             weight = finite(row[2]) if len(row) == 3 else None
             if header is None:
                 header = [name.lower() for name in row]
-                # The line is not printed: a file of records may be named by mistake.
+                # The line is not printed, since the file may have records by mistake.
                 if header not in (["source", "target"], ["source", "target", "weight"]):
                     problem = "no header (expected source,target, and weight or not)"
             elif len(row) != len(header):
@@ -397,11 +399,11 @@ def _read_graphml(content: bytes) -> Any:
     if fault := next((text for text, holds in faults.items() if text and holds), ""):
         return fault
     for key in keys:
-        # All values are read as text, so that one that is not needed cannot be of a wrong type.
+        # Values are read as text, so that an unused value cannot have a wrong type.
         key.attrib |= {"attr.type": "string", "attr.name": key.get("attr.name", key.get("id", ""))}
     graph = nx.parse_graphml(ElementTree.tostring(root, encoding="unicode"), force_multigraph=True)
     whole = (len(graph), graph.number_of_edges()) == (len(nodes), len(edges))
-    return graph if whole else "two edges have one id, or some stand outside the graph"
+    return graph if whole else "two edges have one id, or an edge is outside of the graph"
 
 
 def _read_gml(text: str) -> Any:
@@ -414,7 +416,7 @@ def _read_gml(text: str) -> Any:
     graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     # A key that is there twice is a list.
     if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
-        return "a node has two labels, or a graph of its own"
+        return "a node has two labels, or a nested graph"
     if "graph" in graph.graph:
         return "a second graph"
     label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
@@ -460,10 +462,10 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def read_matrix(path: Path) -> Array:
-    """Read the square matrix of a `.npy` file, or of a `.npz` file that `scipy.sparse.save_npz` wrote.
+    """Read the square matrix of a `.npy` file, or of a `.npz` file of `scipy.sparse.save_npz`.
 
     Raises:
-        InputError: the file is missing, damaged or too large, or has another content.
+        InputError: the file is missing, damaged, too large or has other content.
     """
     import scipy.sparse
 
@@ -472,7 +474,7 @@ def read_matrix(path: Path) -> Array:
         if path.suffix.lower() == ".npy":
             matrix: Any = read_array(path, place)
         else:
-            # The sizes of its arrays are checked here, before scipy reads them.
+            # Check the sizes of the arrays before scipy reads them.
             read_arrays(path, place, names_in(path, place))
             matrix = scipy.sparse.load_npz(path)
             if hasattr(matrix, "check_format"):

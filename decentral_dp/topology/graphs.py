@@ -1,11 +1,9 @@
-"""A simple graph over agents 0 … m−1, and the refusal of graphs and parameters that cannot gossip.
+"""Graphs over agents 0 … m−1: families by name, and errors for graphs that cannot gossip.
 
-Graph families by name: `GENERATORS` is the registry, `generate` draws from it.
-
-Each family is a function of agents, of a seed where it is random, and of parameters, whose types and bounds are checked
-before anything is drawn. Regular structures are written down, with the ends of their Laplacian spectrum in closed form.
-Random families are resampled until connected: the same seed gives the same graph again. Samplers come from networkx
-where it samples fast.
+`GENERATORS` is the registry of families and `generate` draws from it. Each family is a function of the number of
+agents, of a seed if it is random, and of parameters, whose types and bounds are checked first. Regular structures have
+the ends of their Laplacian spectrum in closed form. Random families are resampled until connected: the same seed gives
+the same graph.
 """
 
 from __future__ import annotations
@@ -39,15 +37,15 @@ class Graph(NamedTuple):
 
     Args:
         agents: m.
-        edges: (E, 2), i < j in every row, rows sorted and distinct; of a directed graph who sends and who hears.
-        spectrum: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
-        positions: (m, 2) coordinates for drawing, where a file has them.
-        labels: names of the agents, numbers if empty.
-        file_weights: (E,) weights that came with the edges; None where one of them has none above 0.
-        n_weighted: how many links came with a weight.
-        wrong_weight: the first link without one weight above 0, in words.
-        notes: what was converted on the way, in sentences.
-        directed: whether edges are arcs, of which one agent may hear another that does not hear it; default no.
+        edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
+        spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
+        positions: (m, 2) coordinates for figures, if a file has them.
+        labels: names of the agents; numbers if empty.
+        file_weights: (E,) weights of the edges; None if an edge has no weight above 0.
+        n_weighted: number of edges with a weight.
+        wrong_weight: description of the first edge without a weight above 0.
+        notes: conversions, in sentences.
+        directed: whether edges are arcs; default no.
 
     Example:
         >>> Graph(3, np.array([[0, 1], [1, 2]])).description
@@ -66,7 +64,7 @@ class Graph(NamedTuple):
     directed: bool = False
 
     def to_directed(self) -> Graph:
-        """Return the graph with every link as two arcs, each of its weight; a directed graph as it is.
+        """Return the graph with every edge as two arcs of its weight; a directed graph is unchanged.
 
         Example:
             >>> Graph(2, np.array([[0, 1]])).to_directed().edges.tolist()
@@ -74,8 +72,10 @@ class Graph(NamedTuple):
         """
         if self.directed:
             return self
-        given = None if self.file_weights is None else np.tile(self.file_weights, 2)
-        return self._replace(edges=np.concatenate([self.edges, self.edges[:, ::-1]]), file_weights=given, directed=True)
+        weights = None if self.file_weights is None else np.tile(self.file_weights, 2)
+        return self._replace(
+            edges=np.concatenate([self.edges, self.edges[:, ::-1]]), file_weights=weights, directed=True
+        )
 
     @property
     def degrees(self) -> IntArray:
@@ -90,13 +90,13 @@ class Graph(NamedTuple):
 
 
 def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
-    """Sort edges and make them distinct, with i < j in each.
+    """Sort edges and remove duplicates, with i < j in each.
 
     Args:
         edges: (E, 2) array or pairs of agents.
 
     Returns:
-        (E', 2); loops are dropped, orientation and parallel edges are forgotten.
+        (E', 2) without loops, orientation and parallel edges.
 
     Example:
         >>> canonical([(2, 1), (1, 1), (0, 1), (1, 2)]).tolist()
@@ -108,25 +108,24 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
 
 
 def is_connected(agents: int, edges: IntArray) -> bool:
-    """Say whether the graph has one component.
+    """Return whether the graph has one component.
 
     Args:
-        agents: their number m.
+        agents: number of agents m.
         edges: (E, 2).
 
     Example:
         >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
         (True, False)
     """
-    # A missing neighbour is the usual reason, and cheaper to see than components.
+    # Isolated agents are the usual reason, and cheap to find.
     if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
         return False
-    # Every agent points to one of a lower number in its component, in the end to the lowest. scipy's csgraph does the
-    # same, and its import takes a twentieth of a plan.
-    lowest, before = np.arange(agents), None
-    while before is None or (lowest != before).any():
-        before = lowest.copy()
-        ends = before[edges]
+    # Every agent points to the lowest number in its component in the end. scipy's csgraph is slow to import.
+    lowest, previous = np.arange(agents), None
+    while previous is None or (lowest != previous).any():
+        previous = lowest.copy()
+        ends = previous[edges]
         for end in ends.T:
             np.minimum.at(lowest, end, ends.min(axis=1))
         lowest = lowest[lowest]
@@ -134,14 +133,11 @@ def is_connected(agents: int, edges: IntArray) -> bool:
 
 
 def require_connected(graph: Graph, subject: str) -> None:
-    """Refuse a graph in which some agents do not reach all others.
+    """Raise InputError for a graph with several components, strongly connected ones if it is directed.
 
     Args:
-        graph: the graph; one agent alone passes.
-        subject: begins the message.
-
-    Raises:
-        InputError: several components, of a directed graph strongly connected ones; it names agents of the small ones.
+        graph: the graph; a single agent is connected.
+        subject: beginning of the message, which names agents of the small components.
     """
     if not graph.directed and is_connected(graph.agents, graph.edges):
         return
@@ -154,16 +150,16 @@ def require_connected(graph: Graph, subject: str) -> None:
         return
     sizes = np.bincount(part)
     names = graph.labels or tuple(str(i) for i in range(graph.agents))
-    apart = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
+    outside = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
     raise InputError(
         f"{subject}: this graph has {parts} {'strongly connected ' * graph.directed}components (expected 1): the "
-        f"largest has {sizes.max()} of {graph.agents} agents, without {apart}. Fix: add edges between them, or remove "
-        "names that are no agents."
+        f"largest has {sizes.max()} of {graph.agents} agents, without {outside}. Fix: add edges between them, or "
+        "remove these agents."
     )
 
 
 def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
-    """Join names with commas and "and", cut off after `limit`.
+    """Join names with commas and "and", up to `limit` of them.
 
     Example:
         >>> join_names(["1", "2", "3"], "agent")
@@ -178,48 +174,45 @@ def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
-    """Make the error for an unknown name, with the nearest valid name and all of them.
+    """Return the error for an unknown name, with the nearest valid name and all of them.
 
     Args:
-        subject: the key, which begins the message.
+        subject: key at the beginning of the message.
         got: the unknown name.
-        valid: names that are known; none where nothing can be given.
-
-    Returns:
-        The error, to be raised by the caller.
+        valid: valid names.
 
     Example:
         >>> print(unknown("topology.kind", "rng", ["ring", "star"]))
-        topology.kind: got "rng", which is not known; did you mean "ring"? Valid: ring, star.
+        topology.kind: got "rng", which is unknown; did you mean "ring"? Valid: ring, star.
     """
     names = sorted(valid)
     if not names:
-        return InputError(f'{subject}: got "{got}", which is not known; remove it, nothing can be given here.')
-    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"? Valid: ' if near else "valid: "
-    return InputError(f'{subject}: got "{got}", which is not known; {hint}{", ".join(names)}.')
+        return InputError(f'{subject}: got "{got}", which is unknown. Fix: remove it.')
+    similar = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{similar[0]}"? Valid: ' if similar else "valid: "
+    return InputError(f'{subject}: got "{got}", which is unknown; {hint}{", ".join(names)}.')
 
 
 _NEIGHBOURS = "neighbours of each agent"
 Degree = Annotated[int, Ge(1), Doc(_NEIGHBOURS)]
-Probability = Annotated[float, Gt(0), Le(1), Doc("probability of each link")]
+Probability = Annotated[float, Gt(0), Le(1), Doc("probability of each edge")]
 Rows = Annotated[int, Ge(2), Doc("agents of a column")]
 Columns = Annotated[int, Ge(2), Doc("agents of a row")]
 
 
 def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check given values of the parameters that are keys of a function, and fill in defaults.
+    """Validate parameters of a function that are keys, and fill in defaults.
 
     Args:
-        subject: begins the messages.
+        subject: beginning of messages.
         make: the function.
         values: name → value.
 
     Returns:
-        Name → value of every parameter; an optional one that is absent is None.
+        Name → value of every parameter; None for an optional one without default.
 
     Raises:
-        InputError: an unknown name, a required parameter that is missing, or a wrong value.
+        InputError: a name is unknown, a required parameter is missing, or a value is invalid.
 
     Example:
         >>> fill_parameters("topology", small_world, {"degree": 6})
@@ -240,44 +233,37 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
                 filled[name] = TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
         except ValidationError:
             problem = "is missing" if got is None else f"= {got!r}"
-            raise InputError(f"{subject}: {name} {problem}, wanted {type_in_words(key.type)}.") from None
+            raise InputError(f"{subject}: {name} {problem}, expected {type_in_words(key.type)}.") from None
     return filled
 
 
 def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:
-    """Refuse a number of agents that a family does not have.
+    """Raise InputError for a number of agents that a family does not have.
 
     Args:
         kind: name of the family.
-        holds: whether it has graphs of so many agents.
-        numbers: which numbers it has, in words.
-        got: the number of agents.
-        fix: what to change.
-
-    Raises:
-        InputError: it has none.
+        holds: whether the number is valid.
+        numbers: the valid numbers, in words.
+        got: number of agents.
+        fix: advice.
     """
     if not holds:
-        raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents, got {got}; {fix}.')
+        raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents (got {got}). Fix: {fix}.')
 
 
 def require_room(kind: str, edges: float) -> None:
-    """Refuse a graph of more edges than are built.
-
-    Raises:
-        InputError: more than MAX_EDGES edges.
-    """
+    """Raise InputError for a graph with more than MAX_EDGES edges."""
     if edges > MAX_EDGES:
         raise InputError(
-            f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and {MAX_EDGES} is the most that is '
-            "built; use fewer agents or a sparser graph."
+            f'topology.agents: kind "{kind}" would have about {edges:.3g} edges, and the maximum is {MAX_EDGES}. '
+            "Fix: use fewer agents or a sparser graph."
         )
 
 
 def cycle_ends(agents: int) -> tuple[float, float]:
     """Compute λ₂ and λ_m of the cycle's Laplacian, whose eigenvalues are 4 sin²(πk/m).
 
-    It is written with the sine: 2 − 2cos loses all digits for large m.
+    The sine avoids the cancellation of 2 − 2cos for large m.
 
     Example:
         >>> [round(v, 6) for v in cycle_ends(6)]
@@ -293,7 +279,7 @@ def _path_ends(agents: int) -> tuple[float, float]:
 
 
 def _product_ends(*ends: tuple[float, float]) -> tuple[float, float]:
-    """A Cartesian product's eigenvalues are the sums of its factors' eigenvalues, zero included."""
+    """Combine spectra of a Cartesian product, whose eigenvalues are sums of those of its factors, zero included."""
     return min(low for low, _ in ends), sum(high for _, high in ends)
 
 
@@ -318,7 +304,7 @@ def path(agents: int) -> Graph:
 
 
 def star(agents: int) -> Graph:
-    """Build the star: agent 0 is linked to all others, which have no other neighbour."""
+    """Build the star: agent 0 is the only neighbour of all others."""
     leaves = np.arange(1, agents)
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
     return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends)
@@ -336,12 +322,12 @@ def complete(agents: int) -> Graph:
 
 
 def isolated(agents: int) -> Graph:
-    """Build the graph without links: nothing is averaged, λ₂ = λ_m = 0, ρ = 1."""
+    """Build the graph without edges: λ₂ = λ_m = 0 and ρ = 1."""
     return Graph(agents, np.zeros((0, 2), dtype=np.int64), (0.0, 0.0))
 
 
 def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
-    """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
+    """Return rows and columns: as given, else the most nearly square factorisation with sides of at least `least`."""
     square = next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), 0)
     rows = rows or (agents // columns if columns else square) or agents
     columns = columns or agents // rows
@@ -381,10 +367,10 @@ def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None)
 
 
 def hypercube(agents: int) -> Graph:
-    """Build the hypercube: agents are linked whose numbers differ in one bit.
+    """Build the hypercube: agents whose numbers differ in one bit are neighbours.
 
     Raises:
-        InputError: the number of agents is no power of two.
+        InputError: the number of agents is not a power of two.
 
     Example:
         >>> hypercube(8).degrees.tolist()
@@ -398,10 +384,10 @@ def hypercube(agents: int) -> Graph:
 
 
 def circular_ladder(agents: int) -> Graph:
-    """Build the circular ladder: two cycles of m/2 agents, linked rung by rung.
+    """Build the circular ladder: two cycles of m/2 agents, joined by rungs.
 
     Raises:
-        InputError: an odd number of agents.
+        InputError: the number of agents is odd.
     """
     is_even = agents % 2 == 0
     require_agents("circular_ladder", is_even, "an even number of", agents, f"use {agents - 1} or {agents + 1}")
@@ -431,25 +417,27 @@ TRIES = 200
 
 
 def _draws(seed: int) -> Iterator[int]:
-    """Seeds of the successive attempts at a random graph."""
+    """Yield the seeds of successive attempts at a random graph."""
     for attempt in range(TRIES):
         yield int(np.random.default_rng([seed, attempt]).integers(2**31))
 
 
-def _first_connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], mend: str) -> Graph:
-    """The first connected graph of those that `draw` makes of seeds. Raises InputError where none is."""
+def _first_connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], fix: str) -> Graph:
+    """Return the first connected graph that `draw` makes of these seeds. Raises InputError if there is none."""
     for graph in map(draw, _draws(seed)):
         if is_connected(agents, graph.edges):
             return graph
-    raise InputError(f'topology: {TRIES} samples of kind "{kind}" on {agents} agents were all disconnected; {mend}.')
+    raise InputError(
+        f'topology: {TRIES} samples of kind "{kind}" on {agents} agents were all disconnected. Fix: {fix}.'
+    )
 
 
 def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
-    """One random simple `degree`-regular graph, perhaps disconnected."""
+    """Draw a simple random regular graph, which may be disconnected."""
     import networkx as nx
 
     if degree == 2:
-        # A connected 2-regular graph is a cycle, and nearly all samples of a large one fall apart: draw its order.
+        # A connected 2-regular graph is a cycle, and large samples are rarely connected: draw the order.
         order = np.random.default_rng(seed).permutation(agents)
         return canonical(np.stack([order, np.roll(order, -1)], axis=1))
     if degree > (agents - 1) // 2:
@@ -462,8 +450,10 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 
 def _check_degree(kind: str, agents: int, degree: int) -> None:
     fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
-    wanted = f"more than degree = {degree} and, of an odd degree, an even number of"
-    require_agents(kind, fits, wanted, agents, "use another degree, of at least 2 where there are more than two agents")
+    numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
+    require_agents(
+        kind, fits, numbers, agents, "use another degree, of at least 2 where there are more than two agents"
+    )
     require_room(kind, agents * degree / 2)
 
 
@@ -471,7 +461,7 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
     """Draw a random regular graph: every agent has `degree` neighbours.
 
     Raises:
-        InputError: no such graph has so many agents, or no draw was connected.
+        InputError: no such graph has this number of agents, or no draw was connected.
 
     Example:
         >>> random_regular(8, seed=1, degree=3).degrees.tolist()
@@ -487,10 +477,10 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
 
 
 def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
-    """Draw an Erdős–Rényi graph: every pair is linked with `probability`.
+    """Draw an Erdős–Rényi graph: every pair is an edge with `probability`.
 
     Raises:
-        InputError: too many edges, or no draw was connected.
+        InputError: there are too many edges, or no draw was connected.
 
     Limits:
         Below ln(m)/m a draw is rarely connected.
@@ -501,14 +491,14 @@ def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
     def draw(attempt: int) -> Graph:
         return Graph(agents, _bernoulli_pairs(np.random.default_rng(attempt), pairs, probability))
 
-    mend = f"use a probability well above ln(m)/m = {math.log(agents) / agents:.3g}"
-    return _first_connected("erdos_renyi", agents, seed, draw, mend)
+    fix = f"use a probability well above ln(m)/m = {math.log(agents) / agents:.3g}"
+    return _first_connected("erdos_renyi", agents, seed, draw, fix)
 
 
 def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -> IntArray:
-    """Every pair j < i independently with one probability, by geometric skips over the pairs in order."""
+    """Draw every pair j < i independently with one probability, by geometric skips over the ordered pairs."""
     chunk = int(1.1 * probability * pairs) + 100
-    # A skip is cut at the number of pairs, which leaves the range all the same and cannot overflow in the sum.
+    # Skips are capped at the number of pairs, which avoids overflow in the sum.
     last, parts = -1, []
     while last < pairs:
         parts.append(last + np.cumsum(np.minimum(rng.geometric(probability, chunk), pairs + 1)))
@@ -518,12 +508,12 @@ def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -
 
 
 def _code(edges: IntArray) -> IntArray:
-    """Number of a pair i < j in the order (0, 1), (0, 2), (1, 2), (0, 3), …"""
+    """Return the index of a pair i < j in the order (0, 1), (0, 2), (1, 2), (0, 3), …"""
     return np.asarray(edges[:, 1] * (edges[:, 1] - 1) // 2 + edges[:, 0])
 
 
 def _pair(codes: IntArray) -> IntArray:
-    """The pairs of these numbers; below 2⁵⁰ the square root of 1 + 8·code cannot round across a whole number."""
+    """Return the pairs of these indices. Below 2⁵⁰ the root of 1 + 8·code cannot round across a whole number."""
     j = ((1 + np.sqrt(1 + 8 * codes)) // 2).astype(np.int64)
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
 
@@ -532,12 +522,12 @@ def small_world(
     agents: int,
     seed: int,
     degree: Annotated[int, Ge(2), MultipleOf(2), Doc(_NEIGHBOURS)] = 4,
-    rewire: Annotated[float, Ge(0), Le(1), Doc("share of rewired links")] = 0.3,
+    rewire: Annotated[float, Ge(0), Le(1), Doc("fraction of rewired edges")] = 0.3,
 ) -> Graph:
-    """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
+    """Draw a Watts–Strogatz graph: a ring lattice of `degree` with a fraction `rewire` of rewired edges.
 
     Raises:
-        InputError: degree ≥ agents, too many edges, or no draw was connected.
+        InputError: degree ≥ agents, there are too many edges, or no draw was connected.
     """
     import networkx as nx
 
@@ -552,32 +542,31 @@ def small_world(
 
 
 def preferential_attachment(
-    agents: int, seed: int, attach: Annotated[int, Ge(1), Doc("links of a newcomer")] = 2
+    agents: int, seed: int, attach: Annotated[int, Ge(1), Doc("edges of a new agent")] = 2
 ) -> Graph:
-    """Draw a Barabási–Albert graph: every new agent is linked to `attach` earlier ones.
-
-    Earlier agents of high degree are preferred.
+    """Draw a Barabási–Albert graph: every new agent attaches to `attach` earlier ones, with preference for high
+    degrees.
 
     Raises:
-        InputError: attach ≥ agents, or too many edges.
+        InputError: attach ≥ agents, or there are too many edges.
     """
     import networkx as nx
 
-    more, fix = f"more than attach = {attach}", "use a smaller attach"
-    require_agents("preferential_attachment", attach < agents, more, agents, fix)
+    numbers, fix = f"more than attach = {attach}", "use a smaller attach"
+    require_agents("preferential_attachment", attach < agents, numbers, agents, fix)
     require_room("preferential_attachment", agents * attach)
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
 
 def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Doc(_NEIGHBOURS)] = 4) -> Graph:
-    """Draw a random regular graph whose non-trivial adjacency eigenvalues are all at most 1.05 · 2√(r−1) in size.
+    """Draw a random regular graph whose non-trivial adjacency eigenvalues are at most 1.05 · 2√(r−1) in size.
 
-    2√(r−1) is the best that any large r-regular graph can do. A random one comes within any ε > 0 of it with
-    probability → 1, so few samples are needed. The explicit families (Margulis, Gabber–Galil, Paley, chordal cycles)
-    exist only for square or prime numbers of agents and mix no better.
+    No large r-regular graph is below 2√(r−1), and a random one is within any ε > 0 of it with probability → 1, so few
+    samples are needed. Explicit families (Margulis, Gabber–Galil, Paley, chordal cycles) exist for square or prime
+    numbers of agents only, and mix no better.
 
     Raises:
-        InputError: no such graph has so many agents, or no draw met the bound.
+        InputError: no such graph has this number of agents, or no draw met the bound.
 
     References:
         Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
@@ -610,11 +599,11 @@ class Generator:
     """A graph family.
 
     Args:
-        summary: one line about it.
-        make: makes the graph, of agents, of a seed where it is random, and of parameters that are keys.
-        min_agents: fewest agents; default 2.
+        summary: one-line description.
+        make: function of agents, of a seed if random, and of parameters that are keys.
+        min_agents: smallest number of agents; default 2.
         example: agents and parameters of a small instance.
-        is_connected: whether every agent is reached from every other; default yes.
+        is_connected: whether its graphs are connected; default yes.
     """
 
     summary: str
@@ -625,7 +614,7 @@ class Generator:
 
     @property
     def parameters(self) -> tuple[DeclaredKey, ...]:
-        """The keys that it takes."""
+        """Keys of the family."""
         return declared_keys(self.make)
 
     @property
@@ -639,16 +628,16 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
 
     Args:
         kind: a name in `GENERATORS`.
-        agents: their number.
-        params: parameter → value; defaults where left out.
-        seed: at least 0; read by random families only.
+        agents: number of agents.
+        params: parameter → value; defaults if left out.
+        seed: at least 0; used by random families.
 
     Returns:
-        The unweighted graph, connected but for the kind "isolated".
+        The unweighted graph, connected except for the kind "isolated".
 
     Raises:
-        InputError: an unknown kind or parameter, a value outside its constraint, a number of agents that the family
-            does not have, or a random family that stays disconnected.
+        InputError: an unknown kind or parameter, an invalid value or number of agents, or a random family that stays
+            disconnected.
 
     Example:
         >>> generate("torus", 9, {"rows": 3}, seed=0).edges.shape
@@ -659,20 +648,20 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     generator = GENERATORS[kind]
     agents, least = int(agents), generator.min_agents
     require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more")
-    # A connected graph has no fewer.
+    # A connected graph has at least this number of edges.
     require_room(kind, agents - 1)
-    chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
-    return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
+    parameters = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
+    return generator.make(agents, **({"seed": seed} if generator.random else {}), **parameters)
 
 
 GENERATORS: dict[str, Generator] = {
     "circular_ladder": Generator("two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
-    "complete": Generator("everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
+    "complete": Generator("all pairs of agents are neighbours; also a single agent", complete, min_agents=1),
     "directed_exponential": Generator(
-        "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum", directed_exponential
+        "every agent sends to the agents at distances 1, 2, 4, …; directed, for push_sum", directed_exponential
     ),
     "erdos_renyi": Generator(
-        "every pair is linked with the same probability", erdos_renyi, example=(10, {"probability": 0.4})
+        "every pair is an edge with the same probability", erdos_renyi, example=(10, {"probability": 0.4})
     ),
     "expander": Generator(
         "random regular graph, certified to mix nearly as fast as its degree allows",
@@ -683,27 +672,29 @@ GENERATORS: dict[str, Generator] = {
     "grid": Generator("rows × columns without wrapping around", grid_graph, 4),
     "hypercube": Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
     "isolated": Generator(
-        "no links: every agent learns alone, which is what collaboration is compared with",
+        "no edges: every agent learns alone, the baseline of collaboration",
         isolated,
         min_agents=1,
         is_connected=False,
     ),
     "path": Generator("a line of agents", path),
     "preferential_attachment": Generator(
-        "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
+        "new agents prefer neighbours of high degree: few hubs, many leaves (Barabási–Albert)",
         preferential_attachment,
         example=(10, {"attach": 2}),
     ),
     "random_regular": Generator(
-        "random graph in which all have the same number of neighbours", random_regular, example=(10, {"degree": 3})
+        "random graph in which all agents have the same number of neighbours",
+        random_regular,
+        example=(10, {"degree": 3}),
     ),
     "ring": Generator("every agent has two neighbours on a circle", ring),
     "small_world": Generator(
-        "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
+        "ring of near neighbours with randomly rewired edges (Watts–Strogatz)",
         small_world,
         min_agents=3,
         example=(10, {"degree": 4, "rewire": 0.3}),
     ),
-    "star": Generator("agent 0 is everybody's only neighbour", star),
+    "star": Generator("agent 0 is the only neighbour of all others", star),
     "torus": Generator("rows × columns, wrapping around", torus, 9, example=(12, {"rows": 3})),
 }

@@ -1,21 +1,21 @@
-"""Networks that change: whose message arrives where in which round, and with which weight. All of it is public.
+"""Changing networks: the mixing weights of every round, with lost and delayed messages and absent agents.
 
-Of a base graph with links E and its rule of weights, round t has
+All of it is public. With the edges E and weight rule of a base graph, round t has
 
-    matching               a random maximal matching of E; who is matched averages with its partner, weight 1/2
-    one_peer_exponential   agent i hears agent i − 2^(t mod ⌈log₂ m⌉) mod m alone, weight 1/2
-    resample               the graph of the kind drawn anew in every round
+    matching               a random maximal matching of E; matched agents average with weight 1/2
+    one_peer_exponential   agent i receives from agent i − 2^(t mod ⌈log₂ m⌉) mod m only, weight 1/2
+    resample               a new random graph of the kind in every round
     sequence               one of several graphs, in turn
-    function               what a function of the round gives
+    function               a graph that a function of the round returns
 
-Then `offline`: each agent is away for the round with this probability, and sends and hears nothing. `drop`: each
-message is lost with this probability. The weight of what does not arrive is the receiver's own; with push-sum it is
-the sender's, so that nothing of what is averaged is lost, and of directed graphs it is that. `delay`: what is heard
-in round t was sent in round t − delay, along the links of that round, the start before that; it is lost to who is away
-in round t. Coins are functions of a public seed and the round alone, so that every block of agents, every engine and a
-run that goes on has the same.
+`offline` is the probability that an agent is absent for a round: it neither sends nor receives. `drop` is the
+probability that a message is lost. The receiver keeps the weight of a lost message. With push-sum, which directed
+graphs need, the sender keeps it, so that nothing of the average is lost. With `delay`, a message arrives in round t if
+it was sent in round t − delay along the edges of that round, the start before that; it is lost to agents that are
+absent in round t. All draws are functions of a public seed and the round, so that blocks of agents, engines and resumed
+runs agree.
 
-A message that was lost had been sent: it is charged. One that was not sent costs nothing.
+A lost message was sent, and has a privacy cost. A message that is not sent has none.
 
 References: S. Boyd et al., "Randomized gossip algorithms", 2006 (matchings); K. Ying et al., "Exponential Graph is
 Provably Efficient for Decentralized Deep Training", NeurIPS 2021 (one peer).
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 KINDS = ("fixed", "matching", "one_peer_exponential", "resample", "sequence")
-# Rounds over which mixing is measured where no number of rounds repeats; agents up to which it is.
+# Rounds over which mixing is measured without a period, and largest number of agents.
 _ROUNDS, _MOST_AGENTS = 32, 500
 
 
 @dataclass(frozen=True, eq=False)
 class OverTime:
-    """W(t), t = 0, 1, ….
+    """Mixing weights W(t), t = 0, 1, ….
 
     Args:
-        kind: of `KINDS`, or "function".
-        links: (m, m), every link that any round may have.
-        make: t → (m, m) weights w_ij of what i hears from j ≠ i, before anything is lost.
-        period: rounds after which all repeats, or over which its mixing is measured.
-        seed: of the coins, public.
+        kind: one of `KINDS`, or "function".
+        links: (m, m), every edge that a round may have.
+        make: t → (m, m) weights w_ij of messages from j ≠ i to i, before any loss.
+        period: rounds after which all repeats, or over which mixing is measured.
+        seed: public seed of random draws.
         drop, offline: probabilities, at least 0 and below 1.
         delay: rounds.
-        directed: whether weights are column-stochastic with what an agent keeps, not row-stochastic.
+        directed: whether weights, with kept shares, are column-stochastic instead of row-stochastic.
 
     Example:
         >>> from scipy.sparse import csr_array
         >>> ring = csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
         >>> pairs = matching(ring, seed=1)
-        >>> pairs.heard_weights(0).toarray().sum(axis=1).tolist()
+        >>> pairs.received_weights(0).toarray().sum(axis=1).tolist()
         [0.5, 0.0, 0.5]
-        >>> pairs.heard_weights(5).toarray().tolist() == pairs.heard_weights(5).toarray().tolist()
+        >>> pairs.received_weights(5).toarray().tolist() == pairs.received_weights(5).toarray().tolist()
         True
     """
 
@@ -77,7 +77,7 @@ class OverTime:
     offline: float = 0.0
     delay: int = 0
     directed: bool = False
-    # Of the last round that was asked for; a copy with other coins begins anew.
+    # Values of the last round.
     _cache: dict[str, tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -85,58 +85,60 @@ class OverTime:
         return int(self.links.shape[0])
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return (m,) who is there in round t; None where everybody always is."""
+        """Return (m,) whether each agent is present in round t; None if all always are."""
         if not self.offline:
             return None
-        return np.asarray(_coins(self.seed, "offline", t).random(self.n_agents) >= self.offline)
+        return np.asarray(_generator(self.seed, "offline", t).random(self.n_agents) >= self.offline)
 
     def sent_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) the weights of the messages that are sent in round t, in row i those to agent i."""
+        """Return (m, m) weights of the messages sent in round t; row i has those to agent i."""
         return self._cached_value("sent_weights", t, self._sent_weights)
 
-    def heard_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
-        return self._cached_value("heard_weights", t, self._heard_weights)
+    def received_weights(self, t: int) -> sp.csr_array:
+        """Return (m, m) weights of the messages that arrive in round t; row i has those to agent i."""
+        return self._cached_value("received_weights", t, self._received_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) the weights of round t's messages that are handed over: those that arrive, or all that may."""
-        return self.sent_weights(t) if self.delay else self.heard_weights(t)
+        """Return (m, m) weights of the messages that the engine passes on: those sent if delayed, else received."""
+        return self.sent_weights(t) if self.delay else self.received_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
-        """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
+        """Return (m,) the share of its value that each agent keeps in round t, since no other agent receives it."""
         shares: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
         return shares
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
-        # Of what is sent now; its arrival is `heard` in another round, and would take the place of this one's.
-        heard = self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)
-        return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
+        # Messages sent now arrive in another round: do not overwrite the cached weights of this one.
+        received = self._received_weights(t + self.delay) if self.delay else self.received_weights(t)
+        return np.subtract(1.0, np.bincount(received.indices, received.data, self.n_agents), dtype=np.float64)
 
-    def _cached_value(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
-        # Several blocks in one process ask for the same round.
-        at, made = self._cache.get(what, (-1, None))
-        if at != t:
-            made = make(t)
-            self._cache[what] = t, made
-        return made
+    def _cached_value(self, name: str, t: int, make: Callable[[int], Any]) -> Any:
+        # Several blocks of one process read the same round.
+        cached, value = self._cache.get(name, (-1, None))
+        if cached != t:
+            value = make(t)
+            self._cache[name] = t, value
+        return value
 
     def _sent_weights(self, t: int) -> sp.csr_array:
-        weights, there = self.make(t), self.online(t)
-        return weights if there is None else _restrict(weights, there[row_indices(weights)] & there[weights.indices])
+        weights, present = self.make(t), self.online(t)
+        return (
+            weights if present is None else _restrict(weights, present[row_indices(weights)] & present[weights.indices])
+        )
 
-    def _heard_weights(self, t: int) -> sp.csr_array:
+    def _received_weights(self, t: int) -> sp.csr_array:
         sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
-        if self.delay and (there := self.online(t)) is not None:
-            sent = _restrict(sent, there[row_indices(sent)])
-        return _restrict(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
+        if self.delay and (present := self.online(t)) is not None:
+            sent = _restrict(sent, present[row_indices(sent)])
+        return _restrict(sent, _generator(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
 
     @cached_property
     def rate(self) -> float | None:
-        """‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P): what a round leaves of the disagreement, in the mean.
+        """Contraction of the disagreement per round, ‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P).
 
-        P is the period, or as many of them as make 32 rounds where messages are lost or agents away by coins. Of
-        directed graphs ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), φ the mean of the columns.
-        None of more than 500 agents. Delays are left out.
+        P is the period, or a multiple of it of about 32 rounds if messages are lost or agents absent. For directed
+        graphs it is ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P) with φ the mean of the columns. Delays are ignored. None above 500
+        agents.
         """
         m = self.n_agents
         if m > _MOST_AGENTS:
@@ -144,29 +146,29 @@ class OverTime:
         product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
         rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
         for t in range(rounds):
-            weights = in_time.heard_weights(t)
-            own = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
-            product = weights @ product + own[:, None] * product
-        # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
+            weights = in_time.received_weights(t)
+            diagonal = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
+            product = weights @ product + diagonal[:, None] * product
+        # The limit of the rows instead of 11ᵀ/m, since lost messages move the average.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)
         return float(np.linalg.norm(deviation, 2) ** (1.0 / rounds))
 
 
-def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
+def _generator(seed: int, purpose: str, t: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), t])
 
 
 def row_indices(weights: sp.csr_array) -> IntArray:
-    """Return (nnz,) the row of every stored entry, in their order."""
+    """Return (nnz,) the row of every stored entry, in order."""
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 
-def _restrict(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
-    """The entries that are chosen, in their order."""
+def _restrict(weights: sp.csr_array, mask: NDArray[np.bool_]) -> sp.csr_array:
+    """Keep the selected entries, in order."""
     import scipy.sparse as sp
 
-    ends = np.concatenate([[0], np.cumsum(chosen)])
-    return sp.csr_array((weights.data[chosen], weights.indices[chosen], ends[weights.indptr]), shape=weights.shape)
+    ends = np.concatenate([[0], np.cumsum(mask)])
+    return sp.csr_array((weights.data[mask], weights.indices[mask], ends[weights.indptr]), shape=weights.shape)
 
 
 def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
@@ -179,19 +181,19 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
 
 
 def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr_array:
-    """Take links in a random order, each whose two ends are both free."""
-    i, j = _coins(seed, "matching", t).permutation(edges).T.copy()
+    """Match agents by a random order of the edges, each taken if both ends are free."""
+    i, j = _generator(seed, "matching", t).permutation(edges).T.copy()
     partner = np.full(agents, -1)
-    # One link after the other would give the same: all that come first at both of their ends are taken at once.
+    # Edges that come first at both of their ends are taken at once, with the result of one edge after the other.
     while i.size:
         place, first = np.arange(i.size), np.full((2, agents), i.size)
-        # Of several places of one agent the one that is written last stays, the first.
+        # In reverse order, so that the first position of an agent is written last.
         first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
         first = first.min(axis=0)
-        taken = (first[i] == place) & (first[j] == place)
-        partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
-        left = (partner[i] < 0) & (partner[j] < 0)
-        i, j = i[left], j[left]
+        matched = (first[i] == place) & (first[j] == place)
+        partner[i[matched]], partner[j[matched]] = j[matched], i[matched]
+        free = (partner[i] < 0) & (partner[j] < 0)
+        i, j = i[free], j[free]
     return _pull_weights(partner)
 
 
@@ -200,20 +202,20 @@ def _one_peer_weights(agents: int, t: int) -> sp.csr_array:
 
 
 def _resampled_weights(draw: Callable[[int], Any], seed: int, t: int) -> sp.csr_array:
-    return off_diagonal(draw(int(_coins(seed, "resample", t).integers(2**31))).mixing)
+    return off_diagonal(draw(int(_generator(seed, "resample", t).integers(2**31))).mixing)
 
 
 def _weights_in_turn(several: tuple[sp.csr_array, ...], t: int) -> sp.csr_array:
     return several[t % len(several)]
 
 
-def _pull_weights(heard: IntArray) -> sp.csr_array:
-    """Weights 1/2 of the one agent that each hears; of none where its number is below 0."""
+def _pull_weights(sender: IntArray) -> sp.csr_array:
+    """Return weights 1/2 for the one agent from which each receives; none if its number is negative."""
     import scipy.sparse as sp
 
-    some = heard >= 0
-    ends = np.concatenate([[0], np.cumsum(some)])
-    return sp.csr_array((np.full(ends[-1], 0.5), heard[some], ends), shape=(heard.size, heard.size))
+    has_sender = sender >= 0
+    ends = np.concatenate([[0], np.cumsum(has_sender)])
+    return sp.csr_array((np.full(ends[-1], 0.5), sender[has_sender], ends), shape=(sender.size, sender.size))
 
 
 def _hops(agents: int) -> int:
@@ -221,17 +223,17 @@ def _hops(agents: int) -> int:
 
 
 def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
-    """The same weights in every round, of which messages may be lost or late.
+    """Use the same weights in every round; messages may be lost or delayed.
 
     Args:
         links: (m, m) weights without diagonal.
-        seed: public, of what is lost.
+        seed: public seed of losses.
     """
     return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
 
 
 def matching(links: sp.csr_array, seed: int) -> OverTime:
-    """Pairwise gossip: a random maximal matching of the links in every round.
+    """Use pairwise gossip: a random maximal matching of the edges in every round.
 
     Args:
         links: (m, m), symmetric, without diagonal.
@@ -245,11 +247,11 @@ def matching(links: sp.csr_array, seed: int) -> OverTime:
 
 
 def one_peer_exponential(agents: int, seed: int) -> OverTime:
-    """Every agent sends to one other, at distances 1, 2, 4, … in turn.
+    """Let every agent send to one other, at distances 1, 2, 4, … in turn.
 
     Args:
         agents: m, at least 2.
-        seed: public, of what is lost.
+        seed: public seed of losses.
 
     Example:
         >>> one_peer_exponential(8, seed=0).rate
@@ -261,10 +263,10 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
 
 
 def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
-    """A random graph drawn anew in every round.
+    """Draw a new random graph in every round.
 
     Args:
-        draw: seed → the topology of a random graph.
+        draw: seed → topology of a random graph.
         agents: m.
         seed: public.
     """
@@ -275,22 +277,22 @@ def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
-    """Graphs in turn.
+    """Use several graphs in turn.
 
     Args:
         several: (m, m) weights without diagonal.
-        seed: public, of what is lost.
+        seed: public seed of losses.
 
     Raises:
-        InputError: graphs of other agents, or none that connect them over a period.
+        InputError: the graphs have different agents, or do not connect all of them over a period.
     """
     from scipy.sparse.csgraph import connected_components
 
-    sizes = sorted({one.shape[0] for one in several})
+    sizes = sorted({weights.shape[0] for weights in several})
     union = sum(several[1:], several[0]).tocsr() if len(sizes) == 1 else several[0]
     parts, _ = connected_components(union, connection="strong")
     if len(sizes) != 1 or parts > 1:
-        problem = f"leave {parts} groups of agents that never hear of one another" if len(sizes) == 1 else ""
+        problem = f"leave {parts} groups of agents that never communicate" if len(sizes) == 1 else ""
         raise InputError(
             f"topology.over_time: {len(several)} graphs in turn {problem or f'have {sizes} agents'}. Fix: give graphs "
             "of the same agents whose links together connect all."

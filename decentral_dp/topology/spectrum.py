@@ -1,10 +1,9 @@
-"""Second smallest and largest eigenvalue of a weighted graph Laplacian, to known accuracy at any size.
+"""Second smallest and largest eigenvalue of a weighted graph Laplacian, with known accuracy at any size.
 
-Up to `DENSE` agents a dense symmetric solver gives both to rounding. Above it, both come from one Lanczos run, without
-stored vectors: only eigenvalues are needed, and ARPACK's stopping rule waits for eigenvectors that the crowded spectra
-of rings and lattices do not yield. A small λ₂, where Lanczos is slow, is found by inverting the Laplacian: a small gap
-means small separators, so its sparse factorisation is cheap. Accuracy, tested against closed forms at 10⁴ agents:
-λ₂ to 10⁻⁶ relative, λ_m to 10⁻⁵ relative (and far better unless the spectrum is crowded at its top).
+A dense symmetric solver gives both up to `DENSE` agents. Above, one Lanczos run without stored vectors gives both:
+ARPACK also waits for eigenvectors, which the crowded spectra of rings and lattices do not yield. Lanczos is slow for a
+small λ₂, which is found by inverting the Laplacian: a small gap means small separators, so the sparse factorisation is
+cheap. Accuracy, tested against closed forms at 10⁴ agents: λ₂ to 10⁻⁶ relative, λ_m to 10⁻⁵ relative.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import numpy as np
 from decentral_dp.bounded import Array
 
 DENSE = 600
-# Of directed graphs, for which no iteration is as sure.
+# For directed graphs, whose iteration is less reliable.
 _DENSE_DIRECTED = 1500
-# Below this share of the largest eigenvalue λ₂ is worth a factorisation.
+# Below this fraction of λ_m, λ₂ is found by a factorisation.
 SMALL = 1e-3
 MAX_STEPS = 1000
 CHECK_EVERY = 40
@@ -32,10 +31,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
         laplacian: (m, m) symmetric sparse matrix with zero row sums.
 
     Returns:
-        (λ₂, λ_m); accuracy as at the top of this module.
-
-    Limits:
-        A single agent, whose Laplacian has no second eigenvalue, has (1, 1): averaging is already exact.
+        (λ₂, λ_m), as accurate as stated at the top of this module; (1, 1) for a single agent.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -60,8 +56,8 @@ def second_largest(mixing: Any) -> float:
         mixing: A, (m, m) sparse.
 
     Limits:
-        Above 1500 agents by Arnoldi iteration. Where the largest ones crowd, as on rings, it does not converge, and it
-        is the largest of the ten that are nearest to 1, found by a factorisation, which is cheap on such graphs.
+        Arnoldi iteration above 1500 agents. If it does not converge, as on rings, the largest of the ten eigenvalues
+        nearest to 1, by a factorisation, which is cheap on such graphs.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -86,31 +82,31 @@ def second_largest(mixing: Any) -> float:
 
 
 def _start(agents: int) -> Array:
-    """A fixed unit vector without mean: the same digits every time."""
+    """Return a fixed unit vector with mean 0, for reproducible digits."""
     vector = np.random.default_rng([agents]).standard_normal(agents)
     vector -= vector.mean()
     return np.asarray(vector / np.linalg.norm(vector))
 
 
 def _lanczos(laplacian: Any) -> tuple[float, float]:
-    """Smallest and largest eigenvalue on the vectors without mean.
+    """Compute the smallest and largest eigenvalue on vectors with mean 0.
 
-    Lanczos without reorthogonalisation: lost orthogonality repeats eigenvalues that have converged, and leaves the
-    ends right (Paige, 1980). Both estimates approach from inside. `low` may be far off where it is below SMALL · high.
+    Without reorthogonalisation, converged eigenvalues repeat and the ends stay correct (Paige, 1980). Both estimates
+    approach from inside. `low` may be inaccurate if it is below SMALL · high.
     """
     from scipy.linalg import eigvalsh_tridiagonal
 
     vector = _start(laplacian.shape[0])
-    before = np.zeros_like(vector)
+    previous = np.zeros_like(vector)
     diagonal: list[float] = []
     off_diagonal: list[float] = [0.0]
     low, high = np.inf, 0.0
     for step in range(1, min(MAX_STEPS, laplacian.shape[0] - 1) + 1):
-        after = laplacian @ vector - off_diagonal[-1] * before
-        diagonal.append(float(after @ vector))
-        after -= diagonal[-1] * vector
-        after -= after.mean()
-        off_diagonal.append(float(np.linalg.norm(after)))
+        following = laplacian @ vector - off_diagonal[-1] * previous
+        diagonal.append(float(following @ vector))
+        following -= diagonal[-1] * vector
+        following -= following.mean()
+        off_diagonal.append(float(np.linalg.norm(following)))
         exhausted = off_diagonal[-1] <= 1e-13 * max(high, diagonal[0])
         if exhausted or step % CHECK_EVERY == 0:
             was_low, was_high = low, high
@@ -122,12 +118,12 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
             settled = low < SMALL * high or was_low - low <= 1e-9 * low
             if exhausted or (settled and high - was_high <= 1e-9 * high):
                 break
-        before, vector = vector, after / off_diagonal[-1]
+        previous, vector = vector, following / off_diagonal[-1]
     return low, high
 
 
 def _by_inverse(laplacian: Any) -> float:
-    """1 / the largest eigenvalue of the pseudo-inverse: solve with one agent grounded, then remove the mean."""
+    """Return 1 / the largest eigenvalue of the pseudo-inverse: solve with one agent grounded, then remove the mean."""
     from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
     agents = laplacian.shape[0]

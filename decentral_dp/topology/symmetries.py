@@ -1,9 +1,8 @@
-"""Symmetries of a network: permutations of its agents that leave all numbers of agents and links as they are.
+"""Symmetries of a network: permutations of agents that preserve all numbers of agents and edges.
 
-They are searched by colour refinement (Weisfeiler & Leman 1968): agents get a colour by their numbers, and then by the
-colours at the other ends of their links, until no colour splits any more. Where agents of one colour are left, one of
-them is marked, and each in turn on the other side. A permutation that is found is compared number by number, and what
-is not found within a few tries counts as none.
+Colour refinement (Weisfeiler & Leman 1968) gives agents a colour by their numbers, then by the colours of their
+neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate in turn
+on the other side. Every permutation is verified number by number. A search that fails within a few tries returns none.
 """
 
 from __future__ import annotations
@@ -20,35 +19,40 @@ Colours = NDArray[np.int64]
 
 
 class Coloured(NamedTuple):
-    """What is alike has one number. agents: (m,). links: (m, m), of a link in both directions."""
+    """Colours of agents and edges, equal for equal values.
+
+    Args:
+        agents: (m,).
+        links: (m, m), for both directions of an edge.
+    """
 
     agents: Colours
     links: Colours
 
 
 def colour(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
-    """Number agents and links, equal where all their values are.
+    """Assign colours to agents and edges, equal if all their values are equal.
 
     Args:
         agents: arrays (m,).
         links: arrays (m, m), from the second index to the first.
     """
     m = len(links[0])
-    # Rounds repeat each other.
+    # Many rounds have equal matrices.
     distinct = list({matrix.tobytes(): matrix for matrix in links}.values())
     both = np.stack([*distinct, *(matrix.T for matrix in distinct)], axis=2)
     return Coloured(_row_numbers(np.stack(agents, axis=1)), _row_numbers(both.reshape(m * m, -1)).reshape(m, m))
 
 
 def stable_colours(graph: Coloured, marks: Colours) -> Colours:
-    """Refine colours of agents until none splits: only agents of one colour can take each other's place.
+    """Refine colours of agents until none splits. Only agents of one colour can be exchanged.
 
     Args:
-        graph: numbers of agents and links.
-        marks: (m,) or (k, m), which split agents to begin with; of k rows, all are coloured alike.
+        graph: colours of agents and edges.
+        marks: (m,) or (k, m) initial colours; k rows are refined jointly.
 
     Returns:
-        Colours from 0 on, with the shape of `marks`.
+        Colours from 0, with the shape of `marks`.
 
     Example:
         >>> path = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -60,23 +64,23 @@ def stable_colours(graph: Coloured, marks: Colours) -> Colours:
     colours = _row_numbers(np.stack([sides, marks.ravel()], axis=1))
     while True:
         count = int(colours.max()) + 1
-        heard = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
-        finer = _row_numbers(np.concatenate([colours[:, None], heard], axis=1))
+        received = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
+        finer = _row_numbers(np.concatenate([colours[:, None], received], axis=1))
         if finer.max() + 1 == count:
             return colours.reshape(shape)
         colours = finer
 
 
 def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None:
-    """Find a symmetry that takes marks to marks.
+    """Find a symmetry that maps marks to marks.
 
     Args:
-        graph: numbers of agents and links.
-        marks: (m,) of each agent.
-        others: (m,) of the agent that takes its place.
+        graph: colours of agents and edges.
+        marks: (m,) marks of the agents.
+        others: (m,) marks of their images.
 
     Returns:
-        (m,) the agent in the place of each; None where none was found.
+        (m,) image of each agent, or None if none was found.
 
     Example:
         >>> ring = np.roll(np.eye(5, dtype=np.int64), 1, axis=1)
@@ -86,7 +90,7 @@ def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None
     """
     differ = np.flatnonzero(marks != others)
     if differ.size == 2:
-        # Twins change places alone.
+        # Two agents with equal neighbours can be exchanged directly.
         image = np.arange(marks.size)
         image[differ] = differ[::-1]
         if (others[image] == marks).all() and _is_symmetry(graph, image):
@@ -118,6 +122,6 @@ def _search(graph: Coloured, marks: Colours, tries: Iterator[int]) -> Colours | 
 
 
 def _row_numbers(rows: Array | Colours) -> Colours:
-    """(n,) numbers of rows, equal where the rows are."""
+    """Number rows, (n,), equal for equal rows."""
     number: dict[bytes, int] = {}
     return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows])

@@ -1,4 +1,4 @@
-"""A connected graph with its mixing matrix W: built from a generator, a file, a graph, links or a matrix."""
+"""A connected graph with its mixing matrix W, from a generator, a file, a networkx graph, edges or a matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decentral_dp.topology.graph_files import (
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, weigh
 
-# A resampled graph may have any link, and its union has all.
+# Resampled graphs may have any edge, so their union is dense.
 _MOST_RESAMPLED = 5000
 
 
@@ -32,21 +32,18 @@ class Topology:
     """A graph with its mixing matrix W, connected unless it is "isolated".
 
     Args:
-        name: kind of the graph, or its file's name.
-        weights: the rule, such as "metropolis" or "constant 0.3".
-        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored. Of a
-            directed graph columns sum to zero, and w_ij is that of what i hears from j.
-        edges: (E, 2), i < j in every row; of a directed graph who sends and who hears.
+        name: kind of the graph, or name of its file.
+        weights: weight rule, such as "metropolis" or "constant 0.3".
+        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on edges, every diagonal entry stored. For a
+            directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
+        edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        positions: (m, 2) for drawing, None where there are none.
-        delta2: second smallest eigenvalue λ₂ of −W; of a directed graph 1 − |λ₂(I + W)|.
-        delta_max: largest eigenvalue λ_m of −W; of a directed graph 1.
-        notes: what was converted or left out on the way, in sentences.
-        over_time: how it changes by round; None where it stays.
-        directed: whether an agent may hear another that does not hear it.
-
-    Limits:
-        One agent alone has delta2 = delta_max = 1: averaging is already exact.
+        positions: (m, 2) coordinates for figures, or None.
+        delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
+        delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
+        notes: conversions, in sentences.
+        over_time: weights by round; None for a fixed network.
+        directed: whether edges are arcs.
 
     Example:
         >>> ring = build_topology("ring", 4)
@@ -70,14 +67,13 @@ class Topology:
 
     @property
     def n_agents(self) -> int:
-        """The number of agents m."""
+        """Number of agents m."""
         return len(self.labels)
 
     @property
     def neighbour_weight(self) -> graphs.Array:
-        """(m,) the total weight of the neighbours, |w_ii|. Above 1 the own value enters with a negative weight.
-
-        Of a directed graph it may be more than what the agent gives away, |w_ii|.
+        """(m,) total weight of the in-neighbours, |w_ii| of an undirected graph. Above 1 the agent's value has a
+        negative weight.
 
         Example:
             >>> build_topology("ring", 4).neighbour_weight.round(6).tolist()
@@ -89,7 +85,7 @@ class Topology:
 
     @property
     def kept_weight(self) -> graphs.Array:
-        """(m,) 1 + w_ii, the share of what an agent has that it keeps.
+        """(m,) 1 + w_ii, the share of its value that an agent keeps.
 
         Example:
             >>> build_topology("directed_exponential", 4).kept_weight.round(6).tolist()
@@ -99,7 +95,7 @@ class Topology:
 
     @property
     def rho(self) -> float:
-        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves; |λ₂| of arcs."""
+        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1, the contraction of the disagreement per round; |λ₂| of a directed graph."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
@@ -131,22 +127,22 @@ def build_topology(
     seed: int = 0,
     directed: bool = False,
 ) -> Topology:
-    """Build the topology of a registered generator; the same arguments give the same topology.
+    """Build the topology of a registered generator. Equal arguments give equal topologies.
 
     Args:
         kind: a name in `GENERATORS`.
-        agents: their number m.
-        params: parameter of the generator → value; its defaults where left out.
-        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", of a
-            directed graph "out_degree".
-        seed: of a random generator, at least 0; default 0.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        agents: number of agents m.
+        params: parameter of the generator → value; defaults if left out.
+        weights: a name in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
+            directed graph.
+        seed: seed of a random generator, at least 0; default 0.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for directed generators.
 
     Returns:
         The weighted graph with its eigenvalues.
 
     Raises:
-        InputError: a wrong name, value or number of agents, a graph that is not connected, or ρ ≥ 1.
+        InputError: a name, value or number of agents is invalid, the graph is not connected, or ρ ≥ 1.
 
     Example:
         >>> star, complete = build_topology("star", 5), build_topology("complete", 5)
@@ -169,17 +165,17 @@ def from_file(
     """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
-        path: a file, or the name of a network that comes with the package ("abilene").
-        weights: a rule as in `build`; "file" takes the weights of the file.
-        agents: the expected number, refused if the file has another; None accepts any.
-        connected: whether a graph of several components is refused, and its rate is computed; default True.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        path: path of a file, or name of a network in the package ("abilene").
+        weights: weight rule as in `build_topology`; "file" uses the weights of the file.
+        agents: expected number of agents; None accepts any.
+        connected: whether the graph must be connected; default True.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for files of arcs.
 
     Returns:
-        The weighted graph with its labels and positions where the file has them.
+        The weighted graph, with labels and positions of the file.
 
     Raises:
-        InputError: the file is missing, unreadable, has two readings, or is disconnected, or ρ ≥ 1.
+        InputError: the file is missing, unreadable, ambiguous or disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_file("karate_club", agents=34).edges.shape
@@ -187,15 +183,14 @@ def from_file(
     """
     path = find_file(path)
     if path.suffix.lower() in MATRICES:
-        made = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
+        topology = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
     else:
-        made = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
-    if agents is not None and agents != made.n_agents:
+        topology = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
+    if agents is not None and agents != topology.n_agents:
         raise InputError(
-            f"topology.agents: got {agents}, but {path.stem} has {made.n_agents} agents; leave agents out or say "
-            f"{made.n_agents}."
+            f"topology.agents: got {agents}, but {path.stem} has {topology.n_agents} agents. Fix: leave agents out."
         )
-    return made
+    return topology
 
 
 def from_networkx(
@@ -207,21 +202,21 @@ def from_networkx(
 ) -> Topology:
     """Convert a `networkx.Graph` to a topology.
 
-    Nodes 0 … m − 1 keep their numbers in whatever order they were inserted, other whole numbers are sorted, and
-    other names keep the graph's order.
+    Nodes that are whole numbers are sorted, so nodes 0 … m − 1 keep their numbers. Other names keep the order of the
+    graph.
 
     Args:
-        graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
-        weights: a rule as in `build`.
-        name: for tables and messages.
-        connected: as of `from_file`.
-        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        graph: the graph; labels, coordinates and weights are attributes, as in GraphML.
+        weights: weight rule as in `build_topology`.
+        name: name in tables and messages.
+        connected: as in `from_file`.
+        directed: whether edges are arcs and weights column-stochastic; default no, except for graphs of arcs.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a graph that is disconnected or empty, or ρ ≥ 1.
+        InputError: the graph is disconnected or empty, or ρ ≥ 1.
 
     Example:
         >>> import networkx as nx
@@ -244,18 +239,18 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: (E, 2) agents, numbered from 0.
-        agents: their number m; the largest number + 1 where it is left out.
-        weights: a rule as in `build`.
-        name: for tables and messages.
-        connected: as of `from_file`.
-        directed: whether pairs are arcs, from the first agent to the second; default no.
+        edges: (E, 2) numbers of agents, from 0.
+        agents: number of agents m; default the largest number + 1.
+        weights: weight rule as in `build_topology`.
+        name: name in tables and messages.
+        connected: as in `from_file`.
+        directed: whether pairs are arcs (sender, receiver); default no.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a number outside 0 … m − 1, a disconnected graph, or ρ ≥ 1.
+        InputError: a number is outside 0 … m − 1, the graph is disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
@@ -264,21 +259,21 @@ def from_edges(
     ends = np.asarray(edges)
     fault = ""
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
-        fault = f"has shape {ends.shape}; wanted (links, 2), a pair of agents a row"
+        fault = f"has a wrong shape (got {ends.shape}, expected (edges, 2))"
     elif ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
-        fault = "has agents that are no whole numbers; wanted numbers from 0"
+        fault = "has numbers of agents that are not whole (expected 0, 1, …)"
     elif ends.size and (ends.min() < 0 or (agents is not None and ends.max() >= agents)):
         most = "" if agents is None else f"; agents are 0 to {agents - 1}"
         fault = f"links agents {int(ends.min())} to {int(ends.max())}{most}. Number from 0"
     elif ends.size and (loops := ends[ends[:, 0] == ends[:, 1]]).size:
-        fault = f"links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal"
+        fault = f"links agent {int(loops[0, 0])} to itself. Fix: remove the edge"
     if fault:
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
-    known = int(pairs.max(initial=0)) + 1
+    n_known = int(pairs.max(initial=0)) + 1
     repeated = len(ends) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
-    graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes, directed=directed)
+    graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
 
@@ -290,23 +285,23 @@ def from_matrix(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Convert a matrix to a topology: agents are linked where it is not 0.
+    """Convert a matrix to a topology: non-zero entries are edges.
 
     Args:
-        matrix: (m, m), symmetric, of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0,
-            or makes every row add up to 0 (W) or to 1 (I + W). Of a directed graph 1 in row i and column j is an arc
-            from i to j, as in networkx; weights are A, whose columns add up to 1, a_ij that of what i hears from j.
-        weights: a rule as in `build`; "file" takes the matrix's own.
-        name: for tables and messages.
-        place: begins the messages.
-        connected: as of `from_file`.
-        directed: whether the matrix need not be symmetric; default no.
+        matrix: (m, m), symmetric, 0 or 1 with a zero diagonal. With weights "file" it holds weights, and its diagonal
+            is 0 or makes every row sum 0 (W) or 1 (I + W). For a directed graph, 1 in row i and column j is an arc from
+            i to j, as in networkx; weights are A with column sums 1, where a_ij is the weight of messages from j to i.
+        weights: weight rule as in `build_topology`; "file" uses the matrix.
+        name: name in tables and messages.
+        place: beginning of messages.
+        connected: as in `from_file`.
+        directed: whether the matrix may be asymmetric; default no.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a matrix that is none of links, a disconnected graph, or ρ ≥ 1.
+        InputError: the matrix is invalid, the graph is disconnected, or ρ ≥ 1.
 
     Example:
         >>> third = np.full((3, 3), 1 / 3)
@@ -327,29 +322,32 @@ def from_matrix(
 
 
 def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> str:
-    """Describe what a matrix of links, or of weights, must be; "" if it is one."""
+    """Return the requirement that a matrix of edges or weights does not meet; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
     least = (matrix if directed else matrix * (1.0 - np.eye(len(matrix)))).min(initial=0.0)
     is_links, is_weights = np.isin(matrix, (0.0, 1.0)).all() and not loops, np.isfinite(matrix).all() and least >= 0.0
     if weighted and directed:
-        fits, wanted = (
+        fits, requirement = (
             is_weights and adds_up[1],
-            "matrix of shares: wanted weights of at least 0 in columns of sum 1",
+            "matrix of shares: expected weights of at least 0 in columns of sum 1",
         )
     elif weighted:
         fits = is_weights and symmetric and (any(adds_up) or not loops)
-        wanted = (
-            "matrix of weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
-            "that makes every row add up to 0 (W) or to 1 (I + W)"
+        requirement = (
+            "matrix of weights: expected a symmetric one without negative weights of edges, with a diagonal of 0, or "
+            "one that makes every row add up to 0 (W) or to 1 (I + W)"
         )
     elif directed:
-        fits, wanted = is_links, "matrix of arcs: wanted 0 and 1 with a zero diagonal, 1 from the row to the column"
+        fits, requirement = (
+            is_links,
+            "matrix of arcs: expected 0 and 1 with a zero diagonal, 1 from the row to the column",
+        )
     else:
         fits = is_links and symmetric
-        wanted = "matrix of links: wanted a symmetric one of 0 and 1 with a zero diagonal"
-    return "" if fits else wanted
+        requirement = "matrix of edges: expected a symmetric one of 0 and 1 with a zero diagonal"
+    return "" if fits else requirement
 
 
 def time_varying(
@@ -362,23 +360,23 @@ def time_varying(
     """Let a topology change by round.
 
     Args:
-        base: the graph whose links there are.
-        kind: of `over_time.KINDS`, but for a sequence, which `in_turn` makes.
-        seed: of public coins.
-        draw: seed → a graph of a random family.
+        base: the graph with all edges.
+        kind: one of `over_time.KINDS`, except "sequence" (see `in_turn`).
+        seed: public seed.
+        draw: seed → graph of a random family.
 
     Returns:
         The base with its `over_time`.
 
     Raises:
-        InputError: what is missing for this kind.
+        InputError: the base does not suit the kind.
 
     Example:
         >>> time_varying(build_topology("ring", 6), "matching", seed=0).over_time.kind
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents
-    fault, made = "", None
+    fault, weights = "", None
     if base.directed and kind in ("matching", "one_peer_exponential"):
         fault = f"is of links that go both ways, and {base.name} is directed. Fix: take a sequence or resample"
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
@@ -386,32 +384,32 @@ def time_varying(
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
         fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
     elif kind == "fixed":
-        made = changes.fixed_weights(links, seed)
+        weights = changes.fixed_weights(links, seed)
     elif kind == "matching":
-        made = changes.matching(links, seed)
+        weights = changes.matching(links, seed)
     elif kind == "one_peer_exponential":
-        made = changes.one_peer_exponential(m, seed)
+        weights = changes.one_peer_exponential(m, seed)
     elif kind == "resample" and draw is not None:
-        made = changes.resample(draw, m, seed)
-    if made is None:
+        weights = changes.resample(draw, m, seed)
+    if weights is None:
         raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
-    return replace(base, over_time=replace(made, directed=base.directed))
+    return replace(base, over_time=replace(weights, directed=base.directed))
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
-    """Let graphs follow one another, as one topology whose W is the mean of theirs.
+    """Combine graphs that are used in turn into one topology, whose W is the mean of theirs.
 
     Args:
-        several: the graph of round 0, 1, …, over and over.
-        seed: of public coins.
-        name: for tables and messages.
-        kind: "sequence", or "function" where a function of the round gave them.
+        several: graphs of rounds 0, 1, …, repeated.
+        seed: public seed.
+        name: name in tables and messages.
+        kind: "sequence", or "function" if a function of the round returned them.
 
     Returns:
         The mean of the graphs with its `over_time`.
 
     Raises:
-        InputError: graphs of other agents, or graphs that together leave some of them apart.
+        InputError: the graphs have different agents, or do not connect all of them together.
 
     Example:
         >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))
@@ -420,32 +418,34 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         ([[0, 1], [1, 2]], [0.25, 0.5, 0.25])
     """
     first = several[0]
-    # A graph that comes back is one object: an engine sees at once that nothing has changed.
-    weights = {id(one): _in_order(one, first) for one in several}
+    # Repeated graphs are one object, so that engines detect that nothing has changed.
+    weights = {id(graph): _in_order(graph, first) for graph in several}
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
-    made = changes.sequence([off_diagonals[id(one)] for one in several], seed)
-    mixing = (sum((weights[id(one)] for one in several[1:]), weights[id(first)]) / len(several)).tocsr()
+    over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)
+    mixing = (sum((weights[id(graph)] for graph in several[1:]), weights[id(first)]) / len(several)).tocsr()
     rows, columns = mixing.nonzero()
-    directed = any(one.directed for one in several)
+    directed = any(graph.directed for graph in several)
     arcs = np.stack([columns, rows], axis=1)[rows != columns].astype(np.int64)
     edges = arcs[np.lexsort(arcs.T[::-1])] if directed else graphs.canonical(arcs)
     ends = directed_spectrum(mixing) if directed else laplacian_ends(-mixing)
-    notes = tuple(dict.fromkeys(note for one in several for note in one.notes))
-    made = replace(made, kind=kind, directed=directed)
-    return Topology(name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, made, directed)
+    notes = tuple(dict.fromkeys(note for graph in several for note in graph.notes))
+    over_time = replace(over_time, kind=kind, directed=directed)
+    return Topology(
+        name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, over_time, directed
+    )
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
-    """W of a graph of a sequence, its agents in the order of the first. Raises InputError where they are others."""
+    """Return W of a graph with the agents in the order of the first. Raises InputError for other agents."""
     if graph.labels == first.labels:
         return graph.mixing
     place = {label: k for k, label in enumerate(graph.labels)}
     if place.keys() != set(first.labels):
-        other = next((label for label in graph.labels if label not in first.labels), None)
-        what = f'has "{other}", which the first lacks' if other is not None else "lacks agents of the first"
+        missing = next((label for label in graph.labels if label not in first.labels), None)
+        difference = f'has "{missing}", which the first lacks' if missing is not None else "lacks agents of the first"
         raise InputError(
-            f"topology.over_time: the graphs of a sequence are of the same agents, and one of {graph.n_agents} {what}, "
-            f"which has {first.n_agents}. Give every graph all agents, those without a link as well."
+            f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has {first.n_agents}. Fix: "
+            "give all graphs the same agents, including those without edges."
         )
     order = [place[label] for label in first.labels]
     return graph.mixing[order][:, order].tocsr()

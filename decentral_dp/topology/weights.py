@@ -1,15 +1,15 @@
-"""Weights of the links: from a graph to the mixing matrix W.
+"""Weight rules: from a graph to the mixing matrix W.
 
-W is symmetric with zero row sums, w_ij > 0 on links and w_ii = −Σ_j w_ij. So P = I + W is doubly stochastic, and one
+W is symmetric with zero row sums, w_ij > 0 on edges and w_ii = −Σ_j w_ij. So P = I + W is doubly stochastic, and one
 round of gossip is x ← P x. It averages geometrically at the rate
 
     ρ = ‖I + W − 11ᵀ/m‖₂ = max(|1 − λ₂|, |1 − λ_m|),   0 = λ₁ < λ₂ ≤ … ≤ λ_m the eigenvalues of −W,
 
-and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
-eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs use.)
+if and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, requires eigenvalues of I + W in [0, 1), which no such
+W has; the proofs use ρ < 1.)
 
-Of a directed graph A = I + W is column-stochastic: a_ij is the share of what agent j has that i hears, a_jj what j
-keeps. λ₂ stands for 1 − |λ₂(A)| and λ_m for 1 there, so that ρ = |λ₂(A)|, the rate of push-sum.
+For a directed graph A = I + W is column-stochastic: a_ij is the share of agent j's value that i receives, and a_jj the
+share that j keeps. There λ₂ := 1 − |λ₂(A)| and λ_m := 1, so that ρ = |λ₂(A)|, the rate of push-sum.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WHERE = "topology.weights"
 
 
 class WeightRule(NamedTuple):
-    """A rule for the weights of links.
+    """A weight rule.
 
     Args:
         name: its key in `WEIGHTS`.
-        summary: one line about it.
-        make: (graph, …) → (E,) weights above 0, by parameters that are keys.
+        summary: one-line description.
+        make: (graph, …) → (E,) weights above 0, with parameters that are keys.
         example: parameters of a small instance.
-        directed: whether it weighs arcs, or None where it weighs both arcs and links; default False.
+        directed: whether it is for directed graphs, or None for both; default False.
 
     Example:
         >>> WEIGHTS["constant"].usage
@@ -51,12 +51,12 @@ class WeightRule(NamedTuple):
 
     @property
     def parameters(self) -> tuple[DeclaredKey, ...]:
-        """The keys that it takes."""
+        """Keys of the rule."""
         return declared_keys(self.make)
 
     @property
     def usage(self) -> str:
-        """How a scenario names the rule: by its name, or by a table where it takes parameters."""
+        """How a scenario selects the rule: by name, or by a table if it has parameters."""
         values = "".join(f", {key} = {value}" for key, value in self.example.items())
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
@@ -64,13 +64,13 @@ class WeightRule(NamedTuple):
 def weigh(
     graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True
 ) -> tuple[str, Any, float, float]:
-    """Weigh a connected graph by a registered rule.
+    """Apply a weight rule to a connected graph.
 
     Args:
         graph: connected.
-        weights: the name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", of a directed graph
-            "out_degree".
-        alone: whether the graph is to mix by itself; else it need not be connected, and has λ₂ = 0 and λ_m = 1.
+        weights: name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
+            directed graph.
+        alone: whether the graph mixes without others; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
 
     Returns:
         The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
@@ -83,43 +83,44 @@ def weigh(
         >>> weigh(pair, {"kind": "constant", "value": 0.25})[1].toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
-    usual = "out_degree" if graph.directed else "metropolis"
-    stated = usual if weights is None else weights
-    options = {"kind": stated} if isinstance(stated, str) else dict(stated)
+    default = "out_degree" if graph.directed else "metropolis"
+    choice = default if weights is None else weights
+    options = {"kind": choice} if isinstance(choice, str) else dict(choice)
     kind = str(options.pop("kind", None))
     if kind not in WEIGHTS:
         raise unknown(WHERE, kind, WEIGHTS)
     rule = WEIGHTS[kind]
     values = fill_parameters(f'{WHERE} (kind "{kind}")', rule.make, options)
     if rule.directed is not None and rule.directed != graph.directed:
-        raise InputError(
-            f'{WHERE}: {rule.name} weighs links that go both ways, and this graph is directed. Use "out_degree", or '
-            '"file" for weights of its own.'
+        direction, required, alternative = (
+            ("directed", "undirected", '"out_degree", or "file"')
             if graph.directed
-            else f'{WHERE}: {rule.name} weighs arcs, and this graph has links that go both ways. Use "metropolis", or '
-            "set topology.directed = true."
+            else ("undirected", "directed", '"metropolis", or topology.directed = true')
         )
-    each = rule.make(graph, **values)
-    mixing = mixing_matrix(graph, each)
+        raise InputError(
+            f"{WHERE}: {rule.name} is for {required} graphs, and this graph is {direction}. Fix: use {alternative}."
+        )
+    edge_weights = rule.make(graph, **values)
+    mixing = mixing_matrix(graph, edge_weights)
     shares = 1.0 + mixing.diagonal()
     worst = int(np.argmin(shares))
     if graph.directed and shares[worst] < 0.0:
         name = graph.labels[worst] if graph.labels else str(worst)
         raise InputError(
-            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in all, and weights of a directed graph are "
+            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in total, and weights of a directed graph are "
             'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
         )
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
-    # Where own values have no negative weight no power of I + W grows.
+    # If no diagonal weight is negative, no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
         return label, mixing, 0.0, 1.0
     if graph.directed:
         return label, mixing, *directed_spectrum(mixing)
     error = 1e-13
-    if not each.size and graph.agents > 1:
+    if not edge_weights.size and graph.agents > 1:
         delta2 = delta_max = 0.0
-    elif graph.spectrum is not None and each.size and np.all(each == each[0]):
-        delta2, delta_max = (end * float(each[0]) for end in graph.spectrum)
+    elif graph.spectrum is not None and edge_weights.size and np.all(edge_weights == edge_weights[0]):
+        delta2, delta_max = (end * float(edge_weights[0]) for end in graph.spectrum)
     else:
         delta2, delta_max = laplacian_ends(-mixing)
         error = error if graph.agents <= DENSE else LANCZOS_ERROR
@@ -132,15 +133,15 @@ def weigh(
 
 
 def mixing_matrix(graph: Graph, weights: Array) -> Any:
-    """Assemble W from the weights of the links.
+    """Assemble W from the weights of the edges.
 
     Args:
-        graph: m agents and E links.
+        graph: m agents and E edges.
         weights: (E,) weights.
 
     Returns:
-        (m, m) CSR array with sorted indices and every diagonal entry stored; rows sum to zero, of a directed graph
-        columns.
+        (m, m) CSR array with sorted indices and all diagonal entries; zero row sums, or column sums of a directed
+        graph.
     """
     from scipy.sparse import coo_array
 
@@ -148,8 +149,8 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     agents = np.arange(graph.agents)
     if graph.directed:
         data = np.concatenate([weights, -np.bincount(i, weights, graph.agents)])
-        heard = (np.append(j, agents), np.append(i, agents))
-        pushed = coo_array((data, heard), shape=(graph.agents, graph.agents)).tocsr()
+        entries = (np.append(j, agents), np.append(i, agents))
+        pushed = coo_array((data, entries), shape=(graph.agents, graph.agents)).tocsr()
         pushed.sort_indices()
         return pushed
     if weights.size and np.all(weights == weights[0]):
@@ -158,14 +159,14 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     else:
         total = np.bincount(i, weights, graph.agents) + np.bincount(j, weights, graph.agents)
     data = np.concatenate([weights, weights, 0.0 - total])
-    where = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
-    mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
+    indices = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
+    mixing = coo_array((data, indices), shape=(graph.agents, graph.agents)).tocsr()
     mixing.sort_indices()
     return mixing
 
 
 def directed_spectrum(mixing: Any) -> tuple[float, float]:
-    """What stands for λ₂ and λ_m of a directed graph: 1 − |λ₂(A)| and 1.
+    """Return 1 − |λ₂(A)| and 1, the counterparts of λ₂ and λ_m for a directed graph.
 
     Args:
         mixing: A − I, (m, m).
@@ -186,7 +187,7 @@ def lazy_metropolis(graph: Graph) -> Array:
 
 
 def max_degree(graph: Graph) -> Array:
-    """Give every link 1/(1 + the largest degree), (E,)."""
+    """Give every edge 1/(1 + the largest degree), (E,)."""
     return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
@@ -195,8 +196,8 @@ def out_degree(graph: Graph) -> Array:
     return np.asarray(1.0 / (1.0 + np.bincount(graph.edges[:, 0], minlength=graph.agents)[graph.edges[:, 0]]))
 
 
-def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
-    """Give every link one weight, (E,)."""
+def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every edge")]) -> Array:
+    """Give every edge one weight, (E,)."""
     return np.full(len(graph.edges), value)
 
 
@@ -209,8 +210,8 @@ def weights_of_file(graph: Graph) -> Array:
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
-            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every link{flaw}; give them or use '
-            '"metropolis".'
+            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every edge{flaw}. Fix: give them, '
+            'or use "metropolis".'
         )
     return np.zeros(0) if graph.file_weights is None else graph.file_weights
 
@@ -218,11 +219,11 @@ def weights_of_file(graph: Graph) -> Array:
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
-        WeightRule("constant", "the same given value on every link", equal_weights, {"value": 0.3}),
-        WeightRule("file", "the weights in the graph's file", weights_of_file, directed=None),
-        WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", lazy_metropolis),
+        WeightRule("constant", "one value on every edge", equal_weights, {"value": 0.3}),
+        WeightRule("file", "the weights of the file", weights_of_file, directed=None),
+        WeightRule("lazy_metropolis", "half of metropolis, without negative eigenvalues", lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", max_degree),
-        WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", metropolis),
-        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", out_degree, directed=True),
+        WeightRule("metropolis", "1/(1 + the larger degree of both ends)", metropolis),
+        WeightRule("out_degree", "1/(1 + out-degree of the sender), for directed graphs", out_degree, directed=True),
     )
 }

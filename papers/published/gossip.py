@@ -39,10 +39,9 @@ class PublishedGossip(dp.Algorithm, Protocol):
 
     protocol: str = "published"
 
-    def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
-        return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
-            dataset.start("y", self.start)
-        )
+    def starts(self, dataset: dp.LocalDataset) -> tuple[Any, Any]:
+        x, y = super().starts(dataset)
+        return dataset.constant_state(x), dataset.constant_state(y)
 
     def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
         return mine

@@ -43,19 +43,17 @@ class Example:
     count: int = option("how many", unit="rounds", at_least=1)
     share: float | None = option("a share", default=None, above=0, at_most=1)
     way: Literal["up", "down"] = "up"
-    sizes: tuple[int, ...] = (1, 2)
     settled: dict[str, float] = internal(default_factory=dict)
     start: dict[str, float] = field(default_factory=dict)
 
 
 def test_fields_are_keys() -> None:
-    x, count, share, way, sizes = options_of(Example)
+    x, count, share, way = options_of(Example)
     assert (x.key, x.required, x.example) == ("x", True, "{ scale = 0.1, decay = 0.5 }")
     assert (count.required, count.unit, count.bounds) == (True, "rounds", (Ge(1),))
     assert (share.required, share.default, share.type) == (False, None, float)
     assert constraint(share) == "a number above 0 and of at most 1"
     assert constraint(way) == '"up" or "down"'
-    assert (sizes.default, constraint(sizes)) == ((1, 2), "a list, each a whole number")
 
 
 def test_a_field_of_another_type_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Dual averaging, linearised ADMM, local steps, clips of each agent's own, DECOR, from outside: each at its price."""
+"""Custom algorithms: dual averaging, linearised ADMM, local steps, and per-agent clips, with their ε."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor:
 
 @pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps])
 def test_without_noise_it_learns(program: Any) -> None:
-    """What is priced above is a descent."""
+    """The algorithms above are descent methods."""
     long = content(guarantee="none", clip={})
     long["algorithm"]["rounds"] = 150
     del long["privacy"]["delta"], long["privacy"]["mechanism"]
@@ -126,7 +126,7 @@ def test_without_noise_it_learns(program: Any) -> None:
 
 
 class Kept(LocalSteps):
-    """Adds the mean of the round before, which it has kept un-noised."""
+    """Adds the mean of the previous round from a noiseless state."""
 
     RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "both"}}
 
@@ -150,7 +150,7 @@ class Hidden(Kept):
 @pytest.mark.parametrize("records", [1, 3, "agent"])
 @pytest.mark.parametrize("program", [Admm, Kept])
 def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
-    """A search over groups, points and messages on one transcript; what is kept un-noised is in the price."""
+    """Search over groups, points and messages on one transcript; a noiseless state counts in the sensitivity."""
     unit = {} if records == 1 else {"unit": records}
     job: Any = decentral_dp.build(content(epsilon=4.0, **unit), algorithm=program(StepSize(0.5))).simulation()
     line, m, q = next(c for c in job.ledger.channels if c.channel == "y"), job.n_agents, job.problem.q
@@ -207,7 +207,7 @@ def test_steps_without_noise_between_two_releases_protect_agents() -> None:
     (charged,) = run.simulation().ledger.charged_channels
     np.testing.assert_allclose(charged.sensitivity["train"], 2.0 * CLIP, rtol=1e-9)
     assert run.records.same_releases(run.simulation().ledger)
-    # As the package's own does, which noise tells apart alone.
+    # The same plan as that of `DpDsgd`.
     plain = [
         decentral_dp.plan(content(epsilon=4.0, unit="agent"), algorithm=program).ledger
         for program in (Averaging(StepSize(0.5)), DpDsgd(StepSize(0.5), local_steps=5))

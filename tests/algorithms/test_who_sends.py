@@ -1,4 +1,4 @@
-"""Programs in which not everybody sends, or that look at every neighbour's value: from outside, on every engine."""
+"""Custom algorithms in which only some agents send, or that read every neighbour's value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Walk:
-    '''A token walks: its holder moves it along a gradient and sends it on; the others say nothing.'''
+    '''Random walk: the holder of a token takes a gradient step and sends it; other agents send nothing.'''
 
     y: StepSize = option("λ, of y along the lower gradient")
 
@@ -61,7 +61,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Pairs:
-    '''Pairwise gossip: a public matching a round; who is in no pair says nothing.'''
+    '''Pairwise gossip on a public matching per round; unmatched agents send nothing.'''
 
     y: StepSize = option("λ, of y along the lower gradient")
 
@@ -96,7 +96,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Trimmed:
-    '''Of what the neighbours sent, coordinate by coordinate the median with one's own.'''
+    '''Coordinate-wise median of the own and the received values.'''
 
     y: StepSize = option("λ, of y along the lower gradient")
 
@@ -202,7 +202,7 @@ def test_blocks_of_any_size_are_the_same_to_the_bit(name: str, scenario: Any) ->
 
 
 def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
-    """An agent that has not sent since the start shows its start, whatever its records; one that did keeps its last."""
+    """An agent that never sent publishes its start, for any records; others publish their last message."""
     job = built(scenario("Walk"))
     values, sent = decentral_dp.run(scenario("Walk")).released["y"], masks(job)
     never = ~sent[1:].any(axis=0)
@@ -260,7 +260,7 @@ def test_one_record_moves_what_is_sent_by_what_is_planned_and_nothing_else(scena
 
 
 def _queries(job: Any) -> list[np.ndarray]:
-    """What was about to be noised at index 1."""
+    """Return the values before noise at index 1."""
     found: list[np.ndarray] = []
 
     class Listening:

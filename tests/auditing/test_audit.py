@@ -1,4 +1,4 @@
-"""Audits of jobs: what they show beside the certificate, that they see planted errors and test themselves."""
+"""Audits of jobs: lower bounds below the certified ε, planted errors, and audits of equal data sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.audit import LowerBound, plan_audit, play_game, sentences_of
+from decentral_dp.auditing.audit import LowerBound, describe_audit, plan_audit, play_game
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
@@ -32,7 +32,7 @@ LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "priv
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-2])
 @pytest.mark.parametrize("overrides", [ONE, LAPLACE], ids=["gaussian", "laplace"])
-def test_one_release_shows_what_is_certified(overrides: list[str], delta: float) -> None:
+def test_one_release_attains_the_certified_epsilon(overrides: list[str], delta: float) -> None:
     found = audit("network_view", overrides=[*overrides, f"privacy.delta={delta}"], runs=20)
     assert found.method == "exact"
     assert 0.95 * found.certified <= found.shown <= found.certified
@@ -44,7 +44,7 @@ def test_pure_epsilon_of_one_laplace_release() -> None:
     assert 0.95 * found.certified <= found.shown <= found.certified
 
 
-def test_whole_transcripts_show_more_than_half() -> None:
+def test_transcripts_show_more_than_half() -> None:
     found = audit("ring_breast_cancer", overrides=RING, runs=60)
     assert found.method == "likelihood"
     assert 0.5 * found.certified <= found.shown <= found.certified
@@ -62,7 +62,7 @@ def test_whole_transcripts_show_more_than_half() -> None:
         ("dp_sgd_dual", ["algorithm.rounds=4"]),
     ],
 )
-def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> None:
+def test_lower_bounds_are_at_most_certified(name: str, overrides: list[str]) -> None:
     found = audit(name, overrides=overrides, runs=20)
     assert found.shown <= found.certified
     assert (found.status, found.null_shown) == ("ok", 0.0)
@@ -70,14 +70,14 @@ def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> 
         assert found.shown > 0.2 * found.certified
 
 
-def test_without_noise_everything_is_shown() -> None:
+def test_noiseless_runs_are_always_distinguished() -> None:
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20)
     assert (found.method, found.shown, found.certified, found.status) == ("difference", np.inf, np.inf, "ok")
     assert found.to_dict()["shown"] == "inf"
 
 
 @pytest.mark.parametrize("vantage", ["published", "agent:1"])
-def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
+def test_a_large_epsilon_shows_from_all_vantages(vantage: str) -> None:
     found = audit("network_view", overrides=LOUD, runs=60, vantage=vantage)
     assert found.method == "counting"
     assert 0.0 < found.shown <= found.certified
@@ -99,7 +99,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "overrides", "runs"),
     [("network_view", ONE, 20), ("network_view", LAPLACE, 20), ("bsa", ["algorithm.rounds=4"], 30)],
 )
-def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overrides: list[str], runs: int) -> None:
+def test_half_the_noise_is_refuted(monkeypatch: pytest.MonkeyPatch, name: str, overrides: list[str], runs: int) -> None:
     halved(monkeypatch)
     found = audit(name, overrides=overrides, runs=runs)
     assert found.shown > found.certified
@@ -107,7 +107,7 @@ def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overri
     assert any("times as large" in s for s in found.sentences)
 
 
-def test_an_uncharged_channel_shows() -> None:
+def test_an_uncharged_channel_is_refuted() -> None:
     """z is noised and released, and left out of the ledger."""
     overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
     job: Any = build(load("ring_breast_cancer", overrides))
@@ -122,7 +122,7 @@ def test_an_uncharged_channel_shows() -> None:
 
 
 @pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
-def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
+def test_different_data_sets_in_the_control_are_detected(vantage: str, overrides: list[str]) -> None:
     plan = plan_audit("network_view", 60, vantage, overrides=overrides)
     found = play_game(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
@@ -130,18 +130,18 @@ def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, o
     assert found.sentences[0].startswith("Broken")
 
 
-def test_an_audit_that_can_show_no_more_says_so() -> None:
-    """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
+def test_an_audit_at_its_limit_reports_it() -> None:
+    """If every run is distinguished, the bound is 3.3 of a certified 4: nothing could be refuted."""
     plan = plan_audit("network_view", 200, "published", overrides=ONE)
     neighbours = SimpleNamespace(split="train", victim=0, copies=False)
 
     def first(shown: float, certified: float) -> str:
         bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
-        return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
+        return describe_audit(plan, neighbours, bound, "ok", certified, None)[0]
 
     assert first(3.28, 4.0).startswith("Not refuted, and it could not be")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
-        assert first(shown, certified).startswith("Not refuted: no more is shown")
+        assert first(shown, certified).startswith("Not refuted: the lower bound")
 
 
 # Results, files and the command ---------------------------------------------------------------------------------------

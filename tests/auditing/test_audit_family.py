@@ -1,8 +1,8 @@
 """Auditing whole transcripts of gossip algorithms by exact likelihood ratios.
 
 Many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
-sets. All copies hear the same neighbour. What was rounded and noised is a known number in either data set, so no
-distinguisher does better.
+sets. All copies receive the same messages. Rounded queries are known in either data set, so no distinguisher does
+better.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from tests.support.transcript_settings import (
         ("choco", "train", 0.25),
         ("federated", "train", 0.1),
         ("exact_diffusion", "train", 0.25),
-        # Of two rounds one releases a gradient.
+        # One of two rounds releases a gradient.
         ("gradient_tracking", "train", 0.25),
     ],
 )
-def test_a_transcript_shows_no_more_than_is_certified(name: str, kind: str, share: float, mechanism: str) -> None:
+def test_transcripts_show_at_most_the_certified_epsilon(name: str, kind: str, share: float, mechanism: str) -> None:
     size = 0.4 if kind == "train" else 0.8
     shown, certified = Setting(name, mechanism, kind, size).audit(delta=1e-3)
     assert share * certified <= shown <= certified
 
 
 @pytest.mark.parametrize(("name", "kind", "share"), [("spdb", "train", 0.25), ("bsa", "validation", 0.2)])
-def test_a_series_and_answers_to_a_server_show_no_more(name: str, kind: str, share: float) -> None:
+def test_series_and_answers_show_at_most_the_certified_epsilon(name: str, kind: str, share: float) -> None:
     shown, certified = Setting(name, "gaussian", kind, 0.6, copies=600).audit(delta=1e-2)
     assert share * certified <= shown <= certified
 
@@ -80,7 +80,7 @@ class Peeking(Spdb):
         return unnoised("v", super().step(t, dataset, s))
 
 
-def test_a_series_that_skips_the_noise_shows() -> None:
+def test_a_series_without_noise_exceeds_the_certified_epsilon() -> None:
     """A single transcript is a counterexample; the ledger and the budget are those of the sound program."""
     good, bad = (c(STEP, STEP, 0.5, STEP, smoothness=2.0, inverse=2, start=START) for c in (Spdb, Peeking))
     largest, budgets = [], []
@@ -94,7 +94,7 @@ def test_a_series_that_skips_the_noise_shows() -> None:
 
 
 @pytest.mark.parametrize("name", ["ma_dsbo", "dp_dsgd"])
-def test_a_third_of_the_noise_shows(name: str) -> None:
+def test_a_third_of_the_noise_exceeds_the_certified_epsilon(name: str) -> None:
     made = Setting(name, size=0.5, mechanism="gaussian", copies=1500)
     shown, certified = made.audit(delta=1e-2)
     assert shown <= certified
@@ -103,7 +103,7 @@ def test_a_third_of_the_noise_shows(name: str) -> None:
     assert shown > certified
 
 
-def test_a_forgotten_clip_shows() -> None:
+def test_a_forgotten_clip_exceeds_the_certified_epsilon() -> None:
     class Unclipped(Crossed):
         def terms(self, x: Any, y: Any, z: Any, a: Any, b: Any, clip: Clip, wanted: Any = ()) -> Any:
             return super().terms(x, y, z, a, b, Clip(clip.norm), wanted)

@@ -1,4 +1,4 @@
-"""Auditing fresh batches by exact likelihood ratios: several exchanges a round, each with a batch of its own.
+"""Auditing fresh batches by exact likelihood ratios: several exchanges per round, each with a fresh batch.
 
 As in test_audit_family, but of the two records of the kind that is replaced every mean reads one, drawn in secret.
 Given the transcript so far a release is then a mixture over the draw, and the mixtures of different exchanges are
@@ -68,7 +68,7 @@ class Sampled(Setting):
         return total
 
     def law(self, index: int, said: Bundle, values: Any) -> np.ndarray:
-        """log-probability of all that was said at one index, per copy."""
+        """log-probability of all releases of one index, per copy."""
         total = np.zeros(self.copies)
         for channel, value in values.items():
             if isinstance(value, Bounded):
@@ -79,7 +79,7 @@ class Sampled(Setting):
 
 
 def apart(ledger: Ledger, split: Split) -> float:
-    """What amplifying channel by channel would charge."""
+    """ε with amplification channel by channel."""
     lines = [c for c in ledger.charged_channels if split in c.sensitivity]
     return sum(float(amplify(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 
@@ -87,7 +87,7 @@ def apart(ledger: Ledger, split: Split) -> float:
 @pytest.mark.parametrize(
     ("name", "split"), [("ldp_dsbo", "train"), ("spdb", "train"), ("spdb", "validation"), ("bsa", "train")]
 )
-def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: Split) -> None:
+def test_fresh_batches_in_every_exchange_cost_their_charge(name: str, split: Split) -> None:
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
     made = Sampled(name, kind=split, size=0.8, copies=600)
     said, ledger = made.transcripts(0, seed=5)

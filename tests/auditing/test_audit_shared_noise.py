@@ -1,4 +1,4 @@
-"""Audits of runs whose agents share noise: the law of the score, what it is priced at, and noise that is too small."""
+"""Audits of correlated noise: the distribution of the score, its certified ε, and noise that is too small."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.losses import log_ratio, movement
-from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.losses import compute_movement, log_ratio
+from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -53,21 +53,21 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
-    """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger, whoever draws the noise."""
+def test_scores_have_their_certified_distribution(case: str) -> None:
+    """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger."""
     job = decentral_dp.build(CASES[case]).simulation()
-    neighbours = worst_neighbours(job, b"search")
+    neighbours = find_neighbours(job, b"search")
     apart = []
     for k in range(50):
         seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
         first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
-        mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
+        mu = float(np.linalg.norm(compute_movement(seen, first, second).gaussian))
         apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
         residuals = seen.residuals["gaussian"]
         assert residuals.std() == pytest.approx(1.0, abs=5.0 / np.sqrt(residuals.size))
     assert abs(np.mean(apart)) < 4.0 / np.sqrt(50)
     assert 0.6 < np.std(apart) < 1.4
-    # Against whom it is priced nobody sees more than the ledger says; on these graphs the audit finds just that.
+    # The effective noise scale is that of the ledger, which is tight on these graphs.
     channels = {charged.channel: charged for charged in job.ledger.charged_channels}
     assert set(channels) == set(job.scenario.privacy.clip)
     for (index, channel), noise in seen.noise.items():
@@ -83,7 +83,7 @@ def test_the_colluders_of_an_audit_are_the_neighbours() -> None:
     assert worst_colluders(noise, 3, (0,)).tolist() == [2, 4]
 
 
-def test_shared_noise_that_is_too_small_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_correlated_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = PairDraws.sums
     monkeypatch.setattr(PairDraws, "sums", lambda *asked: np.rint(0.3 * sums(*asked)))
     found = decentral_dp.audit(CASES["path"], runs=30)

@@ -1,8 +1,8 @@
-"""Batches of fixed size where a record is rounded by its place: being drawn does not move what others contribute.
+"""Batches of fixed size with rounding by position: a drawn record does not move the contributions of others.
 
-Features of 1e19 against a point at which aᵀy = 0 but for rounding: the place of a record in its batch then decides the
-sign of its coefficient, and with it a whole clipped contribution. The law of a release over all batches, as
-`draw_batch` draws them, is enumerated, and compared with the price.
+Features of 1e19 and a point with aᵀy = 0 up to rounding: the position of a record in its batch decides the sign of its
+coefficient, and so a whole clipped contribution. The distribution of a release over all batches of `draw_batch` is
+enumerated, and compared with the certified ε.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def turned(kernel: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         if len(found) >= count:
             break
     else:
-        pytest.skip("this BLAS rounds a row of so small a product alike in all places")
+        pytest.skip("this BLAS rounds a row equally in all positions")
     return np.array([a for a, _ in found[:count]]), np.array([b for _, b in found[:count]])
 
 
 def data_set(kernel: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
-    """Records 0 … 4 pull one way from any place, 5 and 6 by their place, and the last as the data set says: found by a
-    search over such patterns for sorted batches, which show 1.36 times their price here."""
+    """Records 0 … 4 pull one way, 5 and 6 by their position, and the last by the data set: found by a search over such
+    patterns for sorted batches, which exceed their certified ε by a factor of 1.36 here."""
     features, labels = np.tile(SIGNS, (N, 1)), np.full(N, 1e6)
     features[5:7], labels[5:7] = turned(kernel, 2)
     labels[VICTIM] = -1e6 * sign
@@ -104,7 +104,7 @@ def data_set(kernel: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Ones:
-    """A transcript in which everybody says 1 everywhere."""
+    """A transcript with the value 1 everywhere."""
 
     def __init__(self, widths: Mapping[str, int]) -> None:
         self._widths = widths
@@ -128,7 +128,7 @@ def program(name: str) -> Any:
 
 
 def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[str, Any]]:
-    """What agents that differ in their batches alone want to release; agent k draws batch k, whoever asks."""
+    """Return the queries of agents that differ only in their batches; agent k draws batch k."""
     problem, drawn = (Rounding if kernel == "stand-in" else Quadratic)(D), batches()
     mine = problem.prepare(*data_set(kernel, sign), "l1")
     plain = problem.prepare(np.tile(SIGNS, (B, 1)), np.zeros(B), "l1")
@@ -171,7 +171,7 @@ def said_of(runs: list[list[dict[str, Any]]], kind: Split) -> Iterator[tuple[Any
 @pytest.mark.parametrize("kernel", ["blas", "stand-in"])
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("name", GOSSIP)
-def test_coupled_batches_move_no_release_further_than_it_states(name: str, kind: Split, kernel: str) -> None:
+def test_coupled_batches_move_releases_by_their_sensitivity(name: str, kind: Split, kernel: str) -> None:
     """And the law over all batches shows no more than a release costs, which is of pure ε 2.38 on its batch."""
     runs, (here, there), largest = [wanted(program(name), kernel, kind, sign) for sign in (1.0, -1.0)], coupled(), 0.0
     for one, other, spread in said_of(runs, kind):

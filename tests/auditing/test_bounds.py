@@ -13,13 +13,13 @@ from scipy.stats import binom, norm
 import decentral_dp
 from decentral_dp.auditing.bounds import (
     LeastError,
-    chance,
+    bound_chance,
+    draw_canaries,
     epsilon_refuted,
     gaussian_error,
-    impossible,
+    is_impossible,
     mu_refuted,
     one_run_bound,
-    plant,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -28,8 +28,8 @@ from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 
 
-def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
-    """Each coin is told truly with probability e^ε/(1 + e^ε): the mechanism for which the theorem is tight."""
+def test_randomised_response_is_bounded_at_the_confidence() -> None:
+    """Each draw is released correctly with probability e^ε/(1 + e^ε): the theorem is tight for this mechanism."""
     rng, epsilon, m = np.random.default_rng(3), 1.5, 1000
     q = 1.0 / (1.0 + np.exp(-epsilon))
     found = []
@@ -42,27 +42,27 @@ def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
     assert np.median(found) > 1.2
 
 
-def test_the_chance_is_that_of_the_theorem_by_its_definition() -> None:
+def test_the_bound_on_the_chance_is_that_of_the_theorem() -> None:
     for right, epsilon, delta in product((3, 7, 10), (0.3, 2.0), (0.0, 1e-3)):
         r, m = 10, 40
         q = np.exp(epsilon) / (1.0 + np.exp(epsilon))
         law = [binom.pmf(k, r, q) for k in range(r + 1)]
         alpha = max(sum(law[max(0, right - i) : right]) / i for i in range(1, right + 1))
         expected = min(1.0, sum(law[right:]) + 2.0 * m * delta * alpha)
-        assert chance(right, r, m, epsilon, delta) == pytest.approx(expected, rel=1e-12)
-    assert chance(0, 10, 40, 1.0, 0.0) == 1.0
+        assert bound_chance(right, r, m, epsilon, delta) == pytest.approx(expected, rel=1e-12)
+    assert bound_chance(0, 10, 40, 1.0, 0.0) == 1.0
 
 
-def test_delta_costs_and_no_canary_shows_nothing() -> None:
+def test_bounds_of_canaries_decrease_with_delta() -> None:
     coins = np.ones(200, dtype=bool)
     sure, with_delta = (one_run_bound(np.ones(200), coins, delta, 0.05, False) for delta in (0.0, 1e-4))
     assert with_delta < sure
     assert one_run_bound(np.ones(200), np.arange(200) % 2 == 0, 0.0, 0.05, False) == 0.0
 
 
-def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> None:
+def test_canaries_differ_only_in_the_label() -> None:
     job = build(decentral_dp.load("dp_sgda"))
-    same, canaries = plant(job, 60, seeded_root(1, b"canaries"))
+    same, canaries = draw_canaries(job, 60, seeded_root(1, b"canaries"))
     assert same is job
     assert len({tuple(place) for place in canaries.place.tolist()}) == 60
     labels = [name for name in canaries.first._fields if "label" in name or name in ("y", "sign", "target")]
@@ -75,7 +75,7 @@ def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> N
     assert 10 < canaries.coins.sum() < 50
 
 
-def test_without_noise_canaries_are_found_and_with_it_no_more_than_certified() -> None:
+def test_canaries_without_and_with_noise() -> None:
     bare = ['privacy.guarantee="none"', "algorithm.rounds=400", "algorithm.x.scale=4.0"]
     loud = audit("auc_digits", overrides=bare, canaries=100)
     assert (loud.method, loud.runs, loud.vantage, loud.null_shown) == ("one run", 1, "published", 0.0)
@@ -86,7 +86,7 @@ def test_without_noise_canaries_are_found_and_with_it_no_more_than_certified() -
 
 
 @pytest.mark.parametrize(("name", "canaries"), [("dp_sgda", 5), ("dp_sgda", 10_000), ("ring_breast_cancer", 50)])
-def test_canaries_that_cannot_be(name: str, canaries: int) -> None:
+def test_wrong_numbers_of_canaries_are_refused(name: str, canaries: int) -> None:
     with pytest.raises(InputError, match="canaries"):
         audit(name, canaries=canaries)
 
@@ -104,11 +104,11 @@ def approximate_error(epsilon: float, delta: float) -> LeastError:
 def most(right: int, guesses: int, canaries: int, error: Any) -> float:
     """The largest P(V ≥ right) that is not excluded, by bisection."""
     low, high = 0.0, 1.0
-    if not impossible(right, guesses, canaries, error, 1.0):
+    if not is_impossible(right, guesses, canaries, error, 1.0):
         return 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if impossible(right, guesses, canaries, error, middle) else (middle, high)
+        low, high = (low, middle) if is_impossible(right, guesses, canaries, error, middle) else (middle, high)
     return high
 
 
@@ -163,13 +163,13 @@ def test_no_mechanism_exceeds_the_bound_of_its_curve(epsilon: float, delta: floa
             allowed = most(right, guesses, coins, approximate_error(epsilon, delta))
             assert possible <= allowed + 1e-7, (coins, guesses, right)
             tight += allowed <= possible + 1e-6
-    # Of one coin, at the least, the bound is what a mechanism reaches.
+    # A mechanism attains the bound for one draw.
     assert tight >= 1
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
 def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> None:
-    """Of all laws of V that keep h_c ≤ F(w_{c−1}), F being bounded from above by many of its tangents."""
+    """Over all distributions of V with h_c ≤ F(w_{c−1}), and F bounded from above by many tangents."""
     at = norm.ppf(np.linspace(1e-4, 1.0 - 1e-4, 1500))
     slope, level = np.exp(mu * -at - 0.5 * mu**2), norm.cdf(at + mu)
     base = level - slope * norm.cdf(at)
@@ -188,8 +188,8 @@ def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> 
 
 
 @pytest.mark.parametrize(("mu", "canaries"), [(0.5, 40), (1.0, 300), (2.0, 1000)])
-def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_stated(mu: float, canaries: int) -> None:
-    """Every coin is told under Gaussian noise of its own: the right guesses are independent, and as many as can be."""
+def test_gaussian_noise_is_bounded_at_the_confidence(mu: float, canaries: int) -> None:
+    """Every draw has independent Gaussian noise, so right guesses are independent, and as many as possible."""
     rng, delta, tries = np.random.default_rng(5), 1e-5, 60
     price = float(gaussian_epsilon(mu, delta))
     found = []
@@ -201,15 +201,15 @@ def test_what_gaussian_noise_shows_is_above_its_own_price_no_more_often_than_sta
     assert sum(b > price for b in found) <= 10
 
 
-def test_a_record_that_is_told_with_probability_delta() -> None:
-    """Then all coins are told at once with probability δ, so that no bound may fall below it."""
+def test_a_record_that_is_released_with_probability_delta() -> None:
+    """All draws are released together with probability δ, so no bound may be below it."""
     for canaries in (10, 100, 1000):
-        assert not impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
+        assert not is_impossible(canaries, canaries, canaries, approximate_error(0.0, 1e-3), 1e-3)
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("canaries", [300, 1000, 5000])
-def test_under_gaussian_noise_more_is_shown_than_by_epsilon_and_delta(mu: float, canaries: int) -> None:
+def test_the_gaussian_curve_gives_larger_bounds(mu: float, canaries: int) -> None:
     """With as many right guesses of the surest tenth as Gaussian noise gives on average."""
     rng, guesses, delta = np.random.default_rng(6), canaries // 10, 1e-5
     draws = rng.normal(0.5 * mu, 1.0, (200, canaries))

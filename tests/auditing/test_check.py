@@ -15,7 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.auditing.check import CheckResult, _networks, target_of
+from decentral_dp.auditing.check import CheckResult, _check_networks, find_target
 from decentral_dp.auditing.check import try_component as check
 from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.cli.main import app
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
-    """The page's heavy ball with some of its text replaced, as it is named."""
+    """Write the page's example with some of its text replaced, and return its name."""
     text = BLOCKS["heavy_ball.py"]
     for old, new in changes:
         assert old in text
@@ -72,7 +72,7 @@ def test_the_pages_examples_pass(folder: Path, what: str) -> None:
     assert 0.1 < search.ratio <= 1.0 + 1e-9
 
 
-def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
+def test_the_search_attains_the_sensitivity(folder: Path) -> None:
     """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "far.toml").write_text(toml, encoding="utf-8")
@@ -88,7 +88,7 @@ def test_objects_pass(folder: Path) -> None:
     assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
 
 
-def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
+def test_leaks_by_extreme_records_are_detected(folder: Path) -> None:
     """A flag that is raised by a huge record alone: the first rehearsals never see one."""
     largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
     flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
@@ -107,8 +107,8 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
     ],
     ids=["one exchange more", "a run that ends"],
 )
-def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
-    """How many exchanges there are, and whether the run goes on, leaves without noise."""
+def test_a_sequence_that_depends_on_records_is_detected(folder: Path, ends: str) -> None:
+    """The number of exchanges, and whether the run continues, leave without noise."""
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
     step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
@@ -131,7 +131,7 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
         ),
     ],
 )
-def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str, told: str) -> None:
+def test_unplanned_releases_are_detected(folder: Path, old: str, new: str, told: str) -> None:
     found = check(changed(folder, "fewer.py", (old, new)), pairs=4)
     assert not found.passed
     assert verdicts(found)["conformance"] == "failed"
@@ -139,7 +139,7 @@ def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str
 
 
 LATE = {
-    # An un-noised mean on a free channel; the same inside a message; a release that moves farther than is stated.
+    # A noiseless mean on a free channel, or inside a message, and a release that exceeds its sensitivity.
     "free channel": (
         "neighbours",
         [
@@ -170,8 +170,8 @@ LATE = {
 
 
 @pytest.mark.parametrize("leak", LATE)
-def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
-    """Of eight rounds all are run; the two of the rehearsal before a run see nothing."""
+def test_a_leak_in_a_late_round_is_detected(folder: Path, leak: str) -> None:
+    """The leak begins in round 5, so two rounds do not find it."""
     row, changes = LATE[leak]
     name = changed(folder, "late.py", *changes)
     toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball:HeavyBall", name).replace("rounds = 6", "rounds = 8")
@@ -188,7 +188,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
     assert "first 2 of 8 rounds" in early.label
 
 
-def test_chance_is_not_taken_for_records(folder: Path) -> None:
+def test_randomness_is_not_reported_as_a_leak(folder: Path) -> None:
     drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
     changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
     chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
@@ -227,7 +227,7 @@ def graph(agents):
 
 
 def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **files: str) -> str:
-    """The page's scenario with mechanism, partition and graph from a file of one's own."""
+    """Write the page's scenario with a custom mechanism, partition and graph."""
     (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
     (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
     toml = BLOCKS["heavy_ball.toml"]
@@ -251,12 +251,12 @@ def test_mechanism_and_partition_have_rows(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "draws", "told"),
     [
-        ("0.5", "generator", "told apart more often than its price allows"),
+        ("0.5", "generator", "its cost is too low"),
         ("1.0", "np.random.default_rng(generator.integers(20000))", "the same noise for agent"),
     ],
 )
-def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, told: str) -> None:
-    """Half its price, or one noise for all keys: no other row is about the mechanism."""
+def test_a_wrong_mechanism_is_detected(folder: Path, factor: str, draws: str, told: str) -> None:
+    """Half its cost, or one noise for all keys: only the row of the mechanism fails."""
     found = check(with_parts(folder, factor, draws), pairs=2, rounds=2)
     assert not found.passed
     assert [name for name, verdict in verdicts(found).items() if verdict == "failed"] == ["mechanism"]
@@ -290,7 +290,7 @@ class Problem:
 """
 
 
-def test_a_problem_that_does_not_clip_is_found_by_the_search(folder: Path) -> None:
+def test_a_problem_without_clipping_fails_the_search(folder: Path) -> None:
     (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
     found = check("unclipped:Problem", pairs=16)
     search = found.rows[NAMES.index("search")]
@@ -359,14 +359,13 @@ class Logistic:
         ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
         ("heavy_ball:No", "defines no No"),
-        ("heavy_ball.py", "is not valid TOML"),
         ("missing.toml", "is no file"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),
     ],
     ids=str,
 )
-def test_what_is_nothing_to_check_is_refused(folder: Path, what: Any, told: str) -> None:
+def test_other_objects_are_refused(folder: Path, what: Any, told: str) -> None:
     (folder / "stair.py").write_text(MECHANISM, encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(told)):
         check(what)
@@ -379,7 +378,7 @@ RUN = {"absent agents": {"push_sum", "dp_dsgd"}, "compressed messages": {"choco"
 
 @pytest.mark.parametrize("kind", GOSSIP)
 def test_no_algorithm_fails(kind: str) -> None:
-    for row in _networks(target_of(kind)[0], pairs=4, seed=0, rounds=4):
+    for row in _check_networks(find_target(kind)[0], pairs=4, seed=0, rounds=4):
         assert row.verdict == "checked" or (row.verdict == "not tried" and kind not in RUN[row.name]), row
 
 

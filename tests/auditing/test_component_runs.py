@@ -77,7 +77,7 @@ BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )
 CLASSES = (0.0, 1.0)
-# What is replaced in the page's heavy ball → what is said.
+# Replaced text of the page's example → error.
 FREE = '{"y": {"lower_grad_y": "y"}, "u": {}}'
 STATED = '{"y": {"lower_grad_y": "y"}}'
 SENT = "yield Gossip(y=s.y)"
@@ -142,7 +142,7 @@ def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) 
     assert "without noise" in text
 
 
-def test_a_public_array_is_taken(tmp_path: Path) -> None:
+def test_a_public_array_is_accepted(tmp_path: Path) -> None:
     scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
     job = build_job(scenario)
     probe(job)
@@ -200,7 +200,7 @@ AVERAGED = {
 
 
 @pytest.mark.parametrize("case", AVERAGED)
-def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_coordinator_that_leaks_records_is_refused(tmp_path: Path, case: str) -> None:
     head = "from dataclasses import dataclass\n"
     scenario = changed(
         tmp_path,
@@ -213,7 +213,7 @@ def test_a_coordinator_that_tells_of_records_is_refused(tmp_path: Path, case: st
     assert told in text
 
 
-# Problems of one's own that clip by themselves.
+# Custom problems that clip.
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ class CountsSome(LogisticHyperparameter):
     ) -> Any:
         found = super().terms(x, y, z, train, validation, clip, wanted)
         share = max(1, train.signed.any(axis=1).sum()) / len(train.signed)
-        return found._replace(lower_grad_y=found.lower_grad_y / share)
+        gradient = found.lower_grad_y
+        return found if gradient is None else found._replace(lower_grad_y=gradient / share)
 
 
 def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> None:
@@ -243,7 +244,7 @@ def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> Non
     assert "who does not hold it" in text
 
 
-def test_a_problem_that_counts_some_records_only_is_refused(scenario: Any) -> None:
+def test_a_problem_that_counts_only_some_records_is_refused(scenario: Any) -> None:
     text = said(scenario(), problem=CountsSome(30, CLASSES))
     assert "one train record move y in round" in text
 

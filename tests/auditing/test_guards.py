@@ -1,4 +1,4 @@
-"""What stands between a private value and its release, one guard at a time: each is tried by what it has to stop."""
+"""Guards between a private value and its release, each tested by the error that it prevents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_published_values_are_means_of_released_ones() -> None:
             assert np.abs(after.published[channel] - after.state[channel]).min() > 0.0
 
 
-def test_labels_of_a_squared_loss_are_cut_at_their_bound() -> None:
+def test_labels_of_a_squared_loss_are_clipped() -> None:
     features, labels = np.full((5, 2), 0.25), np.array([7.0, -7.0, 1e300, 0.3, np.inf])
     for bound in (1.0, 2.5):
         found = project(features, labels, "squared", 1.0, bound)[1]
@@ -81,7 +81,7 @@ def test_labels_of_a_squared_loss_are_cut_at_their_bound() -> None:
 
 
 @pytest.mark.parametrize("bound", [0.1, 3.0])
-def test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball(bound: float) -> None:
+def test_a_clipped_mean_may_cross_its_ball(bound: float) -> None:
     context: Any = build(load("recursive_spider", ["algorithm.rounds=2"])).context
     away = np.zeros((1, context.problem.p))
     away[0, 0] = 5.0
@@ -105,11 +105,11 @@ def test_nothing_bounds_a_direction_at_a_private_point_without_constants() -> No
             continue
         for split, moves in still.items():
             sensitivity = found.sensitivities[split].sensitivity
-            # Where its point moves, a term moves by as much as its problem likes: no clip bounds that of a neighbour.
+            # A term at a private point has no bound, since no clip bounds its movement.
             assert np.isinf(sensitivity).tolist() == [move > 0.0 for move in moves], split
 
 
-def test_the_first_release_is_held_to_its_plan() -> None:
+def test_releases_are_checked_with_the_plan() -> None:
     plan = line([1.0, 1.0])
     passed: list[int] = []
     inner = SimpleNamespace(release=lambda index, values, sends: passed.append(index))
@@ -130,13 +130,13 @@ class GuardedAlgorithm:
 
 
 @pytest.mark.parametrize("still", KINDS)
-def test_what_one_kind_of_record_moves_is_noised(still: Split) -> None:
+def test_records_of_one_split_get_noise(still: Split) -> None:
     moves: dict[Split, float] = dict.fromkeys(KINDS, 1.0) | {still: 0.0}
     value = np.array([[0.25, -3.0, 8.0]])
     releaser = PlannedReleaser(line([2.0], KINDS), ROOT)
     released = releaser.release(1, {"y": moved_by(value, {k: [m] for k, m in moves.items()})}).released["y"]
     assert np.abs(released - value).min() > 0.0
-    # What none moves is no secret.
+    # A value that no record moves has no noise.
     releaser = PlannedReleaser(line([2.0], KINDS), ROOT)
     assert np.array_equal(releaser.release(1, {"y": moved_by(value, {k: [0.0] for k in KINDS})}).released["y"], value)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
-from decentral_dp.auditing.bounds import counting_limit, from_likelihoods
+from decentral_dp.auditing.bounds import bound_by_likelihoods, counting_limit
 from decentral_dp.auditing.losses import (
     Movement,
     Shifts,
@@ -54,7 +54,7 @@ def test_a_gaussian_movement_has_its_known_epsilon() -> None:
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
-def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> None:
+def test_bounds_hold_at_their_confidence(mu: float) -> None:
     """Gaussian pairs of 100 runs each, 300 times: at most one in ten is above the truth at risk 0.1."""
     rng, delta = np.random.default_rng(5), 1e-5
     truth = Movement(np.array([mu]), NOTHING, False).epsilon(delta)
@@ -62,13 +62,13 @@ def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> 
     for _ in range(300):
         first, second = (mu * (sign * 0.5 * mu + rng.normal(size=100)) for sign in (1, -1))
         found["counted"].append(bound_by_counts(first, second, delta, 0.1))
-        found["likelihood"].append(from_likelihoods(first, second, delta, 0.1))
+        found["likelihood"].append(bound_by_likelihoods(first, second, delta, 0.1))
     for values in found.values():
         assert np.mean(np.array(values) > truth) <= 0.1
     assert np.median(found["likelihood"]) > 0.6 * truth
 
 
-def test_counting_shows_what_it_says_it_can_at_most() -> None:
+def test_counting_attains_its_limit() -> None:
     most = counting_limit(200, 1e-5, 0.05)
     assert bound_by_counts(np.ones(200), np.zeros(200), 1e-5, 0.05) == most
     # A score that points the other way is no attack.
@@ -117,7 +117,7 @@ def test_the_loss_of_one_release_is_that_of_its_densities(law: Any, up: float, d
         assert 0.995 * truth - 1e-3 <= below <= truth + 1e-6
 
 
-def test_releases_of_both_kinds_add_up_to_no_more_than_their_sum() -> None:
+def test_mixed_releases_cost_at_most_their_sum() -> None:
     moves, rates = np.array([[1.0, 1.0], [2.0, 0.0], [1.0, 1.0]]), np.array([0.1, 0.2, 0.1])
     kinds = np.array([False, True, True])
     alone = [mixture_epsilon(moves[k : k + 1], rates[k : k + 1], 1e-6, kinds[k : k + 1]) for k in range(3)]
@@ -126,8 +126,8 @@ def test_releases_of_both_kinds_add_up_to_no_more_than_their_sum() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
-    """In two dimensions, by sums over a grid; records that move alike, in part, among them."""
+def test_a_projection_shows_no_more_than_all_coordinates(seed: int) -> None:
+    """In two dimensions, by sums over a grid, including records that move partly in one direction."""
     rng, rate, delta = np.random.default_rng(seed), 0.2, 1e-3
     u, v = rng.normal(size=2) * 1.5, rng.normal(size=2)
     if seed % 2:
@@ -151,9 +151,7 @@ def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
 
 @pytest.mark.parametrize(("rate", "u", "v"), [(0.3, 3.0, 1.0), (0.3, 3.0, 2.9), (0.9, -1.0, -2.0), (1.0, 3.0, 2.9)])
 @pytest.mark.parametrize(("law", "seen"), [(norm, _line), (laplace, _coordinate)], ids=["gaussian", "laplace"])
-def test_records_that_move_one_way_show_no_more_than_there_is(
-    law: Any, seen: Any, rate: float, u: float, v: float
-) -> None:
+def test_shifts_in_one_direction_are_not_overstated(law: Any, seen: Any, rate: float, u: float, v: float) -> None:
     """In one dimension nothing is across: the shorter move must not be taken for none."""
     at, cell = np.linspace(-30.0, 30.0, 60_001, retstep=True)
     first, second = ((1.0 - rate) * law.pdf(at) + rate * law.pdf(at - move) for move in (u, v))
@@ -162,15 +160,15 @@ def test_records_that_move_one_way_show_no_more_than_there_is(
     assert moves.epsilon(1e-5) <= truth + 2e-3
 
 
-def test_of_two_directions_the_dearer_is_shown() -> None:
+def test_the_larger_of_two_directions_counts() -> None:
     """A move by the first data set's record alone and one by the second's alone are mirror images."""
     one_way = Shifts(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
     other_way = one_way._replace(shifts=np.array([[0.0, 2.0]]))
     assert one_way.epsilon(1e-5) == other_way.epsilon(1e-5) == pytest.approx(5.517, abs=5e-3)
 
 
-def test_sizes_of_noise_that_contradict_each_other_show_least() -> None:
-    """Gaussian noise as stated beside Laplace noise of twice its scale: the size is Laplace's."""
+def test_contradicting_noise_sizes_give_the_smallest_bound() -> None:
+    """Gaussian noise as stated, and Laplace noise of twice its scale: the size is that of Laplace."""
     n = 100_000
     low, high = drawn_noise([("gaussian", n, 1.0 * n), ("laplace", n, 2.0 * n)])
     assert not low <= 1.0 <= high
@@ -192,7 +190,7 @@ def test_sizes_of_noise_that_contradict_each_other_show_least() -> None:
     ],
     ids=["poisson", "fixed", "fixed-laplace"],
 )
-def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: list[str]) -> None:
+def test_one_sampled_release_attains_the_certified_epsilon(name: str, overrides: list[str]) -> None:
     found = audit(name, overrides=overrides, runs=20)
     assert found.method == "exact"
     assert 0.95 * found.certified <= found.shown <= found.certified

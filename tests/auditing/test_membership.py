@@ -26,13 +26,13 @@ from decentral_dp.auditing.membership import (
     AttackScores,
     attack_run,
     class_only,
+    describe_inference,
     infer_membership,
     judge_attacks,
     minimax_scores,
     read_run_folder,
     repetition,
     require_attackable,
-    sentences,
     within_run,
 )
 from decentral_dp.cli.main import app
@@ -62,7 +62,7 @@ RANKING: dict[str, Any] = {
     "algorithm": {"kind": "dp_sgda", "rounds": 10, "rate": 0.2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
     "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
 }
-# More features than records, and labels that mean nothing: whatever is learned is learned by heart.
+# More features than records, and random labels: the model memorises the records.
 BY_HEART: dict[str, Any] = {
     "seed": 1,
     "problem": {
@@ -113,7 +113,7 @@ def refused(*arguments: object) -> str:
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
-def test_classes_alone_are_put_in_their_best_order() -> None:
+def test_the_best_score_of_classes() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         members, others = rng.integers(0, 4, 30), rng.integers(0, 5, 20)
@@ -128,8 +128,8 @@ def test_classes_alone_are_put_in_their_best_order() -> None:
     assert class_only(np.array([0, 0, 1]), np.array([0, 0, 1])) == 0.5
 
 
-def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
-    """Also one of which nothing is finite. No record is told by its place among the others."""
+def test_a_constant_model_has_an_auc_of_one_half(folder: Path) -> None:
+    """Also for a model that is not finite. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
         assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
@@ -200,7 +200,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
 def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
-    assert refused(folder, *option).startswith("--membership: give a run folder")
+    assert refused(folder, *option).startswith("--membership: wrong arguments")
 
 
 # A leak is seen -------------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
     assert judge_attacks(job, [found]).status == "ok"
 
 
-def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
-    """As printed, at a price that is proven and one that is claimed."""
+def test_a_claim_is_refuted_without_the_certificate(tmp_path: Path) -> None:
+    """As published, with a certified and a claimed ε."""
     scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
@@ -258,7 +258,7 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     assert found.claimed[2] == within_run(2.0, 1e-4)
     assert found.attacks_above(found.claimed[2]) == ["loss"]
     assert found.status == "ok"
-    assert any("Refuted is the claim" in sentence for sentence in sentences(found))
+    assert any("Refuted: the claim" in sentence for sentence in describe_inference(found))
     assert judge_attacks(job, leak).status == "refuted"
 
 
@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[str, Change]] = {
     "no held-out records": ("test records", {"problem": {"test": 0.0}}),
     "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
     "a column that tells": (
-        "A column says",
+        "A column selects",
         {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
     ),
 }
@@ -305,7 +305,7 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
 
 
 @pytest.mark.parametrize("column", [False, True])
-def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
+def test_records_of_a_file_are_partitioned_at_random_without_an_agent_column(
     scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
 ) -> None:
     draw = np.random.default_rng(0)
@@ -319,13 +319,13 @@ def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
     if not column:
         require_attackable(job)
         return
-    with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+    with pytest.raises(InputError, match="train and test records are not exchangeable"):
         require_attackable(job)
 
 
 @pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
-def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_other_records(partition: Any) -> None:
-    """Of a minimax problem the model that is asked is x, as under a coordinator."""
+def test_gossip_is_attacked_only_with_exchangeable_records(partition: Any) -> None:
+    """The model of a minimax problem is x, as with a coordinator."""
     changed = {
         "topology": {"kind": "ring", "agents": 5},
         "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
@@ -333,7 +333,7 @@ def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_ot
     }
     job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": partition}, **changed}))
     if partition != "iid":
-        with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+        with pytest.raises(InputError, match="train and test records are not exchangeable"):
             require_attackable(job)
         return
     found = attack_run(job, {"x": np.zeros((5, job.problem.p))})
@@ -347,7 +347,7 @@ def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
         attack_run(job, {"x": np.zeros((1, job.problem.p))})
 
 
-def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "result.json" in refused(tmp_path)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
@@ -365,7 +365,7 @@ def beats(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def reveal_or_respond(epsilon: float, delta: float) -> np.ndarray:
-    """(2 inputs, 4 outputs): the input as it is with probability δ, else randomised response."""
+    """(2 inputs, 4 outputs): the input with probability δ, else randomised response."""
     right = math.exp(epsilon) / (1.0 + math.exp(epsilon))
     told = (1.0 - delta) * np.array([[right, 1.0 - right], [1.0 - right, right]])
     return np.hstack([delta * np.eye(2), told])
@@ -376,7 +376,7 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
 
 
 def game_within(laws: np.ndarray, first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
-    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws (records, outputs), scores alike."""
+    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws and scores (records, outputs)."""
     total = 0.0
     for z, other in itertools.product(range(len(first)), range(len(second))):
         total += first[z] * second[other] * float(laws[z] @ beats(scores[z], scores[other]))
@@ -393,7 +393,7 @@ def game_across(inside: np.ndarray, outside: np.ndarray) -> float:
 # The numbers ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_reported_table_is_impossible_where_it_is() -> None:
+def test_which_reported_values_are_impossible() -> None:
     """Xu et al. 2025, Table 2, at others drawn as members: Double up to ε = 3, Recursive up to 1, and no further."""
     claimed = (0.1, 1.0, 3.0, 5.0, 8.0, 10.0)
     double = (0.9719, 0.9723, 0.9717, 0.9723, 0.9724, 0.9715)
@@ -447,7 +447,7 @@ def test_naming_attains_the_ceiling_for_removed_records(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
-def test_gaussian_noise_attains_its_two(mu: float) -> None:
+def test_gaussian_noise_attains_both_ceilings(mu: float) -> None:
     nearer = quad(lambda u: norm.pdf(u, 0.0, 1.0 / mu) * (abs(u) < abs(u - 1.0)), -40 / mu, 40 / mu, points=[0.5])[0]
     assert within_run_gaussian(mu) == pytest.approx(nearer, abs=1e-9)
     above = quad(lambda u: norm.pdf(u, mu) * norm.cdf(u), mu - 12.0, mu + 12.0)[0]
@@ -471,7 +471,7 @@ def test_no_mechanism_exceeds_the_ceiling_of_its_game(seed: int, epsilon: float,
     replaced = max(hockey_stick(p, q, epsilon) for p, q in itertools.permutations(laws, 2))
     removed = max(max(hockey_stick(p, empty, epsilon), hockey_stick(empty, p, epsilon)) for p in laws)
     rank = np.argsort(-first / second)
-    # The best order of records, whatever the mechanism: the sum over pairs, by hand.
+    # The best order of records for every mechanism: the sum over pairs, by hand.
     apart = sum(
         first[a] * second[b] * (1.0 if i < j else 0.5 if i == j else 0.0)
         for i, a in enumerate(rank)

@@ -1,4 +1,4 @@
-"""How far one replaced record moves what a minimax coordinator is told, searched for, beside what it is charged.
+"""Search for the largest movement of a minimax coordinator's answers by one record, compared with the sensitivity.
 
 Agents and coordinator are the real ones, the points are forced. One record is replaced by huge, tiny, empty and
 non-finite ones, by such as nearly cancel, and by a mirrored one; the farthest pair is compared with the charge.
@@ -19,7 +19,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems import MINIMAX, ProblemFacts
 
 _D, _N, _L = 4, 5, 3
-# What an agent's coins are drawn for.
+# Name of an agent's draws.
 _TRAIN = tag("train")
 _MLP = ModelTable(kind="mlp", hidden=[6])
 
@@ -145,13 +145,13 @@ def test_no_record_moves_a_change_further_than_charged(name, term, size):
         found = farthest(s, s.context.query(term, *here, rate, (x, y), share * away))
         assert found <= 1.0
         best = max(best, found)
-    # What is constant but for jumps seldom changes in a short step.
+    # Piecewise constant answers seldom change in a short step.
     assert best > 0.5
 
 
 @pytest.mark.parametrize(("name", "term"), TERMS)
 def test_a_sampled_record_adds_at_most_half_of_the_charge(name, term):
-    """A Poisson sample's price is for a record beside its absence, about the public centre."""
+    """The cost of a Poisson sample compares a record with its absence, at the public centre."""
     s = setting(name)
     for x, y in points(s):
         asked = s.context.query(term, x, y, 0.4)
@@ -163,8 +163,8 @@ def test_a_sampled_record_adds_at_most_half_of_the_charge(name, term):
 
 
 @pytest.mark.parametrize("kind", ["mspbe", "mspbe_mlp"])
-def test_what_stands_after_the_end_of_a_trajectory_does_not_count(kind):
-    """Whatever is there: it is no part of the record."""
+def test_values_after_the_end_of_a_trajectory_do_not_count(kind):
+    """Values after the end are no part of the record."""
     s = setting(kind)
     x, y = points(s)[1]
     asked = [ClippedQuery(term, x, y, 0.8) for term in ("grad_x", "grad_y")]

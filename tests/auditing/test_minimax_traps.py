@@ -1,4 +1,4 @@
-"""Where private minimax programs go wrong elsewhere: merged events, batch sizes, empty samples, what z is."""
+"""Common errors of private minimax programs: merged events, batch sizes, empty samples, the meaning of z."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SGDA: dict[str, Any] = {"kind": "dp_sgda", "x": {"scale": 0.8}, "y": {"scale": 0
 #
 # φ is convex in A and in B with ∂²φ/∂A∂B ≤ 0, and so is what is left to be expected after the first round. Along any
 # path of covariances of (log L_a, log L_b) from (u², v², uv) to (m², m², −m²) the expectation does not fall, so the
-# opposite pair u = −v = m is the worst whatever came before, and two of them are one with m̄² = m_1² + m_2².
+# opposite pair u = −v = m is the worst after any history, and two of them are one with m̄² = m_1² + m_2².
 
 R = np.linspace(-9.0, 9.0, 241)
 DENSITY = norm.pdf(R) * (R[1] - R[0])
@@ -73,12 +73,12 @@ def test_no_adaptive_second_release_beats_one_merged_event(m_1: float, m_2: floa
     merged = float(poisson_profile(2.0 * math.hypot(m_1, m_2), q)(np.array([max(epsilon, 1e-12)]))[0])
     assert opposite == pytest.approx(merged, rel=2e-3)
     assert best <= opposite * (1.0 + 1e-9)
-    # It can tell: with the smaller or the larger multiplier in the place of the merged one the bound would be broken.
+    # The test has power: the larger multiplier instead of the merged one would break the bound.
     alone = float(poisson_profile(2.0 * max(m_1, m_2), q)(np.array([max(epsilon, 1e-12)]))[0])
     assert best > 1.02 * alone
 
 
-def test_the_ledger_merges_what_has_one_index_and_nothing_else() -> None:
+def test_the_ledger_merges_releases_of_one_index() -> None:
     def line(name: str, mu: float, index: list[int]) -> ChannelLedger:
         one = np.ones((len(index), 1))
         return ChannelLedger(
@@ -101,9 +101,9 @@ def test_the_ledger_merges_what_has_one_index_and_nothing_else() -> None:
 
 
 def composed(pairs: list[tuple[np.ndarray, np.ndarray, float]], releases: int, delta: float) -> float:
-    """ε(δ), the worse direction, of so many equal releases; pairs: (P, Q) as densities on a grid, and its step.
+    """ε(δ) of equal releases, in the worse direction; pairs: (P, Q) as densities on a grid, and its step.
 
-    Masses are dealt to the two nearest losses so that means stay, and composed by a Fourier transform.
+    Masses are split between the two nearest losses with the same mean, and composed by a Fourier transform.
     """
     step, half = 2e-3, 2**15
     worst = 0.0
@@ -131,10 +131,10 @@ def normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
     return np.asarray(norm.pdf(x, mean, deviation))
 
 
-def test_a_sample_whose_size_is_told_or_divided_by_costs_several_times_as_much() -> None:
+def test_a_public_sample_size_costs_several_times_as_much() -> None:
     """q = 0.01 of 10 000, z = 1, 1000 releases, δ = 1e-5. All others are −C, the exchanged records C and −C.
 
-    With |B| known the sum of the data set of −C is known. Divided by |B| that data set's mean is −C, whatever |B| is.
+    With |B| known the sum of the data set of −C is known. Divided by |B| that data set's mean is −C for every |B|.
     """
     q, n, releases, delta = 0.01, 10_000, 1000, 1e-5
     m, sizes = q * n, np.arange(50, 160)
@@ -180,7 +180,7 @@ def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, 
 HONEST = MinimaxClientBlock.answer
 
 
-def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_noticed(
+def test_answers_are_divided_by_a_public_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = made(SGDA)
@@ -190,8 +190,8 @@ def test_answers_are_sums_over_a_public_number_and_a_division_by_the_sample_is_n
         agree(job, Loop(job, with_noise))
 
 
-def test_an_empty_sample_is_released_like_any_other() -> None:
-    """One record on average, and every third sample is empty: zeros are the sums, and noise is what everybody sees."""
+def test_an_empty_sample_is_released_with_noise() -> None:
+    """One record on average, and every third sample is empty: the sums are zero, and only noise is visible."""
     n = made(SGDA).context.n  # type: ignore[union-attr]  # a coordinator's job
     job = made(SGDA | {"rate": 1.001 / n}, privacy={"epsilon": 1.0, "delta": 1e-3})
     releaser = Listening(job)
@@ -211,7 +211,7 @@ def test_an_empty_sample_is_released_like_any_other() -> None:
     assert all((told[key] != releaser.wanted[key].value).all() for key in empty)
 
 
-# What z is -----------------------------------------------------------------------------------------------------------
+# The noise multiplier z ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
@@ -231,5 +231,5 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
         e = float(job.budget.epsilon[0])
         delta = norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu)
         assert delta == pytest.approx(1e-4, rel=1e-2)
-        # With μ = 1/z instead the same noise would pass for half as dear.
+        # With μ = 1/z instead, the same noise would appear to cost half.
         assert norm.cdf(mu / 4 - 2 * e / mu) - math.exp(e) * norm.cdf(-mu / 4 - 2 * e / mu) < 1e-5

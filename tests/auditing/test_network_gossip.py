@@ -60,7 +60,7 @@ def test_agrees_with_the_covariance_written_out(name: str, seed: int) -> None:
 
 
 def test_a_later_record_can_be_the_worst() -> None:
-    """Where an agent's own weight is negative, what an early record adds may cancel: its μ would be too low."""
+    """With a negative self-weight, the movement by an early record may cancel: its μ would be too low."""
     seeds = range(1, 9, 2)
     gaps = []
     for case in (draw("path", seed) for seed in seeds):
@@ -107,7 +107,7 @@ def test_a_larger_coalition_learns_at_least_as_much(seed: int, name: str) -> Non
 def simulated(case: Case, members: list[int], victim: int, runs: int, seed: int) -> tuple[float, float]:
     """μ and its standard error from runs of the protocol alone, half of them with a replaced record.
 
-    What is looked at is all that the observer has: its neighbours' messages and its own noise. μ̂² is the squared
+    The view has the messages of neighbours and the observer's noise. μ̂² is the squared
     Mahalanobis distance of the two sample means in the pooled sample covariance, less its bias.
     """
     rng = np.random.default_rng(seed)
@@ -173,11 +173,11 @@ def test_planted_bugs_are_seen_by_the_comparison() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"noise": np.zeros((2, 3))}, "positive finite noise"),
-        ({"noise": np.full((2, 3), np.inf)}, "positive finite noise"),
-        ({"injected": np.full((2, 3), np.nan)}, "finite steps and clips"),
-        ({"observers": [[]]}, r"the observer \[\]"),
-        ({"observers": [[0, 3]]}, r"the observer \[0, 3\]; wanted one or more of the agents 0 to 2"),
+        ({"noise": np.zeros((2, 3))}, "noise must be positive"),
+        ({"noise": np.full((2, 3), np.inf)}, "noise must be positive"),
+        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clips finite"),
+        ({"observers": [[]]}, r"got \[\]"),
+        ({"observers": [[0, 3]]}, r"got \[0, 3\], expected one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),
     ],
 )
@@ -192,7 +192,7 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
 
 
 def test_noise_that_spans_more_than_float64_is_refused() -> None:
-    """On a path the observer hears of the far agent's noise through one neighbour only."""
+    """On a path, the far agent's noise reaches the observer through one neighbour only."""
     noise = np.ones((3, 3))
     noise[:2, 2] = 1e9
     path = topology.build_topology("path", 3).mixing

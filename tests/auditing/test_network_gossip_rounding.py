@@ -1,4 +1,4 @@
-"""What float64 adds to what agents learn of each other: the bound, against runs of the engine and by hand."""
+"""The effect of float64 on network DP: the bound, compared with runs of the engine and by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of(job: Job) -> Messages:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_everything_sent_lies_on_the_grid_of_its_noise(kind: str) -> None:
-    """Whatever the public part: its low bits are what its sender received from others."""
+    """For every public part: its low bits depend on received messages."""
     rng = np.random.default_rng(1)
     schedule = NoiseSchedule(10.0 ** rng.uniform(-3, 3, 5), np.zeros(5))
     mechanism = ScheduledReleaser(kind, {"y": schedule}, Streams(seeded_root(1, b""), "noise", np.arange(5)))
@@ -138,7 +138,7 @@ def test_the_certified_number_by_hand() -> None:
     for k in (1, 2):
         left = (delta - lost) * math.exp(-sigma / 2) - math.exp(9.0) * lost
         assert got[k] == pytest.approx(float(gaussian_epsilon(pairs.mu[0, k] + 0.02, left)) + sigma, rel=1e-9)
-    # Where the samplers alone may cost δ, only the price of every message is left; and so it is without a bound.
+    # If the samplers may use δ, or without a bound, only the ε of all messages is left.
     np.testing.assert_array_equal(
         certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**9]), 1, delta, every)[0, 1:], every[1:]
     )

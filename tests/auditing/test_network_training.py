@@ -45,7 +45,7 @@ def once(rounds: int, size: float) -> Any:
 
 
 RING = metropolis(nx.cycle_graph(16))
-# Two readers' numbers, by code of their own.
+# Numbers of two readers, by their own code.
 CASES: dict[str, tuple[Any, int, int, Any, float, float]] = {
     "path of 4, read once": (metropolis(nx.path_graph(4)), 3, 0, once(60, 2.0), 0.402705, 0.398925),
     "path of 3, read once": (metropolis(nx.path_graph(3)), 2, 0, once(60, 2.0), 0.778172, 0.778172),
@@ -104,12 +104,12 @@ def test_agrees_with_another_solver(seed: int) -> None:
     for victim in range(1, 6):
         found = neighbour_mu(coupled, victim, moved)
         assert found == pytest.approx(by_least_squares(coupled, victim, moved), rel=1e-7)
-        # Every d is a price, and none is above that of every message.
+        # Every d gives a bound, at most μ of all messages.
         assert found <= np.sqrt(np.square(moved / coupled.noise[:, victim]).sum()) * (1 + 1e-9)
 
 
 def with_silent_agents(coupled: Coupled, seed: int) -> Coupled:
-    """Some agents hold their last message in some rounds, without noise, and nobody receives it then."""
+    """Some agents keep their last message in some rounds, without noise, and do not send it."""
     rng = np.random.default_rng(seed)
     rounds, m = coupled.noise.shape
     silent = rng.random((rounds, m)) < 0.4
@@ -180,7 +180,7 @@ def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
     for t in range(rounds):
         mean = factors[t] @ mean + moved[t] * np.eye(m)[victim]
         share = np.concatenate([factors[t] @ share, np.diag(own[t])], axis=1)
-        # The observer knows its own noise, and what it sends is a function of what it heard.
+        # The observer knows its own noise, and its messages are functions of received ones.
         told = coupled.observed[t] & ~np.isinf(coupled.noise[t])
         means.append(mean[told])
         shares.append(np.pad(share[told], ((0, 0), (0, (rounds - 1 - t) * m))))
@@ -244,7 +244,7 @@ def test_no_gaussian_system_with_silent_agents_exceeds_the_price() -> None:
 
 
 def test_a_factor_that_is_too_small_would_show() -> None:
-    """A tenth less than the factors of a system: its price is exceeded by some."""
+    """Factors that are a tenth too small: some systems exceed the bound."""
     less = [
         worst_system(coupled, victim, moved, seed, 0.0)
         / neighbour_mu(coupled._replace(factors=[0.9 * f for f in coupled.factors]), victim, moved)
@@ -254,19 +254,19 @@ def test_a_factor_that_is_too_small_would_show() -> None:
 
 
 def test_a_view_without_a_neighbour_would_show() -> None:
-    """A message that is seen and left out of the view makes a price that a linear system exceeds."""
+    """A linear system exceeds the bound of a view without one of its messages."""
     coupled = watched(metropolis(nx.path_graph(4)), 3, 6)
     blind = coupled.observed.copy()
     blind[:, 2] = False
     shown = system_mu(coupled.factors, coupled, 0, always(6))
     assert shown <= neighbour_mu(coupled, 0, always(6))
     # Nothing is seen then but the observer's own messages, and no input of it may be hidden.
-    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+    with pytest.raises(ValueError, match="must see all its inputs"):
         neighbour_mu(coupled._replace(observed=blind), 0, always(6))
 
 
 def test_a_message_travels_on_the_graph_of_the_next_round() -> None:
-    """Agents v, h, o: v – h are linked in round 0, h – o in round 1, v – o never. What is seen shifted by one shows."""
+    """Agents v, h, o: edge v – h in round 0, h – o in round 1, v – o never. A view shifted by a round is detected."""
     linked = [np.eye(3), np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]), np.eye(3)]
     linked += [np.array([[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])]
     # Round t mixes by the graph t, and its message travels on the graph t + 1.
@@ -289,7 +289,7 @@ def test_noise_of_the_observer_hides_nothing() -> None:
     assert system_mu(coupled.factors, coupled, 0, moved) <= right * (1.0 + 1e-9)
     blind = coupled._replace(observed=np.array([[False, False, True]] * 3))
     assert neighbour_mu(blind._replace(noise=np.ones((3, 3))), 0, moved) == pytest.approx(0.209657, abs=6e-7)
-    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+    with pytest.raises(ValueError, match="must see all its inputs"):
         neighbour_mu(blind, 0, moved)
 
 

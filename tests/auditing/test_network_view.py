@@ -1,4 +1,4 @@
-"""A job's budget seen from inside its network: what is priced, what is refused, what is printed, written and drawn."""
+"""Network DP of a job: ε of pairs, refusals, and its text, files and figures."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_epsilon_distance_and_table(job: Job, view: NetworkView) -> None:
     assert frame["epsilon"].nunique() > job.n_agents
 
 
-def test_nobody_inside_learns_more_than_is_certified(job: Job, view: NetworkView) -> None:
-    """The ledger's price counts what float64 adds, and takes the first record; both are within a percent of exact."""
+def test_pairs_are_certified_below_all_messages(job: Job, view: NetworkView) -> None:
+    """The ledger includes rounding, and the first record; both are within a percent of exact."""
     assert (view.epsilon_total <= job.budget.epsilon).all()
     np.testing.assert_allclose(view.epsilon_total, job.budget.epsilon, rtol=0.01)
     np.testing.assert_array_equal(view.certified_total, job.budget.epsilon)
@@ -104,7 +104,7 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
 @pytest.mark.parametrize("stream", ["all", "{ batch = 2, warm_start = 1 }"])
-def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> None:
+def test_the_engine_runs_the_linear_system(kind: str, stream: str) -> None:
     """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
     one = job_of(f"algorithm.kind={kind}", f"problem.stream={stream}", "privacy.y.scale=1e-6")
     victim, record = 3, 4
@@ -159,14 +159,14 @@ REFUSED: dict[str, dict[str, Any]] = {
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},
-    # What would take minutes is refused at once.
+    # A job that would take minutes is refused.
     "200 observers": {"topology": {"kind": "ring", "agents": 200}, "problem.data": "digits", "algorithm.rounds": 60},
 }
 
 
 @pytest.mark.parametrize(("key", "changes"), REFUSED.items())
-def test_what_cannot_be_priced_exactly_is_refused(key: str, changes: dict[str, Any]) -> None:
-    match = re.escape(key) if "topology." not in key else "network that stays"
+def test_unsupported_jobs_are_refused(key: str, changes: dict[str, Any]) -> None:
+    match = re.escape(key) if "topology." not in key else "static network"
     with pytest.raises(InputError, match=match):
         decentral_dp.network_view("network_view", set=changes)
 
@@ -180,7 +180,7 @@ def figure_of(draw: Callable[[Any], None]) -> Any:
     return figure
 
 
-def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
+def test_the_figures_have_the_numbers_of_the_view(view: NetworkView) -> None:
     figure = figure_of(lambda f: heat_map(f, view))
     np.testing.assert_array_equal(np.ma.filled(figure.axes[0].images[0].get_array(), np.nan), view.certified)
     largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
@@ -215,9 +215,9 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
     assert set(frame["observer"]) == {"0", "0+3"}
-    # Printed numbers are those of the table, and beside them what is assumed.
+    # The printed numbers are those of the table, with their assumptions.
     total = float(frame["certified_total"].max())
-    line = next(line for line in out.splitlines() if line.split()[:2] == ["every", "message"])
+    line = next(line for line in out.splitlines() if line.split()[:2] == ["all", "messages"])
     assert line.split()[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}

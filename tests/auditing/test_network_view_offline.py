@@ -31,7 +31,7 @@ CASES = {
 
 
 def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: int, points: Any) -> Any:
-    """D-SGD on one feature with a Huber loss whose gradients are far above the clip, wherever the state is."""
+    """D-SGD on one feature with a Huber loss whose gradients are far above the clip for all states."""
     rng = np.random.default_rng(0)
     scenario: dict[str, Any] = {
         "seed": seed,
@@ -84,7 +84,7 @@ def exact_mu(job: Any, observer: int, victim: int, sign: Any = 1.0) -> float:
         seen += [message[j] for j in np.flatnonzero(arrives) if j != observer and online[j]]
         sent_last = np.where(online[:, None], message, sent_last)
         if t < rounds:
-            weights = changes.heard_weights(t).toarray()
+            weights = changes.received_weights(t).toarray()
             weights += np.diag(1.0 - weights.sum(axis=1))
             state = weights @ sent_last
             state[victim, -1] += movement[t]
@@ -161,7 +161,7 @@ def measured_mu(job: Any, observer: int, victim: int) -> float:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds(case: str) -> None:
+def test_no_view_with_repeated_messages_exceeds_its_mu(case: str) -> None:
     *network, observer, victim, wanted = CASES[case]
     job = job_of(*network)
     shown = exact_mu(job, observer, victim)
@@ -170,7 +170,7 @@ def test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds(c
 
 
 @pytest.mark.parametrize("case", ["star 6", "star 5"])
-def test_the_engine_shows_what_the_recursion_says(case: str) -> None:
+def test_the_engine_agrees_with_the_recursion(case: str) -> None:
     """Gradients keep their size and direction: what differs is the label of the record."""
     *network, observer, victim, wanted = CASES[case]
     assert measured_mu(job_of(*network), observer, victim) == pytest.approx(wanted, rel=1e-6)
@@ -186,7 +186,7 @@ NETWORKS: list[dict[str, Any]] = [
 ]
 
 
-def test_no_random_network_shows_more_than_its_price() -> None:
+def test_no_random_network_exceeds_its_mu() -> None:
     rng = np.random.default_rng(7)
     largest, pairs = 0.0, 0
     for trial in range(18):
@@ -202,8 +202,8 @@ def test_no_random_network_shows_more_than_its_price() -> None:
     assert 0.99 < largest <= 1.0 + 1e-9
 
 
-def test_a_message_that_is_not_sent_is_charged_to_nobody() -> None:
-    """Of agents that never send after they read, neither the view nor the ledger counts anything."""
+def test_an_unsent_message_is_not_charged() -> None:
+    """Agents that never send after a read have ε = 0 in the view and in the ledger."""
     kind, agents, rounds, network, seed, points, *_ = CASES["star 6"]
     job = job_of(kind, agents, rounds, network, seed, points)
     view = prepare(job).view()
@@ -215,10 +215,10 @@ def test_a_message_that_is_not_sent_is_charged_to_nobody() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_agents_that_are_offline_together_have_one_price(seed: int) -> None:
-    """Leaves that are online in the same rounds take each other's place, whatever their numbers of records are."""
+def test_agents_that_are_offline_together_have_one_mu(seed: int) -> None:
+    """Leaves that are online in the same rounds are symmetric for all numbers of records."""
     job = job_of("star", 7, 3, {"offline": 0.3}, seed, ALWAYS)
-    steps = training.steps_of(job, job.algorithm, job.problem)
+    steps = training.compute_steps(job, job.algorithm, job.problem)
     each = tuple((i,) for i in range(7))
     apart = np.where(np.eye(7, dtype=bool), -1, np.stack([np.arange(49).reshape(7, 7)] * 2))
     for more in (np.ones(7), np.linspace(1.0, 1.5, 7)):

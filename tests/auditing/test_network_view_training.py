@@ -1,4 +1,4 @@
-"""What a curious neighbour learns in training: factors of the package's own steps, the view, what is refused."""
+"""Network DP of training: factors of steps, ε of pairs, and refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare, steps_of
+from decentral_dp.auditing.network_view import compute_steps, first_of_equal_pairs, observer_mu, prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
@@ -73,7 +73,7 @@ def message_of(job: Any, t: int, messages: Any) -> Any:
     """Φ_t of all agents, by the program's own step: (m, q)."""
     (node,) = job.nodes()
     changes = job.topology.over_time
-    off = (job.topology.mixing if changes is None else changes.heard_weights(t)).toarray()
+    off = (job.topology.mixing if changes is None else changes.received_weights(t)).toarray()
     np.fill_diagonal(off, 0.0)
     node.dataset.neighbour_weight = off.sum(axis=1)[:, None]
     running = node.program.step(t, node.dataset, node.program.init(node.dataset)._replace(y=messages))
@@ -91,7 +91,7 @@ def message_of(job: Any, t: int, messages: Any) -> Any:
 def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -> None:
     """Messages of all sizes, near and far apart, along data and at random; some clip, some do not."""
     job: Any = job_of(problem, algorithm)
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     rng, q = np.random.default_rng(1), job.problem.q
     largest = 0.0
     for trial in range(40):
@@ -106,7 +106,7 @@ def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -
     assert largest > 0.5
 
 
-def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
+def test_training_is_between_linear_gossip_and_all_messages() -> None:
     view = prepare(job_of()).view()
     frame = view.to_frame()
     assert {"mu_linear", "epsilon_linear", "mu_certified", "mu_everything"} <= set(frame.columns)
@@ -116,7 +116,7 @@ def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_mess
     assert (frame["certified"] <= frame["certified_total"]).all()
     near, far = frame[frame["distance"] == 1], frame[frame["distance"] == 3]
     np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-3)
-    # What float64 adds to every message, a neighbour learns too.
+    # The rounding of messages is included.
     np.testing.assert_array_equal(near["certified"], near["certified_total"])
     assert far["certified"].max() < 0.6 * far["certified_total"].min()
     assert view.linear is not None
@@ -128,31 +128,31 @@ def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_mess
 def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
     """Softmax regression: factors above one, by the clip."""
     job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     assert steps.factors[0].sum(axis=1).min() > 1.01
     scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.y.scale": 1.0})
-    assert steps_of(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
+    assert compute_steps(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
     frame = prepare(job).view().to_frame()
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
 
 
-def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
+def test_a_secret_batch_counts_in_every_round() -> None:
     job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
     frame = prepare(job).view().to_frame()
     assert (frame["certified"] <= frame["certified_total"]).all()
 
 
-def test_pairs_that_look_alike_have_one_price() -> None:
+def test_symmetric_pairs_have_one_mu() -> None:
     """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
     job: Any = job_of("squared", **{"topology.kind": "ring"})
-    steps = steps_of(job, job.algorithm, job.problem)
+    steps = compute_steps(job, job.algorithm, job.problem)
     assert len(set(job.counts["train"])) == 1
     each = tuple((i,) for i in range(6))
     apart = np.where(np.eye(6, dtype=bool), -1, np.stack([np.arange(36).reshape(6, 6)] * 2))
     uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
-    # Records of two numbers, and of several: the price is convex, and hardly bent.
+    # Two numbers of records, and several: μ is convex, and almost linear.
     two, several = (
         replace(steps, movement=steps.movement * np.array(more))
         for more in ([1.0, 1.1, 1.0, 1.0, 1.1, 1.1], [1.0, 1.3, 2.0, 1.1, 1.6, 1.2])
@@ -163,7 +163,7 @@ def test_pairs_that_look_alike_have_one_price() -> None:
         found, wanted = observer_mu(one, each, first), observer_mu(one, each, apart)
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
         np.testing.assert_allclose(found, wanted, rtol=bent)
-    # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
+    # Coalitions as well: {0, 2} and {3, 5} are symmetric, {0, 3} is not.
     first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
     assert set(first[:, 2][first[:, 2] >= 0]) == set(first[:, 0][first[:, 0] >= 0])
     assert first[:, 1].max() > 6
@@ -177,9 +177,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
+def test_time_varying_networks_count_arriving_and_visible_messages(change: str) -> None:
     job: Any = job_of("logistic", **CHANGES[change])
-    steps, rng = steps_of(job, job.algorithm, job.problem), np.random.default_rng(2)
+    steps, rng = compute_steps(job, job.algorithm, job.problem), np.random.default_rng(2)
     held = 0
     for t in range(12):
         here = rng.standard_normal((6, job.problem.q))
@@ -193,7 +193,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
             assert np.array_equal(public[t] == 0.0, silent)
         assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
     assert (held > 0) == (change == "lossy")
-    # The message of round t is heard in round t + 1, if at all.
+    # The message of round t arrives in round t + 1, or never.
     heard = [omega != 0.0 for omega in steps.mixing[1:]]
     assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
     assert np.array_equal(heard, steps.visible[:11]) == (change != "lossy")
@@ -202,7 +202,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     assert (frame["certified"] <= frame["certified_total"]).all()
     assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
     assert frame["mu_linear"].isna().all()
-    # Whoever may hear more learns no less.
+    # More received messages give no smaller μ.
     more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)
@@ -211,7 +211,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     assert (few < 0.99 * many).any()
 
 
-def test_graphs_in_turn_have_a_price_and_so_has_a_function_that_gives_them() -> None:
+def test_cyclic_graphs_and_functions_have_a_view() -> None:
     graphs = [nx.cycle_graph(6), nx.path_graph(6)]
     one, other = (decentral_dp.network_view(scenario(), topology=given) for given in (graphs, graphs[::-1]))
     assert one.certified.shape == (6, 6)
@@ -231,14 +231,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
+def test_jobs_without_factors_are_refused(key: str) -> None:
     value, sentence = REFUSED[key]
     with pytest.raises(InputError) as caught:
         prepare(job_of(**{key: value}))
     assert str(caught.value).startswith(sentence)
 
 
-def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
+def test_all_unsupported_settings_are_named() -> None:
     with pytest.raises(InputError, match=r"^algorithm\.heavy_ball, algorithm\.centring: "):
         decentral_dp.network_view("classification")
     settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}

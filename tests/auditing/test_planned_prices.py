@@ -99,7 +99,7 @@ def test_without_a_clip_only_a_factor_of_zero_is_bounded() -> None:
 @given(
     st.lists(st.tuples(st.floats(0, 10), st.floats(-3, 3), st.floats(1, 1.5)), min_size=1, max_size=12),
 )
-def test_what_is_remembered_fades_as_in_a_loop(rows: list[tuple[float, float, float]]) -> None:
+def test_memory_fades_as_in_a_loop(rows: list[tuple[float, float, float]]) -> None:
     change, keep, growth = (np.array(v) for v in zip(*rows, strict=True))
     got = fading(np.stack([change, 2 * change], axis=1), keep[:, None], np.stack([growth, growth], axis=1))
     now = 0.0
@@ -121,7 +121,7 @@ def test_what_is_remembered_fades_as_in_a_loop(rows: list[tuple[float, float, fl
     ],
     ids=["ldp_dsbo", "ma_dsbo", "vrdsbo"],
 )
-def test_plans_charge_the_rounding_of_what_is_remembered(
+def test_plans_charge_the_rounding_of_memory(
     module: Any, change: str, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """γ = 1.01 in place of 1 + 10⁻¹⁴: the sensitivities of later releases rise by about as much."""
@@ -134,7 +134,7 @@ def test_plans_charge_the_rounding_of_what_is_remembered(
     assert (larger[-1] > 1.002 * plain[-1]).all()
 
 
-def test_the_slack_of_a_memory_is_the_stated_one() -> None:
+def test_the_slack_of_memory() -> None:
     n = np.array([1.0, 1e3, 1e6])
     np.testing.assert_allclose((memory_slack(n) - 1.0) * 2.0**53, 4.04 * (n + 4.0), rtol=0.2)
     assert (memory_slack(n) > 1.0).all()

@@ -18,14 +18,14 @@ from decentral_dp.auditing.losses import (
     refute_stated_laws,
     sampling_rates,
 )
-from decentral_dp.auditing.neighbours import farthest
+from decentral_dp.auditing.neighbours import find_farthest
 from decentral_dp.auditing.transcripts import (
-    Law,
+    ChoiceDistribution,
     Membership,
     Neighbours,
-    law_of_choice,
+    compute_choice,
     observe,
-    prescribed_agent,
+    prescribe_agent,
     replay,
 )
 from decentral_dp.central import selection
@@ -43,7 +43,7 @@ MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
 
 def neighbours_of(name: str, overrides: list[str]) -> Neighbours:
     job = build(load(name, overrides))
-    return farthest(job, seeded_root(0, b"worlds"))
+    return find_farthest(job, seeded_root(0, b"worlds"))
 
 
 @pytest.mark.parametrize(("move", "rate", "number"), [(0.8, 0.2, 1), (0.5, 0.05, 30), (2.0, 0.5, 4), (1.0, 0.999, 3)])
@@ -57,8 +57,8 @@ def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, nu
         assert 0.99 * above - 2e-3 <= below <= above
 
 
-def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() -> None:
-    """With the coin at its rate, batches have the law of `draw_batch`; b − 1 records and the substitute are shared."""
+def test_a_prescribed_minibatch_has_its_distribution() -> None:
+    """At the sampling rate, batches have the distribution of `draw_batch` with b − 1 common records."""
 
     class Node:
         def __init__(self) -> None:
@@ -71,20 +71,20 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
         def _replace(self, dataset: Any) -> Any:
             return dataset
 
-    nodes = {w: prescribed_agent(Node(), Membership("train", w)) for w in ("in", "out")}  # type: ignore[arg-type]
+    nodes = {w: prescribe_agent(Node(), Membership("train", w)) for w in ("in", "out")}  # type: ignore[arg-type]
     n, batch, tries = 5, 2, 20_000
     found: Counter[tuple[int, ...]] = Counter()
     for k in range(tries):
         pair = {w: node.draw("train", n, batch, np.random.default_rng(k)).index for w, node in nodes.items()}
         assert 0 in pair["in"]
         assert 0 not in pair["out"]
-        # Who is in both stands in the same place.
+        # Common records have the same position.
         assert (pair["in"] != pair["out"]).sum() == 1
         real = draw_batch(n, batch, np.random.default_rng(k)).index
         # One of the two is what the run itself draws.
         assert any(np.array_equal(real, one) for one in pair.values())
         found[tuple(pair["out"].tolist())] += 1
-    # Left out, every pair of the four others alike, in both orders: 12, chi-square with 11 degrees, 1e-6.
+    # Without the record, the 12 ordered pairs of the others are uniform: chi-square with 11 degrees, 1e-6.
     counts = np.array(list(found.values()))
     assert counts.size == 12
     assert ((counts - tries / 12) ** 2 / (tries / 12)).sum() < 49.0
@@ -92,8 +92,8 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
     assert np.array_equal(other, draw_batch(n, batch, np.random.default_rng(3)).index)
 
 
-def test_the_mixture_is_what_bayes_says() -> None:
-    """Of one release, by the densities of both coins from replays of jobs that really drew so."""
+def test_the_mixture_follows_bayes() -> None:
+    """One release, by the densities with and without the record."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None
@@ -124,9 +124,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
         ("exponential_mechanism", ["algorithm.candidates=17"], "exact"),
     ],
 )
-def test_samples_and_choices_show_something_and_no_more_than_certified(
-    name: str, overrides: list[str], method: str
-) -> None:
+def test_samples_and_choices_have_lower_bounds(name: str, overrides: list[str], method: str) -> None:
     found = audit(name, overrides=overrides, runs=20)
     assert found.method == method
     assert 0.0 < found.shown <= found.certified
@@ -136,7 +134,7 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
 # Planted errors -------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_always_drawn_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = MinimaxClientBlock._sums
 
     def all_of_them(self: Any, row: int, number: int, rate: float, query: Any) -> Any:
@@ -145,16 +143,16 @@ def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(MinimaxClientBlock, "_sums", all_of_them)
     found = audit("dp_sgda", overrides=[*SAMPLED, "privacy.epsilon=1.0"], runs=20)
     assert found.method == "counting"
-    assert any("samples where" in s for s in found.sentences)
+    assert any("was in" in s for s in found.sentences)
 
 
-def test_a_choice_at_half_the_scale_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_at_a_smaller_scale_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=17"])
     roots = [seeded_root(k, b"laws") for k in range(200)]
     assert refute_stated_laws(neighbours, roots) == ""
     whole = FiniteExponential.draw
     monkeypatch.setattr(FiniteExponential, "draw", lambda self, g, scale: whole(self, g, scale / 8))
-    assert "does not have the law" in refute_stated_laws(neighbours, roots)
+    assert "do not have the stated distribution" in refute_stated_laws(neighbours, roots)
 
 
 def test_choices_by_brute_force() -> None:
@@ -169,12 +167,12 @@ def test_choices_by_brute_force() -> None:
             assert less > delta
 
 
-def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
+def test_choices_have_the_distribution_of_the_sampler() -> None:
     neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=9"])
     transcript = observe(neighbours.first, neighbours.victim)
     ((key, scale),) = transcript.choices.items()
     law = replay(neighbours.first, neighbours.victim, transcript)[key]
-    assert isinstance(law, Law)
+    assert isinstance(law, ChoiceDistribution)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
     whole = selection.law_at
@@ -191,4 +189,4 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     weights = np.exp(-rate * (scores - scores.min()))
     assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)
     assert rate == pytest.approx(1.0 / scale)
-    assert law_of_choice(object(), 1.0) is None
+    assert compute_choice(object(), 1.0) is None

@@ -1,4 +1,4 @@
-"""Ways to lose privacy that look right: each is walked into on purpose, and the package's own answer is held beside it.
+"""Subtle ways to lose privacy: each is reproduced, and compared with the package.
 
 Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
 (test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
@@ -52,7 +52,7 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
     step = 1e-7 * np.eye(dimension)[rng.integers(0, dimension, len(at))] * rng.choice([-1.0, 1.0], (len(at), 1))
     ratio = np.abs(clipped(at + step) - clipped(at)).sum(axis=1) / np.abs(step).sum(axis=1)
     assert 1.99 < ratio.max() <= 2.0 + 1e-6
-    # What a box clip does, coordinate by coordinate.
+    # A box clip, coordinate by coordinate.
     boxed = np.abs(np.clip(at + step, -0.3, 0.3) - np.clip(at, -0.3, 0.3)).sum(axis=1) / np.abs(step).sum(axis=1)
     assert boxed.max() <= 1.0 + 1e-6
     lipschitz = np.diag([0.0, 1.0, 0.0])
@@ -71,7 +71,7 @@ def test_a_radial_clip_is_searched_to_have_constant_two(dimension: int) -> None:
 # The printed protocol -----------------------------------------------------------------------------------------------
 
 
-def test_boxing_z_alone_does_not_bound_the_printed_protocol() -> None:
+def test_boxing_only_z_does_not_bound_the_published_protocol() -> None:
     """The regulariser e^x y is not Lipschitz without a cap on x and a box on y."""
     problem = LogisticHyperparameter(1)
     for missing in "xyz":
@@ -103,7 +103,7 @@ def test_deterministic_rounding_costs_the_dimension_and_stochastic_rounding_does
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 64])
-def test_the_exact_law_of_a_release_never_passes_its_price(dimension: int) -> None:
+def test_no_exact_log_ratio_exceeds_the_cost(dimension: int) -> None:
     """sup over outputs of the log-ratio, coordinate by coordinate, for shifts far below and above a cell."""
     rng = np.random.default_rng(dimension)
     best = 0.0
@@ -267,7 +267,7 @@ def test_without_a_seed_no_two_runs_share_noise(scenario: Make) -> None:
     assert abs(np.corrcoef(*(noise_of(j) for j in jobs))[0, 1]) < 0.35
 
 
-# What a ledger must not swallow -------------------------------------------------------------------------------------
+# Ledger entries -------------------------------------------------------------------------------------
 
 
 def test_a_start_from_data_is_not_free() -> None:
@@ -278,7 +278,7 @@ def test_a_start_from_data_is_not_free() -> None:
 
 
 @pytest.mark.parametrize("public_at", [1, 2])
-def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
+def test_public_values_hide_no_charge(public_at: int) -> None:
     """A channel that now and then carries an array keeps every charge, at its own index."""
     recorder, charged_at = Recorder(1), 3 - public_at
     for index in (1, 2):
@@ -291,7 +291,7 @@ def test_passing_on_what_is_public_hides_no_charge(public_at: int) -> None:
     assert y.rounds.tolist() == [charged_at]
 
 
-def test_a_kind_of_record_that_joins_later_is_charged_from_then_on() -> None:
+def test_a_split_is_charged_from_its_first_release() -> None:
     recorder, value = Recorder(1), query(2)
     recorder.charge(1, "y", "laplace", np.ones(1), value)
     both = Bounded(
@@ -317,8 +317,8 @@ def test_a_remembered_batch_and_an_amplified_one_do_not_mix() -> None:
         recorder.charge(1, "y", "laplace", np.ones(1), fresh[1])
 
 
-def test_numpy_spreads_no_bounded_value_over_columns() -> None:
-    """Each would move further than the sensitivity that it carries; two agents with two columns are alike to numpy."""
+def test_numpy_broadcasts_no_bounded_value() -> None:
+    """Each would exceed the sensitivity of the value; numpy broadcasts agents and columns equally."""
     spread = {"train": Sensitivity(np.ones(2), np.ones(2), None)}
     wide, narrow = (Bounded(np.zeros((2, d)), np.ones((2, d)), spread, "l1") for d in (2, 1))
     for factor in (np.array([0.0, 1.0]), np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 1))):
@@ -343,7 +343,7 @@ def test_a_plan_that_forgets_a_channel_stops_the_run(scenario: Make, monkeypatch
         decentral_dp.run(scenario())
 
 
-def test_certified_runs_refuse_what_is_fitted_on_the_records(scenario: Make) -> None:
+def test_certified_runs_refuse_fitted_scaling(scenario: Make) -> None:
     for change in ({"problem": {"scale": "standard"}}, {"privacy": {"clip": {}}}):
         base = scenario(**change)
         if "privacy" in change:

@@ -1,7 +1,7 @@
 """Time and memory of whole runs, by agents: `python -m tests.benchmarks.many_agents docs/many_agents.png`.
 
-Certified LDP-DSBO for two rounds on a ring, 4 + 4 records of 10 features each, with its folder, pictures and page, and
-plans alone; a process of its own for each. The last run takes 6 to 9 GB and three minutes.
+Certified LDP-DSBO for two rounds on a ring, 4 + 4 records of 10 features each, with its folder, figures and page, and
+plans only, each in a separate process. The last run takes 6 to 9 GB and three minutes.
 """
 
 from __future__ import annotations

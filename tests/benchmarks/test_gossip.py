@@ -1,4 +1,4 @@
-"""Pure gossip with float-safe noise and ledger, against the bare arithmetic it stands for; and how it grows."""
+"""Pure gossip with float-safe noise and ledger, compared with the bare arithmetic, and its growth."""
 
 from __future__ import annotations
 

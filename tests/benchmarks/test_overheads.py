@@ -1,4 +1,4 @@
-"""What is paid beside the rounds: a record of the run, secret noise, a study around it, and the start of a command."""
+"""Time besides the rounds: the journal of a run, secret noise, and the start of a command."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _seconds(arguments: list[str], folder: Path) -> float:
     best = float("inf")
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Bytecode is kept, as it is where nobody forbids it.
+        # With cached bytecode.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
         subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

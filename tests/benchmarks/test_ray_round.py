@@ -35,7 +35,7 @@ class Make:
 
 
 def nodes() -> list[AgentNode]:
-    """Ten agents of an actor each. What they run is not installed where actors live, and travels by value."""
+    """Ten agents with an actor each. Their code is not installed in the actors, and is sent by value."""
     for module in (PureGossip.__module__, __name__):
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
     cut = agent_blocks(ring(AGENTS), [1] * AGENTS)
@@ -53,7 +53,7 @@ class Bare:
 
 
 def seconds_on_ray(placed: list[AgentNode], rounds: int) -> float:
-    """Of the rounds, without starting and ending the actors."""
+    """Time of the rounds, without starting and ending the actors."""
     actors = start_actors(Actor, [{}] * len(placed))
     _begin(actors, [(n, b, rounds, None, False, None) for n, b in zip(placed, boundaries(placed), strict=True)])
     start = time.perf_counter()

@@ -1,6 +1,6 @@
 """Rounds, certified and recorded, against the arithmetic that they cannot do without.
 
-What a run asks of its problem is counted, so that the arithmetic follows the algorithm: for every term two products of
+Calls of the problem are counted, so the arithmetic follows the algorithm: for every term two products of
 records with vectors, for every number sent one Laplace draw and one mix. In small networks a round is a few thousand
 numbers, and costs calls of Python and of numpy.
 """
@@ -144,7 +144,7 @@ MLP = {"kind": "mlp", "hidden": [128]}
 
 
 def _training_job(model: dict[str, Any], noisy: bool, rounds: int) -> Job:
-    """A ring; every round reads all train records of an agent, as many as a batch."""
+    """A ring; every round reads all train records of an agent, one batch."""
     draw, n = np.random.default_rng(0), TRAINERS * BATCH
     data = {
         "features": draw.uniform(size=(n, SIDE**2)),
@@ -188,7 +188,7 @@ def test_a_round_of_training(benchmark: Any) -> None:
             report(benchmark, f"a round of a dense network, {noise}, of a stacked pass", ours / floor, bar)
 
 
-# Losses of one's own --------------------------------------------------------------------------------------------------
+# Custom losses --------------------------------------------------------------------------------------------------
 
 # So many rounds that all but the first of the runs call captured graphs alone.
 OWN_AGENTS, OWN_RECORDS, OWN_WIDTH, OWN_ROUNDS = 10, 20, 10, 100
@@ -257,7 +257,7 @@ def _by_hand() -> Callable[[], object]:
     return once
 
 
-def test_losses_of_ones_own(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_losses(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "losses.py"
     path.write_text(LOSSES)
     monkeypatch.chdir(tmp_path)
@@ -272,5 +272,5 @@ def test_losses_of_ones_own(benchmark: Any, tmp_path: Path, monkeypatch: pytest.
             3,
             time.process_time,
         )
-    report(benchmark, "losses of one's own, of our formulas", derived / analytic, 8.0)
-    report(benchmark, "losses of one's own, of derivatives batched by hand", derived / batched, 2.5)
+    report(benchmark, "custom losses, of our formulas", derived / analytic, 8.0)
+    report(benchmark, "custom losses, of derivatives batched by hand", derived / batched, 2.5)

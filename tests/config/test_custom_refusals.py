@@ -62,7 +62,7 @@ REFUSED: dict[Change, str] = {
     ("my_problem.py", "import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"): "not today",
     ("my_problem.py", "return n_features, n_features", OWN): "does not give p and q: Own: own",
     ("my_problem.py", "error[:, None] * features", "error[:, None] * (features - features.mean(0))"): "mixes records",
-    ("my_problem.py", "error[:, None] * features", "error[:, None] * features + np.random.rand()"): "two answers",
+    ("my_problem.py", "error[:, None] * features", "error[:, None] * features + np.random.rand()"): "two results",
     ("my_problem.py", "return error[:, None] * features", OWN): "Own: own",
     ("my_problem.py", "return error[:, None] * features", "return error"): "gives shape (7,)",
     ("my_problem.py", "def lower_grad_y(self, x, ", "def lower_grad_y(self, "): "takes 4 positional arguments",

@@ -206,7 +206,7 @@ def test_graphs_follow_one_another() -> None:
     for t in range(6):
         expected = 0.5 * nx.to_numpy_array((DAY, NIGHT)[t % 2], nodelist=range(4))
         for made in (topology, weighted):
-            np.testing.assert_array_equal(made.over_time.heard_weights(t).toarray(), expected)
+            np.testing.assert_array_equal(made.over_time.received_weights(t).toarray(), expected)
     assert topology.edges.tolist() == EDGES
     assert topology.over_time.period == 2
 
@@ -216,7 +216,7 @@ def test_a_function_gives_the_graph_of_every_round() -> None:
     assert topology.over_time is not None
     for t in range(6):
         expected = 0.5 * nx.to_numpy_array(random_pairs(t, 5))
-        np.testing.assert_array_equal(topology.over_time.heard_weights(t).toarray(), expected)
+        np.testing.assert_array_equal(topology.over_time.received_weights(t).toarray(), expected)
 
 
 def test_nodes_of_several_graphs_are_matched_by_name() -> None:
@@ -224,7 +224,7 @@ def test_nodes_of_several_graphs_are_matched_by_name() -> None:
     other = nx.Graph([("Chur", "Bern"), ("Bern", "Genf")])
     topology = decentral_dp.build("quadratic", set=SHORT, topology=[one, other]).topology
     assert topology.labels == ("Bern", "Genf", "Chur")
-    heard = topology.over_time.heard_weights(1).toarray() > 0
+    heard = topology.over_time.received_weights(1).toarray() > 0
     np.testing.assert_array_equal(heard, nx.to_numpy_array(other, nodelist=topology.labels) > 0)
 
 
@@ -257,9 +257,9 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("graph", "changes", "problem"),
     [
-        ([DAY, nx.path_graph(5)], {}, r'one of 5 has "4", which the first lacks, which has 4'),
-        ([nx.path_graph(5), DAY], {}, r"one of 4 lacks agents of the first, which has 5"),
-        ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never hear of one another"),
+        ([DAY, nx.path_graph(5)], {}, r'of 5 agents has "4", which the first lacks, which has 4'),
+        ([nx.path_graph(5), DAY], {}, r"of 4 agents lacks agents of the first, which has 5"),
+        ([DAY, DAY], {}, "2 graphs in turn leave 2 groups of agents that never communicate"),
         ([DAY, NIGHT], {"topology.over_time": "matching"}, "topology.over_time: list has a graph for every round"),
         ([], {}, "topology: list is empty"),
         (np.zeros((0, 0)), {}, "topology: ndarray is empty"),
@@ -270,9 +270,9 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
         (wheel, {}, r"^topology\.nodes: missing"),
         (petersen, {"topology.agents": 5}, r"^topology\.agents: petersen gives 10 agents"),
         (nx.path_graph(5), {"topology.weights": "file"}, '"file" needs a file, or a graph, with one weight above 0'),
-        (0.5 * SQUARE, {}, "gives a 4 × 4 array, which is no matrix of links: wanted .* topology.weights"),
-        (np.triu(SQUARE), {}, "which is no matrix of links"),
-        (SQUARE + np.eye(4), {}, "which is no matrix of links"),
+        (0.5 * SQUARE, {}, "gives a 4 × 4 array, which is no matrix of edges: expected .* topology.weights"),
+        (np.triu(SQUARE), {}, "which is no matrix of edges"),
+        (SQUARE + np.eye(4), {}, "which is no matrix of edges"),
         (SQUARE[:3], {}, "gives ndarray, expected"),
         (np.array([[0.5, 1.0], [1.0, 2.0]]), {}, "gives ndarray, expected"),
         ([["a", "b"]], {}, "gives list, expected"),

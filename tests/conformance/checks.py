@@ -1,4 +1,4 @@
-"""What holds of every run, whatever it runs."""
+"""Checks of every run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS = {"upper_loss", "lower_loss", "test_loss"}
 
 
 def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
-    """The same run, of so many rounds, after its checks."""
+    """Check a run of this number of rounds, and return it."""
     assert run.result["status"] == "ok", run.result["reason"]
     trusted = run.simulation().setting != "gossip"
     alike = (
@@ -38,7 +38,7 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     assert budgets.shape == (run.simulation().n_agents,)
     assert privacy["epsilon_max"] == budgets.max()
     if run.scenario.privacy.guarantee == "none":
-        # Who never holds the token releases nothing.
+        # An agent that never holds the token releases nothing.
         assert np.isinf(budgets[budgets > 0.0]).all()
         assert (budgets > 0.0).all() or run.scenario.algorithm.kind == "random_walk"
     if run.scenario.privacy.guarantee == "certified":
@@ -51,7 +51,7 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     )
     assert bool(privacy["seen"]) == trusted
     if run.result["problem"]["solves"] == "minimax":
-        # Of a generator and its critic nobody can solve for the best critic.
+        # The best critic of a generator is unknown.
         own = {"estimate"} if run.scenario.problem.kind == "wgan" else {"primal", "gradient_norm"}
         assert own | {"epsilon_spent"} <= set(run.metrics["name"])
     else:

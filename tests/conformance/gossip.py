@@ -1,6 +1,6 @@
-"""What holds of every algorithm whose agents gossip: they say what the formulas say, and the plan lists what they say.
+"""Conformance of gossip algorithms: messages follow the formulas, and the plan lists all releases.
 
-A test class that inherits `GossipConformance` names an algorithm, and brings its formulas as a loop over agents.
+A test class that inherits `GossipConformance` names an algorithm, and has its formulas as a loop over agents.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GossipConformance:
     short: changes of the table to be compared with the loop too.
     moved: kind of record → the channels that one such record can move. bugs: subclasses whose plan is not their record.
     leaks: (subclass, kind of record) where something moves that counts as public.
-    refused: (key, value or None to leave it out, what the error says).
+    refused: (key, value or None to leave it out, text of the error).
     """
 
     table: ClassVar[Mapping[str, Any]]
@@ -105,7 +105,7 @@ class GossipConformance:
         return self.made(kind or self.small.all_read, self.content(*guarantee, **more))
 
     def told(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float], **how: Any) -> Told:
-        """All that is said, by loops over agents and records."""
+        """Return all messages, by loops over agents and records."""
         raise NotImplementedError
 
     def agrees(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> Job:
@@ -117,7 +117,7 @@ class GossipConformance:
         raise NotImplementedError
 
     def scene(self, worst: bool) -> Scene:
-        """What the agent says and hears in a replay."""
+        """Return the messages and received values of the agent in a replay."""
         raise NotImplementedError
 
     def reached(self, kind: str, stream: str, every: Shares) -> None:
@@ -138,10 +138,10 @@ class GossipConformance:
         )  # fmt: skip
 
     def published(self, said: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """What is published of what is said last."""
+        """Return the published part of the last message."""
         return said
 
-    # It says what its formulas say ------------------------------------------------------------------------------------
+    # Messages follow the formulas ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("stream", STREAMS[:2], ids=STREAM_NAMES[:2])
     def test_without_noise_it_is_the_loop(self, kind: str, stream: Any) -> None:
@@ -160,7 +160,7 @@ class GossipConformance:
         self.agrees(self.job(kind, "as_published"), kind, loud, UNCLIPPED)
 
     def test_protocols_differ_only_by_noise(self) -> None:
-        """The loops above can tell: with noise the two protocols are far apart, without it they are one."""
+        """With noise the two protocols differ, without it they are equal."""
         wide = self.content()
         wide["privacy"]["clip"] = dict.fromkeys("xyz", 1e6)
         jobs = [self.made(self.small.all_read, content) for content in (wide, self.content("as_published"))]
@@ -172,10 +172,10 @@ class GossipConformance:
         job = self.agrees(self.job(algorithm=brief), self.small.all_read, loud, CLIPS)
         assert finished(job).ledger.same_releases(job.ledger)
 
-    # The ledger -------------------------------------------------------------------------------------------------------
+    # The ledger ------------------------------------------------------------------------------------------------------
 
     def free(self, kind: str) -> set[str] | None:
-        """The channels without noise; None where it is not said."""
+        """Return the channels without noise; None if not tested."""
         return None
 
     def hosted_content(self, mechanism: str, stream: Any, blocks: int) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class GossipConformance:
             ends.append(outcome.last_snapshot.released)
         self.same_ends(ends)
 
-    # Adversaries ------------------------------------------------------------------------------------------------------
+    # Adversaries -----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
     @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -224,7 +224,7 @@ class GossipConformance:
 
     @pytest.mark.parametrize("stream", READ[:2], ids=STREAM_NAMES[:2])
     def test_a_record_that_contributes_nothing_moves_half(self, stream: Any) -> None:
-        """As planned and carried, and attained; of algorithms with a memory no such price is derived."""
+        """Sensitivities are planned, carried and attained; algorithms with a memory are refused."""
         algorithm, problem = self.certified(), self.small.problem
         if not algorithm.memoryless:
             with pytest.raises(InputError, match="to one record zeroed out is not derived"):
@@ -250,7 +250,7 @@ class GossipConformance:
         assert largest > 0.9
 
     def test_the_released_plan_states_what_the_replay_carries(self) -> None:
-        """The certificate tested above is the one that is priced."""
+        """The sensitivity tested above is the planned one."""
         for stream in READ:
             planned = self.certified().planned_releases(naive.public_of(self.rounds, stream, self.small.problem))
             run = self.data_sets("train", stream=stream)[0]
@@ -263,7 +263,7 @@ class GossipConformance:
         found = shares(self.data_sets("train", problem=self.small.unclipped), "train", "l1")
         assert min(found[channel].max() for channel in self.moved["train"]) > 10.0
 
-    # Planted bugs and refusals ----------------------------------------------------------------------------------------
+    # Planted bugs and refusals ---------------------------------------------------------------------------------------
 
     def test_a_planted_bug_is_refused_by_the_comparison_of_plan_and_record(self, bug: type) -> None:
         job = self.job()
@@ -273,7 +273,7 @@ class GossipConformance:
         assert recorded.same_releases(planned)
 
     def test_a_planted_leak_is_seen_by_the_replay(self, leak: tuple[type, str]) -> None:
-        """Where plan and record agree about a bug, what neighbours say does not."""
+        """Replays on neighbouring data sets reveal bugs that plan and record share."""
         broken = with_fields_of(leak[0], self.certified())
         with pytest.raises(ValueError, match="counts as public"):
             realised_change(*self.data_sets(leak[1], algorithm=broken))

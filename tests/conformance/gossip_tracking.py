@@ -1,4 +1,4 @@
-"""What holds of gossip algorithms that track the residual of a linear system; and what breaks them."""
+"""Conformance of gossip algorithms that track the residual of a linear system, and planted errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Ahead:
 
 
 def tracked_twice(planned: Mapping[str, Planned], tracker: str, algorithm: Any) -> dict[str, Planned]:
-    """The increment of the tracker priced as a difference of two clipped means."""
+    """Plan the increment of the tracker as a difference of two clipped means."""
     plan = planned[tracker]
     k = (plan.indices % algorithm.releases_per_round - 1 - algorithm.inner)[:, None]
     twice = {c: np.where(k > 1, 2.0, 1.0) * s for c, s in plan.sensitivity.items()}
@@ -59,9 +59,9 @@ def tracked_twice(planned: Mapping[str, Planned], tracker: str, algorithm: Any) 
 
 
 class TrackingConformance(GossipConformance):
-    """Of algorithms whose agents track the residual of a linear system, and move it by one product along a difference.
+    """Conformance of algorithms that update a tracked residual by one product along a difference.
 
-    The loop is told whether it does so too, or takes the paper's difference of two means.
+    `separately` of the loop selects the paper's difference of two means.
     differs: the first release that a clip makes different. asked: protocol → draw and query, of one round.
     """
 
@@ -71,7 +71,7 @@ class TrackingConformance(GossipConformance):
 
     @pytest.mark.parametrize("stream", STREAMS[:2], ids=STREAM_NAMES[:2])
     def test_where_no_clip_binds_it_is_the_tracking_of_the_paper(self, stream: Any) -> None:
-        """One product along a difference is a difference of products, noise and all; and a binding clip tells."""
+        """One product along a difference equals a difference of products, with noise, unless a clip binds."""
         for kind in self.tracked_on:
             wide, tight = self.content(stream=stream), self.content(stream=stream)
             wide["privacy"]["clip"] = dict.fromkeys("xyz", 1e6)

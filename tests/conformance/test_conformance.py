@@ -68,9 +68,9 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
 }
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
 TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coordinator and entry.solves == "bilevel")
-# Of agents that trust nobody.
+# Algorithms without a trusted party.
 UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
-# What an algorithm's keys may be.
+# Values of an algorithm's keys.
 KEYS: dict[str, Any] = {
     option.key: {"scale": 0.2, "decay": 0.5}
     if option.type is StepSize
@@ -208,7 +208,7 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
     finish(name, 'problem.data="digits"', 'run.engine="local"', 'run.device="cpu"', *small)
 
 
-# What a trusted coordinator's algorithm may say of a problem that it does not fit.
+# Errors of a coordinator's algorithm for an unsuitable problem.
 UNFIT = (
     "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|grid over more than 3"
 )
@@ -230,7 +230,7 @@ def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))
 @pytest.mark.parametrize("algorithm", TRUSTED)
 def test_every_coordinator_on_every_problem(scenario: Make, algorithm: str, problem: str) -> None:
-    """It runs with nothing but a budget and a domain, or says in a sentence why it cannot."""
+    """It runs with only a budget and a domain, or is refused with a reason."""
     content = trusted_content(scenario, algorithm, problem)
     content["privacy"]["guarantee"] = ALGORITHMS[algorithm].example.get("guarantee", "certified").strip('"')
     refusal = ""

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 
-# What is measured on the way is not looked at, and costs more than the rounds.
+# Measures during the run are not used here, and take more time than the rounds.
 AT_THE_END = "run.evaluate_every=4000"
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

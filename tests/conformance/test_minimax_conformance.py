@@ -27,10 +27,10 @@ TABLES: dict[str, dict[str, Any]] = {
     "mspbe": {"data": "cartpole", "discount": 0.9, "scale": "none", "normalise": "none", "ridge": 0.1},
     "wgan": {"data": "digits", "generator": [8]},
 }
-# What may be said of a pair that does not fit.
+# Errors of unsuitable pairs.
 UNFIT = r"^algorithm\.kind: "
 STEP = {"scale": 0.1, "decay": 0.2}
-# What a key of an algorithm may be.
+# Values of an algorithm's keys.
 KEYS: dict[str, Any] = {"x": STEP, "y": STEP, "averaging": STEP, "smoothness": 2.0, "period": 2, "inner": 2}
 # Programs that clip both gradients as one vector, to clip.x.
 ONE_CLIP = [name for name, entry in ALGORITHMS.items() if getattr(entry.algorithm, "queries", ()) == ("joint",)]
@@ -38,13 +38,13 @@ PROGRAMS = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == 
 
 
 def guarantee_of(algorithm: str) -> str:
-    """What it is run with: "certified", or what its own example asks for."""
+    """Return "certified", or the guarantee of its example."""
     return ALGORITHMS[algorithm].example.get("guarantee", "certified").strip('"')
 
 
 def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     entry = ALGORITHMS[algorithm]
-    # What it needs, and what its own example gives beside.
+    # Required keys, and those of its example.
     chosen = {key: KEYS[key] for key in KEYS if key in entry.options or key in entry.example}
     out: dict[str, Any] = {
         "seed": 3,

@@ -1,4 +1,4 @@
-"""What holds of every program that estimates gradients by differences, and of the plain one beside them."""
+"""Conformance of programs that estimate gradients by differences, and of the plain one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_without_noise_it_is_the_loop_without_clips(program: Program, problem: s
 
 @ON_ITS_PROBLEMS
 def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(program: Program, problem: str) -> None:
-    """Scales by hand: what one record moves a release by, over the planned price."""
+    """Scales by hand: the sensitivity of a release over its planned μ."""
     job = program.job(problem)
     loop = SpiderLoop(job, with_noise)
     prices = {

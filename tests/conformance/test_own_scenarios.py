@@ -1,4 +1,4 @@
-"""Every registered algorithm has a shipped scenario of its own name, which runs in seconds and learns something."""
+"""Every registered algorithm has a shipped scenario of the same name, which runs in seconds and learns."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def shared(w: float, loss: str, record_mass: float = 1.0, bound: float = 1.0) ->
     return local(family_of(problem, 1.0, bound), math.log(w), record_mass)
 
 
-# Numbers ------------------------------------------------------------------------------------------------------------
+# Numbers -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_logistic_ball() -> None:
@@ -90,7 +90,7 @@ def test_worst_pieces_are_far_below_the_whole_box() -> None:
     assert worst_case(many, at(2, -1), at(2, 1), bound) == bound(many.constants(at(2, -1), at(2, 1)))
 
 
-# Losses: proofs against numbers -------------------------------------------------------------------------------------
+# Losses: proofs against numbers --------------------------------------------------------------------------------------
 
 LOSSES = [logistic_loss(1.3), softmax_loss(1.3, 2), softmax_loss(0.7, 5), SquaredLoss(1.3, 0.8)]
 
@@ -190,7 +190,7 @@ def test_ranges_of_losses() -> None:
     assert SquaredLoss(2.0, 0.5).loss_range(1.5) == pytest.approx(0.5 * 3.5**2)
 
 
-# Families -----------------------------------------------------------------------------------------------------------
+# Families ------------------------------------------------------------------------------------------------------------
 
 FAMILIES = {
     "logistic": logistic_regularisation(2, TWO),
@@ -243,7 +243,7 @@ def test_groups_of_records_are_weighed() -> None:
     assert local(family, 0.0).b_gxy == pytest.approx(local(family, 0.0).l_fy / 4)
 
 
-# Smoothness and bias, against the functions themselves --------------------------------------------------------------
+# Smoothness and bias, against the functions themselves ---------------------------------------------------------------
 
 
 def records(problem: Any, rng: np.random.Generator, n: int) -> Any:
@@ -303,7 +303,7 @@ def test_gradients_vary_no_faster_than_said(name: str) -> None:
     assert min(ratios.values()) > 0.005 or "biased" not in name
 
 
-# Refusals -----------------------------------------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_has_no_constants_is_refused() -> None:

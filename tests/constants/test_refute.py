@@ -111,7 +111,7 @@ def test_tight_bounds_are_nearly_reached() -> None:
         assert search(space(name), target, role, seed=3, tries=100).ratio > ratio, (name, target, role)
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_is_said_to_be_nothing_is_found_out() -> None:
     assert search_constants(wrong, seed=6, tries=10)["d_hyy"].ratio == math.inf
 
 
-# The adversary itself -----------------------------------------------------------------------------------------------
+# The adversary itself ------------------------------------------------------------------------------------------------
 
 
 def test_minimisers_are_minimisers() -> None:

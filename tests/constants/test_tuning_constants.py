@@ -83,7 +83,7 @@ def exact(loss: str, parts: list[tuple[Records, float]], w: float) -> np.ndarray
     return t
 
 
-# Neighbours ---------------------------------------------------------------------------------------------------------
+# Neighbours ----------------------------------------------------------------------------------------------------------
 
 
 def swapped(r: Records, loss: str, a: np.ndarray, b: float, radius: float, bound: float) -> Records:
@@ -232,7 +232,7 @@ def test_the_logistic_ball_is_the_smallest() -> None:
         assert 0.998 < reached / edge <= 1.0
 
 
-# Against the formulas of one strength -------------------------------------------------------------------------------
+# Against the formulas of one strength --------------------------------------------------------------------------------
 
 GRID = [
     (loss, counts, d, records_bounds, w, lam)
@@ -296,7 +296,7 @@ def test_slopes_at_a_point_are_at_or_below_those_of_one_strength(loss: str, shar
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
 @pytest.mark.parametrize(("steps", "d"), [(1, 3), (15, 3), (15, 50), (40, 20)])
 def test_no_release_may_cost_less_than_in_the_plan_of_one_strength(epsilon: float, steps: int, d: int) -> None:
-    """Price by price: with sensitivities no larger, noise at equal ε is no larger either."""
+    """With smaller sensitivities, noise at equal ε is smaller."""
     for method in ("ppift", "penalty", "em"):
         given = Arguments(epsilon, 1e-6, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)
         plan = release_plan(given, *plan_program(given, 200, 200, d))
@@ -313,7 +313,7 @@ def test_no_release_may_cost_less_than_in_the_plan_of_one_strength(epsilon: floa
                 assert (mine[line.channel].sensitivity[role] >= prices * (1.0 - 1e-9)).all()
 
 
-# Solver -------------------------------------------------------------------------------------------------------------
+# Solver --------------------------------------------------------------------------------------------------------------
 
 
 def hard_cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -383,7 +383,7 @@ def test_the_linear_solve_is_as_accurate_as_promised(loss: str, w: float) -> Non
     assert promised < 1e-3 * 2.0 * norm * c.l_fy / 40
 
 
-# Records ------------------------------------------------------------------------------------------------------------
+# Records -------------------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=60)

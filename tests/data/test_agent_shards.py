@@ -1,4 +1,4 @@
-"""Manifests: what is written is read again, and whatever else is refused with a sentence."""
+"""Manifests: round trips and errors."""
 
 from __future__ import annotations
 

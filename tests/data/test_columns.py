@@ -1,4 +1,4 @@
-"""Declared public rules for the columns of a table: as pandas does it, record by record, and refusals."""
+"""Column rules: features equal to those of pandas, changes of single records, and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ("ward=surgery", "ward=icu", "sex=f", "admitted", "age", "bmi", "income"
 
 
 def hospital(n: int = 60, seed: int = 3) -> pd.DataFrame:
-    """Made-up patients, all as text."""
+    """Synthetic patients, all as text."""
     rng = np.random.default_rng(seed)
     days = pd.to_datetime("2010-01-01") + pd.to_timedelta(rng.integers(0, 7000, n), unit="D")
     frame = pd.DataFrame(
@@ -62,7 +62,7 @@ def typed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def expected(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the rules and ranges say, by pandas: what is 0 or 1 stays so, and the rest becomes [−1, 1]."""
+    """Features by pandas: categories stay 0 or 1, all others are scaled to [−1, 1]."""
 
     def from_range(values: Any, low: float, high: float) -> Any:
         return 2 * (pd.Series(values, dtype=float).clip(low, high) - low) / (high - low) - 1
@@ -183,9 +183,9 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
         ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which counts as missing'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),
-        ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", wanted one of"),
+        ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", expected one of"),
         ({"date": {"day": "2015-01-01:2025-12-31 %d/%M/%Y"}}, "date.day is .* a format with day"),
-        ({"fill": {"day": 3}, "date": {"day": "2015-01-01:2025-12-31"}}, "fill.day is 3.*, wanted a date"),
+        ({"fill": {"day": 3}, "date": {"day": "2015-01-01:2025-12-31"}}, "fill.day is 3.*, expected a date"),
         ({"date": {"day": "2025-12-31:2015-01-01"}}, "an earlier and a later date"),
         ({"dorp": ["a"]}, r"problem\.columns\.dorp: unknown key; did you mean .drop"),
     ],

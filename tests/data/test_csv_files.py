@@ -1,4 +1,4 @@
-"""Tables as people write them: formats, files without a header, gaps, indices, damage. No message quotes a cell."""
+"""CSV files and frames: formats, missing headers and values, indices and damage. No error prints a cell."""
 
 from __future__ import annotations
 

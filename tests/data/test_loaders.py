@@ -1,4 +1,4 @@
-"""Loading: what is read, and what is refused with which sentence."""
+"""Loading of records: values of every source, and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_classes_are_discovered_only_without_a_certificate(tmp_path: Path) -> No
     data = load_csv(tmp_path, text, classes=None, certified=False)
     assert data.classes == (9, 10)
     assert np.array_equal(data.labels, [1, 0, 1])
-    with pytest.raises(InputError, match=r"must not discover them from the records; declare them"):
+    with pytest.raises(InputError, match=r"must not discover them from the records"):
         load_csv(tmp_path, text, classes=None)
 
 
@@ -212,7 +212,7 @@ def test_classes_differ_in_the_relevant_features_alone(relevant: int | None) -> 
 
 def test_census_records_have_the_shape_of_a9a() -> None:
     data = load_dataset("synthetic_census", n_agents=2, seed=3, records=2000, test_records=4000)
-    # Of a9a: 123 binary features, 14 of them 1, and a quarter of class 1.
+    # As in a9a: 123 binary features, 14 of them 1, and a quarter of class 1.
     assert data.features.shape == (8000, 123)
     assert set(np.unique(data.features)) == {0.0, 1.0}
     assert np.all(data.features.sum(axis=1) == 14)
@@ -227,5 +227,7 @@ def test_census_records_have_the_shape_of_a9a() -> None:
 def test_records_that_no_machine_holds_are_refused_before_they_are_drawn(kind: str, key: str, number: int) -> None:
     """Drawing them ends the process, without a word: the kernel kills what takes all memory."""
     sizes = {"d": 10, "records": 20, "test_records": 10, key: number}
-    with pytest.raises(InputError, match=r"^problem\.synthetic: .* and this machine has .* GB\. Use fewer records"):
+    with pytest.raises(
+        InputError, match=r"^problem\.synthetic: .* and this machine has .* GB\. Fix: use fewer records"
+    ):
         load_dataset(kind, n_agents=10, seed=0, **sizes)

@@ -1,4 +1,4 @@
-"""Records of OpenML: which set is fetched, what is public about pictures, and refusals."""
+"""Data sets of OpenML: versions, public facts of images, and errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_number_or_a_name_is_one_version_of_one_set(data: str, wanted: dict[st
     [
         ("openml:", {}, {}, r"expected a name or a number"),
         ("openml:61", {}, {"label": "a", "classes": [1, 2]}, "row 1, column 3 does not hold a finite number"),
-        ("openml:61", {"target_names": ()}, {}, "names 0 label columns; name one"),
+        ("openml:61", {"target_names": ()}, {}, "has 0 label columns"),
         ("openml:61", {"error": OSError("no route")}, {}, r"could not be downloaded \(no route\)"),
         (
             "openml:61",

@@ -1,4 +1,4 @@
-"""Who holds which record: nothing lost, nothing held twice, and by public rules only."""
+"""Partition of records: complete and disjoint parts, public rules, and errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_train_and_validation_are_disjoint_in_file_order_and_have_the_share(
 
 
 def test_iid_and_the_splits_read_no_label() -> None:
-    """Replacing labels moves nobody under iid; it does under by_class, hence "within the given shards"."""
+    """Replaced labels move no record with "iid", but do with "by_class"."""
     here, there = records(np.arange(30) % 3), records(np.arange(30) // 10)
     dealt = [partition(d, 4, "iid", 5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(*dealt, strict=True))
@@ -88,7 +88,7 @@ def test_iid_and_the_splits_read_no_label() -> None:
     [
         (2, 4, 1.0, [[10, 0], [0, 10], [10, 0], [0, 10]]),  # more agents than classes: homes are shared
         (4, 2, 1.0, [[20, 0, 20, 0], [0, 20, 0, 20]]),  # fewer: an agent is home to several
-        (2, 1, 0.3, [[20, 20]]),  # nobody else to give the rest to
+        (2, 1, 0.3, [[20, 20]]),  # no other agent for the rest
         (2, 2, 0.0, [[0, 20], [20, 0]]),
     ],
 )
@@ -114,7 +114,7 @@ def test_columns_say_who_holds_what() -> None:
     ("call", "message"),
     [
         (lambda d: partition(d, 2, {"kind": "column", "name": "agent"}, 0), r"'test' has no agent column"),
-        (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
+        (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column"),
         (
             lambda d: split_shards(d, [np.arange(5), np.array([5])], validation=0.5, seed=0),
             r"agent 1 has 0 train and 1 validation records",
@@ -134,7 +134,7 @@ def test_refused_columns() -> None:
             partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
         # Row and agents are public; the value may be that of any column.
         assert str(owner) not in str(refused.value)
-    with pytest.raises(InputError, match=r"the split column says which records are for testing"):
+    with pytest.raises(InputError, match=r"the split column selects the test records"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
         split_shards(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
@@ -166,7 +166,7 @@ def test_make_shards_holds_out_deals_and_scales() -> None:
     assert np.abs(ranged.features).max() <= 1
 
 
-# Dealt by label: what one replaced record moves
+# Partition by label: changes by one replaced record
 
 
 def sorted_deal(labels: np.ndarray, agents: int, seed: int) -> np.ndarray:
@@ -233,7 +233,7 @@ def test_one_replaced_record_changes_no_role_and_few_owners(rule: str, levels: i
             if rule != "function":
                 assert not moved[roles != roles[row]].any()
                 assert moved.sum() <= 2 * (agents - 1)
-            # Features say nothing about the deal.
+            # The partition does not depend on features.
             same = make_shards(replaced(here, int(row), int(here.labels[row])), agents, **asked)
             assert np.array_equal(roles_and_owners(same)[1], owners)
 
@@ -271,10 +271,8 @@ def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
     data = records(np.arange(60) % 3, np.arange(60) % 2)
     for spec in BY_LABEL.values():
         made = make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5)
-        # What a function reads nobody has looked into.
-        how = "may be dealt by label: what the function" if callable(spec) else "are dealt by label: the deal is taken"
-        assert f"These records {how}" in made.deal_assumption
-        assert "taken as given. What is said of privacy is for neighbours that keep it" in made.deal_assumption
+        assert ("may read labels" if callable(spec) else "reads labels") in made.deal_assumption
+        assert "neighbouring data sets with the same partition" in made.deal_assumption
         assert made.all_notes == (made.deal_assumption,)
     for spec in ("iid", {"kind": "column", "name": "agent"}, None):
         assert make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5).all_notes == ()

@@ -1,4 +1,4 @@
-"""Scaling and normalising: one record at a time, with bounds that hold."""
+"""Scaling and normalisation: bounds that hold exactly, one record at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records a round reads, and the batch it draws."""
+"""Record streams: counts, sampling rates and batches."""
 
 from __future__ import annotations
 

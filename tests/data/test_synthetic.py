@@ -1,4 +1,4 @@
-"""Records made of a data set's own by their labels: exactly the declared ones, or one sentence."""
+"""Constructions of records by labels: exact counts, privacy-relevant changes, and errors."""
 
 from __future__ import annotations
 
@@ -173,9 +173,9 @@ def test_who_is_exchangeable() -> None:
         (digits, {"construction": share}, "thins the classes"),
         (drawn, {"construction": {"keep": {"1": 1}}}, "thins the classes"),
         (digits, {"test": 0.0}, "No record is held out"),
-        (own, {}, "own test set"),
-        (column, {}, "A column says"),
-        (made_up, {}, "A column says"),
+        (own, {}, "test set of the data"),
+        (column, {}, "A column selects"),
+        (made_up, {}, "A column selects"),
     ]
     for data, more, words in cases:
         made = make_shards(data, 2, seed=0, levels=1, **more)
@@ -203,7 +203,7 @@ def content(**problem: Any) -> dict[str, Any]:
     }
 
 
-# What one replaced record moves
+# Changes by one replaced record
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_changing_network_sends_only_the_rows_of_the_round(kind: str) -> None:
     cut, draw, travelled = boundaries(placed), np.random.default_rng(4), 0
     assert sum(16 * len(b.other_blocks) for b in cut) == whole
     for t in range(60):
-        heard = over_time.heard_weights(t)
+        heard = over_time.received_weights(t)
         messages = [draw.normal(size=(16, 3)) for _ in placed]
         for k, (n, b) in enumerate(zip(placed, cut, strict=True)):
             others = [j for j in n.neighbours if j != k]

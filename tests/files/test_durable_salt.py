@@ -1,4 +1,4 @@
-"""Digests of private files: who guesses every value of one cell does not recognise the true one in what is kept."""
+"""Salted digests: guesses of a private cell cannot be verified from the files of a study."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUE = 57
 
 
 def write_records(folder: Path, age: int) -> Path:
-    """A file of records, of which nobody but its owner knows one cell."""
+    """A file of records with one private cell."""
     lines = (SHIPPED / "own_records.csv").read_text().splitlines()
     column = lines[0].split(",").index("age")
     cells = lines[8].split(",")
@@ -77,7 +77,7 @@ def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
     assert salt.stat().st_mode & 0o777 == 0o600
     assert len(bytes.fromhex(salt.read_text())) == BYTES
     assert recognised(out, tmp_path) == []
-    # Whoever computes the same study of the same file, with a salt of their own, has other names.
+    # The same study of the same file with another salt has other names.
     theirs = study(tmp_path / "mine", tmp_path / "theirs")
     assert set(found.results["cell"]).isdisjoint(theirs.results["cell"])
     assert salt.read_text() not in text_of(out)

@@ -1,4 +1,4 @@
-"""Escape sequences in titles, names and files reach neither the terminal nor the page; refusals quote little."""
+"""Control characters in titles, names and files reach neither the terminal nor the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are never read, or too large, or made to mislead: a sentence, at once, whatever names them."""
+"""Files that are not regular, too large or hostile raise an error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def test_only_regular_files_of_a_public_size_are_read(
     else:
         path.write_bytes(b"0" * 1001)
         monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", "1000")
-    said = f"(is {kind}; give a regular file|is no file)" if kind != "too large" else "1001 bytes, and at most 1000 are"
+    said = (
+        f"(is {kind}. Fix: give a regular file|is no file)"
+        if kind != "too large"
+        else "1001 bytes, and at most 1000 are"
+    )
     with pytest.raises(InputError, match=said) as error:
         READERS[reader](path)
     assert path.name in str(error.value)
@@ -56,7 +60,7 @@ def test_only_regular_files_of_a_public_size_are_read(
 @pytest.mark.parametrize("given", ["0", "-1", "2G", "²", "1e9"])
 def test_the_bound_is_a_number_of_bytes(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", given)
-    with pytest.raises(InputError, match="wanted a number of bytes"):
+    with pytest.raises(InputError, match="expected a number of bytes"):
         most_bytes()
 
 
@@ -71,7 +75,7 @@ def _stored(values: Any) -> bytes:
     return out.getvalue()
 
 
-# What the array X is stored as.
+# Content of the array X.
 HOSTILE = {
     "more numbers than bytes": _header("(4611686018427387904, 3)"),
     "forty gigabytes": _header("(2000000000, 3)") + bytes(100),
@@ -117,6 +121,6 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, and at most 1000000 are read.*MOST_BYTES"):
         read_npz(path, DeclaredColumns())
     monkeypatch.undo()
-    # What is not asked for does not count.
+    # Arrays that are not read do not count.
     monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
     assert read_npz(path, DeclaredColumns(classes=())).features.shape == (10**5, 4)

@@ -1,4 +1,4 @@
-"""CSV files that commands write hold no cell that a spreadsheet runs."""
+"""CSV files of commands have no cells that a spreadsheet would run."""
 
 from __future__ import annotations
 

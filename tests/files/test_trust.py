@@ -1,4 +1,4 @@
-"""Code of a run folder runs where this machine knows it, or where somebody agrees; by one decision for all commands."""
+"""Code of run folders needs consent, unless this machine has run it before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _scenario(folder: Path) -> Path:
-    """The scenario of docs/add_an_algorithm.md, with its file beside it."""
+    """Write the scenario of docs/add_an_algorithm.md and its file."""
     text = (ROOT / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S))
     folder.mkdir()
@@ -165,7 +165,7 @@ def test_an_installed_module_that_a_run_folder_names_needs_consent_as_well(
 def test_a_module_in_a_run_folder_on_pythons_path_is_not_imported(
     complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of `python -m decentral_dp` in such a folder: Python would ask nobody, and may read a cache."""
+    """As with `python -m decentral_dp` in such a folder: Python would import it without consent, and from a cache."""
     mark = tmp_path / "mark"
     (complete / "hidden").mkdir()
     (complete / "hidden" / "moves.py").write_text(MARK.format(str(mark)))

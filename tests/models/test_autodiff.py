@@ -1,4 +1,4 @@
-"""A captured function gives the bits of the function itself, keeps nothing of a record, and raises where it raises."""
+"""Captured graphs: identical bits, no values of records, and the exceptions of the function."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_function_is_not_called_any_more_once_its_shapes_recurred() -> None:
 
 
 def test_what_is_captured_never_sees_a_record() -> None:
-    """The function is called with made-up numbers while it is captured: none of the caller's is among them."""
+    """While it is captured, the function is called with synthetic numbers only."""
     given, seen = arguments(3), []
 
     def function(*some: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -134,7 +134,7 @@ def test_a_graph_with_another_rounding_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_singular_record_raises_from_the_graph_too() -> None:
-    """TorchScript would drop the check: the graph has to be called as it is."""
+    """TorchScript would drop the check, so the graph must be called in Python."""
 
     def singular(features: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"inverse": torch.func.vmap(lambda f: torch.linalg.inv(torch.outer(f, f) * 0.0 + f.diag()))(features)}
@@ -186,7 +186,7 @@ def test_a_run_releases_the_same_bits_with_graphs_and_without(monkeypatch: pytes
 
 
 def test_constants_of_a_graph_are_computed_once_and_nobody_can_change_them() -> None:
-    """Of y², whose second derivative is constant, and of a derivative that is 0 everywhere."""
+    """The second derivative of y² is constant, and another derivative is 0."""
 
     def parts(y: torch.Tensor) -> dict[str, torch.Tensor]:
         slope = torch.func.grad(lambda v: (v**2).sum())

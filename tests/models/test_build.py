@@ -1,4 +1,4 @@
-"""Which model is made of what, what it starts from, and what it holds in memory."""
+"""Gradients of tied and frozen parameters, memory of row groups, and devices."""
 
 import numpy as np
 import pytest

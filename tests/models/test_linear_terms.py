@@ -1,4 +1,4 @@
-"""Sums over records, and clips by one number for each: against a loop, and the bits of one agent."""
+"""Linear terms: clipped coefficients and sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDS = [0.0, -0.0, 1.0, -1e-320, 5e-324, 1e308, -1e308, np.inf, -np.inf, np.nan,
 
 
 def _numbers(shape: tuple[int, ...], seed: int, ends: bool) -> np.ndarray:
-    """Of all magnitudes; with `ends` a third of them zeros, infinities, NaN, and the smallest and largest numbers."""
+    """Draw all magnitudes; with `ends` a third of them zeros, infinities, NaN, and the smallest and largest numbers."""
     draw = np.random.default_rng(seed)
     out = draw.normal(size=shape) * 10.0 ** draw.uniform(-9, 9, shape)
     return np.where(draw.random(shape) < 1 / 3, draw.choice(ENDS, shape), out) if ends else out

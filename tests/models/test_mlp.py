@@ -1,4 +1,4 @@
-"""Clipped per-record gradients of models, against loops over records with plain autograd."""
+"""Clipped per-example gradients of models, compared with loops over records in plain autograd."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_clipped_sums(name, bound):
     n=st.integers(1, 3),
 )
 def test_no_contribution_is_longer_than_its_bound(name, seed, bound, size, slopes, n):
-    """Every record's own contribution, beside included, at any weights and any scale of records and cotangents."""
+    """The contribution of a record, with extra coordinates, at any weights and scales of records and cotangents."""
     _, model, d = case(name)
     rng = np.random.default_rng(seed)
     records, cotangents, beside = data(d, n, seed)
@@ -89,7 +89,7 @@ def test_what_is_not_finite_counts_as_nothing(name, bad, where):
             total, factors = model.clipped_sum(here, spoilt["beside"], bound)
             change, others = model.clipped_sum(here, spoilt["beside"], bound, there)
         if not (name == "resnet" and where == "record" and bad == 1e200):
-            # Group normalisation takes any finite picture.
+            # Group normalisation takes any finite image.
             assert factors[2] == others[2] == 0.0 or (math.isfinite(bad) and bound > 0.0)
         if factors[2] == 0.0:
             here = slope(model, x, records[rest], cotangents[rest])

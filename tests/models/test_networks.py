@@ -1,4 +1,4 @@
-"""Convolutional networks against one record after another in plain torch, and the guarantees of their clips."""
+"""Convolutional networks, compared with plain torch record by record, and bounds of their clips."""
 
 from __future__ import annotations
 

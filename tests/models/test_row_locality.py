@@ -1,4 +1,4 @@
-"""Rows of one record alone: the comparison itself, and users' torch modules that mix records or have hooks."""
+"""Row locality: the test itself, and custom modules that mix records or have hooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rows_of_one_record_pass() -> None:
     weights = np.random.default_rng(0).normal(size=(3, 4))
     assert found(lambda a, b: np.exp(a @ weights) * b[:, None]) is None
     assert found(lambda a, b: a @ weights, counts=(500,)) is None
-    # What is no number in one record alone is as good.
+    # NaN that depends on one record only is valid.
     assert found(lambda a, b: np.log(a)) is None
 
 
@@ -64,7 +64,7 @@ def test_what_counts_its_calls_is_found() -> None:
     moved = found(rows)
     assert moved is not None
     assert moved.place is None
-    assert "two answers" in moved.text
+    assert "two results" in moved.text
 
 
 # Modules from files.
@@ -149,7 +149,7 @@ def test_a_module_that_mixes_records_under_vmap_is_refused(tmp_path: Path, case:
         load(tmp_path, VMAP_RULES[case])
     text = str(caught.value)
     assert "net:build" in text
-    assert any(told in text for told in ("other records of its batch", "under torch.func"))
+    assert any(told in text for told in ("other records of its batch", "gradients of torch.func"))
     assert text.count("\n") == 0
 
 
@@ -158,7 +158,7 @@ def test_a_module_is_tried_for_as_many_records_as_there_are(tmp_path: Path, name
     model = load(tmp_path, f"net.inner = {name}.apply", "Mean.least = 30")
     assert isinstance(model, TorchModel)
     model.check_rows_apart((20,))
-    with pytest.raises(InputError, match=f"mixes records: of 40 made-up ones, {term} of number"):
+    with pytest.raises(InputError, match=f"mixes records: of 40 synthetic ones, {term} of number"):
         model.check_rows_apart((40,))
 
 
@@ -189,7 +189,7 @@ HONOURED = {
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("case", HONOURED)
 def test_what_belongs_to_the_forward_pass_is_honoured(tmp_path: Path, case: str) -> None:
-    """A clipped sum is torch's own gradient of the module as it stands, hooks and parametrizations included."""
+    """A clipped sum is the gradient of the module with its hooks and parametrizations."""
     model = load(tmp_path, HONOURED[case])
     assert isinstance(model, TorchModel)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Torch modules from files: what is taken, and one sentence for what is not."""
+"""Custom torch modules: valid modules and errors."""
 
 import pickle
 import re
@@ -135,7 +135,7 @@ def _trained(tmp_path, **privacy):
 def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
     """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
     assert _trained(tmp_path, guarantee="none").n_agents == 4
-    with pytest.raises(InputError, match="Laplace noise wants gradients clipped in l1"):
+    with pytest.raises(InputError, match="Laplace noise needs gradients clipped in l1"):
         _trained(tmp_path, epsilon=4.0, clip={"y": 1.0})
 
 
@@ -157,7 +157,7 @@ FORWARDS = {
         MIXES,
     ),
     "noise": ("return self.last(self.first(a)) + torch.randn(2).double()", "", ALONE),
-    "counts": ("self.n = getattr(self, 'n', 0) + 1\nreturn self.last(self.first(a)) * self.n", "", "remember nothing"),
+    "counts": ("self.n = getattr(self, 'n', 0) + 1\nreturn self.last(self.first(a)) * self.n", "", "and no state"),
     "a buffer": (
         "self.seen += 1\nreturn self.last(self.first(a))",
         "self.register_buffer('seen', torch.zeros(()))",
@@ -181,7 +181,7 @@ FORWARDS = {
     "not a number": (
         "return self.last(self.first(a))",
         "self.last.weight.data.fill_(torch.nan)",
-        "'last.weight' starts .* must be real and finite",
+        "'last.weight' starts .* expected real and finite",
     ),
     "frozen": (
         "return self.last(self.first(a))",
@@ -238,7 +238,7 @@ def test_a_module_may_create_tensors_without_saying_where(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("table", [None, ModelTable(kind="mlp", hidden=[3])])
 def test_a_device_that_is_not_there_is_refused(table):
-    with pytest.raises(InputError, match=r'^run\.device: "cuda" was asked for, and torch finds no CUDA device here'):
+    with pytest.raises(InputError, match=r"^run\.device: torch finds no CUDA device"):
         build_model(table, 5, 1, None, 0, "cuda")
 
 
@@ -254,7 +254,7 @@ def scenario(tmp_path, model):
 
 
 def test_scenarios_run_with_models(tmp_path):
-    """A file beside the scenario: where it is changes nothing."""
+    """The folder of the scenario and its file does not matter."""
     published = []
     for k in range(2):
         path = scenario(tmp_path / str(k), '"net:build"')

@@ -69,21 +69,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/check.py",
         "        why = find_fault(c.mechanism)\n",
         '        why = ""\n',
-        (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
+        (f"{_CHECK}::test_a_wrong_mechanism_is_detected",),
     ),
     Mutation(
         "a check that stops after two rounds",
         "auditing/check.py",
         "rounds or MOST_ROUNDS)",
         "ROUNDS)",
-        (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
+        (f"{_CHECK}::test_a_leak_in_a_late_round_is_detected",),
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
         "auditing/mechanism_trials.py",
         "if fault := _check_cost(m, base, direction, length, scale, words, risk):\n                return fault\n",
         "_check_cost(m, base, direction, length, scale, words, risk)\n",
-        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_detected",),
     ),
     Mutation(
         "a custom mechanism without noise that build accepts",
@@ -111,14 +111,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/audit.py",
         '    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:\n',
         "    elif False:\n",
-        ("tests/auditing/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
+        ("tests/auditing/test_audit.py::test_an_audit_at_its_limit_reports_it",),
     ),
     Mutation(
         "noises of one key that are taken for several",
         "auditing/mechanism_trials.py",
         "if (before := noises.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
-        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_found",),
+        ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_detected",),
     ),
     # Attributes, files and texts --------------------------------------------------------------------------------------
     Mutation(
@@ -147,8 +147,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent of push_sum that continues from its noiseless numerator",
         "algorithms/gossip/push_sum.py",
-        "np.where(there, combined, s.last_mixed)",
-        "np.where(there, combined, getattr(s.y, 'value', s.y))",
+        "np.where(online_rows, combined, s.last_mixed)",
+        "np.where(online_rows, combined, getattr(s.y, 'value', s.y))",
         (_NETWORK_ROWS,),
     ),
     Mutation(
@@ -172,7 +172,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/component_runs.py",
         "chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed))",
         "searched_pairs(job.shards, pairs, seed)",
-        ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_some_records_only_is_refused",),
+        ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_only_some_records_is_refused",),
     ),
     Mutation(
         "a mean of features over the records that are not 0",
@@ -643,14 +643,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "bounded.py",
         "1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53",
         "1.0 + 0.0 * np.asarray(records, dtype=np.float64)",
-        (f"{_PRICES}::test_the_slack_of_a_memory_is_the_stated_one",),
+        (f"{_PRICES}::test_the_slack_of_memory",),
     ),
     Mutation(
         "a plan that forgets the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
         "dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))",
         "dp.fading(change, keep)",
-        (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
+        (f"{_PRICES}::test_plans_charge_the_rounding_of_memory",),
     ),
     Mutation(
         "agents that forget the rounding of memories",
@@ -750,7 +750,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data/streams.py",
         "generator.permutation(generator.choice(n, batch, replace=False, shuffle=False))",
         "np.sort(generator.choice(n, batch, replace=False))",
-        (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
+        (f"{_PLACES}::test_coupled_batches_move_releases_by_their_sensitivity",),
     ),
     Mutation(
         "batches in the order in which they are searched",
@@ -764,7 +764,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "participants.py",
         "chosen, each = np.stack([draw.index for draw in draws])",
         "chosen, each = np.sort([draw.index for draw in draws])",
-        (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
+        (f"{_PLACES}::test_coupled_batches_move_releases_by_their_sensitivity",),
     ),
     Mutation(
         "features in units of the largest in a batch",
@@ -872,8 +872,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a memory that fades too fast",
         "algorithms/plans.py",
-        "np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound",
-        "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * now) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] * state) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * state) + bound",
         (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
     ),
     Mutation(
@@ -993,7 +993,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/recorder.py",
         "masked = 0.0 if sensitivity is None else",
         "masked = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
-        (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
+        (f"{_TRAPS}::test_a_split_is_charged_from_its_first_release",),
     ),
     Mutation(
         "a clip that a factor does not make smaller",
@@ -1183,8 +1183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",
         "auditing/network_training.py",
-        "best = min(best, _price_at(coupled, victim, shift, np.maximum(apart, 0.0)))",
-        "best = min(best, _price_at(coupled, victim, shift, apart))",
+        "best = min(best, _mu_at_distances(coupled, victim, shift, np.maximum(apart, 0.0)))",
+        "best = min(best, _mu_at_distances(coupled, victim, shift, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
@@ -1206,14 +1206,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         'job.stream.kind == "poisson" or (job.stream.kind == "minibatch" and not isinstance(job.problem, Training))',
         'job.stream.kind in ("minibatch", "poisson") and not isinstance(job.problem, Training)',
-        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
+        (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[problem.stream]",),
     ),
     Mutation(
         "messages that are seen on the graph of their own round",
         "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
-        (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
+        (f"{_VIEW_OF_TRAINING}::test_time_varying_networks_count_arriving_and_visible_messages",),
     ),
     Mutation(
         "a mean of features of which a group moves as much as one record",
@@ -1250,7 +1250,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost messages that nobody overhears",
         "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
-        "changes.heard_weights(t + 1).toarray()",
+        "changes.received_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
     ),
     Mutation(
@@ -1272,7 +1272,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         "[*read, *steps.noise, *steps.rounding]",
         "[*read, *steps.rounding]",
-        (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
+        (f"{_VIEW_OF_TRAINING}::test_symmetric_pairs_have_one_mu",),
     ),
     Mutation(
         "symmetries that are not compared with the links",
@@ -1300,7 +1300,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         "    sends = sent_messages(job)\n",
         "    sends = np.ones_like(sent_messages(job))\n",
-        (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
+        (f"{_OFFLINE}::test_no_view_with_repeated_messages_exceeds_its_mu",),
     ),
     Mutation(
         "messages without noise taken for equal",
@@ -1314,14 +1314,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         '("algorithm.centring", job.algorithm.centring_rounds, ',
         '("algorithm.centring", 0, ',
-        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[algorithm.centring]",),
+        (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[algorithm.centring]",),
     ),
     Mutation(
         "what float64 adds to the price of a neighbour left out",
         "auditing/network_view.py",
         "mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)\n",
         "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, reporter), total)\n",
-        (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
+        (f"{_VIEW_OF_TRAINING}::test_training_is_between_linear_gossip_and_all_messages",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",
@@ -1335,7 +1335,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         "movement = (step * 2.0 * clip)[:, None]",
         "movement = (step * clip)[:, None]",
-        (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
+        (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_counts_in_every_round",),
     ),
     Mutation(
         "rounding of what neighbours received left out",
@@ -1389,8 +1389,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "consent to code that a run folder names kept for good",
         "files/trust.py",
-        "    if _TRUSTED.get():\n        # A run",
-        "    if False:\n        # A run",
+        "    if _TRUSTED.get():\n        # Consent",
+        "    if False:\n        # Consent",
         ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
     ),
     Mutation(
@@ -1434,28 +1434,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/losses.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
-        ("tests/auditing/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
+        ("tests/auditing/test_transcripts.py::test_the_mixture_follows_bayes",),
     ),
     Mutation(
         "an audit that counts what both data sets' records have in common",
         "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/auditing/test_losses.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses.py::test_a_projection_shows_no_more_than_all_coordinates",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/auditing/test_losses.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses.py::test_shifts_in_one_direction_are_not_overstated",),
     ),
     Mutation(
         "canaries that are counted without δ",
         "auditing/bounds.py",
         " + 2.0 * canaries * delta * slack",
         "",
-        ("tests/auditing/test_bounds.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
+        ("tests/auditing/test_bounds.py::test_the_bound_on_the_chance_is_that_of_the_theorem",),
     ),
     Mutation(
         "a recursion that counts one right guess too many",
@@ -1484,7 +1484,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
+        "        if not faults and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_differs_from_the_manifest_is_refused",
@@ -1657,14 +1657,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "central/tuner.py",
         'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
         'if loss == "logistic" else b',
-        (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),
+        (f"{_GUARDS}::test_labels_of_a_squared_loss_are_clipped",),
     ),
     Mutation(
         "a mean cut as a whole moved half as far",
         "central/context.py",
         "        return 2.0 * float(summation_slack(1, width))\n",
         "        return float(summation_slack(1, width))\n",
-        (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),
+        (f"{_GUARDS}::test_a_clipped_mean_may_cross_its_ball",),
     ),
     Mutation(
         "a private point taken as a public one",
@@ -1678,14 +1678,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/releasers.py",
         "            if index > 0 and isinstance(value, Bounded):\n",
         "            if index > 1 and isinstance(value, Bounded):\n",
-        (f"{_GUARDS}::test_the_first_release_is_held_to_its_plan",),
+        (f"{_GUARDS}::test_releases_are_checked_with_the_plan",),
     ),
     Mutation(
         "no noise where one kind of record moves nothing",
         "privacy/releasers.py",
         "                still = not any(bounds.values())\n",
         "                still = not all(bounds.values())\n",
-        (f"{_GUARDS}::test_what_one_kind_of_record_moves_is_noised",),
+        (f"{_GUARDS}::test_records_of_one_split_get_noise",),
     ),
     Mutation(
         "a negative multiple of a negative sensitivity",
@@ -1762,8 +1762,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            total += norm_sums",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += norm_sums",
+        "zip(slopes, activations, strict=False):\n            total += norm_sums",
+        "zip(slopes[-1:], activations[-2:], strict=False):\n            total += norm_sums",
         (_TRAINING,),
     ),
     Mutation(
@@ -1797,8 +1797,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an intercept that is not clipped",
         "models/dense.py",
-        "by_bias = slope * apart if finite",
-        "by_bias = slope if finite",
+        "by_bias = slope * bias_factors\n",
+        "by_bias = slope\n",
         (_APART,),
     ),
     Mutation(
@@ -1825,7 +1825,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a module with running statistics",
         "models/module.py",
-        "if name not in before or not torch.equal(before[name], value):",
+        "if name not in state or not torch.equal(state[name], value):",
         "if False:",
         (f"{_MODULES}::test_layers_that_are_refused",),
     ),
@@ -1867,8 +1867,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a centre before noise",
         "algorithms/gossip/single_level.py",
-        "own_weight, released.x, neighbour_sum.x)",
-        "own_weight, s.x.value if t == 1 else released.x, neighbour_sum.x)",
+        "x = own_weight * released.x + neighbour_sum.x if",
+        "x = own_weight * (s.x.value if t == 1 else released.x) + neighbour_sum.x if",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1947,14 +1947,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent that goes on from its last release",
         "algorithms/gossip/push_sum.py",
-        "np.where(there, combined, s.last_mixed)",
+        "np.where(online_rows, combined, s.last_mixed)",
         "combined",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
     ),
     Mutation(
         "a late share that is lost with whoever is away when it arrives",
         "topology/over_time.py",
-        "self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)",
+        "self._received_weights(t + self.delay) if self.delay else self.received_weights(t)",
         "self._sent_weights(t)",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[late arcs to absent agents]",),
     ),
@@ -2026,7 +2026,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
         "bound = mu.ravel()[low]",
-        ("tests/auditing/test_network_view_training.py::test_pairs_that_look_alike_have_one_price",),
+        ("tests/auditing/test_network_view_training.py::test_symmetric_pairs_have_one_mu",),
     ),
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(
@@ -2089,7 +2089,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that lists the names of columns",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
 """,
@@ -2098,9 +2098,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a refusal that prints a name like the one that is missing",
         "data/dataset.py",
-        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+        """    return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 """,
-        """    return f"; the nearest is {near[0]!r}" if near else ""
+        """    return f"; the nearest is {similar[0]!r}" if similar else ""
 """,
         ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
     ),
@@ -2121,7 +2121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of words written into a scenario",
         "data/tables.py",
-        '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
+        '    if columns:\n        raise InputError(\n            f"{where}: the first record',
         '    if False:\n        raise InputError(\n            f"{where}: the first record',
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
@@ -2241,16 +2241,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that looks for the victim's noise on the wrong side of the others'",
         "auditing/transcripts.py",
-        "left[at] - row @ left / row[at]",
-        "row @ left / row[at] - left[at]",
-        (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[path]",),
+        "rest[place] - row @ rest / row[place]",
+        "row @ rest / row[place] - rest[place]",
+        (f"{_AUDIT_SHARED}::test_scores_have_their_certified_distribution[path]",),
     ),
     Mutation(
         "an audit that forgets what colluders can tell",
         "auditing/transcripts.py",
         "PairDraws(pairs, job.root, everybody, colluders)",
         "PairDraws(pairs, job.root, everybody, colluders[:0])",
-        (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
+        (f"{_AUDIT_SHARED}::test_scores_have_their_certified_distribution[colluder]",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(

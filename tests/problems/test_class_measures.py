@@ -1,4 +1,4 @@
-"""Measures of probabilities on held-out records, beside those of scikit-learn on predictions computed from formulas."""
+"""Measures of class probabilities, compared with scikit-learn on predictions from formulas."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_training_at_one_level(classes: int) -> None:
     (features, label), y = case(classes), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
     found = measure_classes(problem, np.zeros((ROWS, 0)), y, records, CLASS_MEASURES)
-    # Weights stand class by class, and the intercepts after all of them.
+    # Weights are ordered by class, and intercepts are last.
     wide = D * model.outputs
     apart = np.concatenate([y[:, :wide].reshape(ROWS, -1, D), y[:, wide:, None]], axis=2).reshape(ROWS, -1)
     assert_agree(found, of_scores(apart, features, intercept=True), label)
@@ -122,7 +122,7 @@ def test_tasks_count_alike_each_on_the_records_of_its_classes() -> None:
             each.append(oracle(share, np.array([task.index(int(k)) for k in label[mine]])))
         for name, values in found.items():
             assert values[row] == pytest.approx(np.mean([one[name] for one in each]), abs=1e-12), name
-    # Of records in no task nothing is said.
+    # Records in no task have no probabilities.
     assert measure_classes(problem, x, y, problem.prepare(features[:3], np.full(3, 4.0), "l2"), ["f1"]) == {}
 
 

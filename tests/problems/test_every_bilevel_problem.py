@@ -1,4 +1,4 @@
-"""What every problem guarantees: derivatives of its losses, clipped record by record, and finite whatever arrives."""
+"""Guarantees of every bilevel problem: per-record clipped derivatives of its losses, finite for any record."""
 
 from __future__ import annotations
 

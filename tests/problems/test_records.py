@@ -1,4 +1,4 @@
-"""Records of many agents that are kept as one, beside the same records as a list."""
+"""Records of many agents in one array, compared with the same records as a list."""
 
 from __future__ import annotations
 

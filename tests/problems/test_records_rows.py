@@ -1,6 +1,6 @@
-"""What a record contributes hangs on it and on its place alone: whoever stands beside it moves no bit of it.
+"""The contribution of a record depends on the record and its index only: other records change no bit of it.
 
-Records that contribute nothing, whatever is in them, stand in one place of a batch in turn. Sums over the batch then
+Records without a contribution, with any content, take one index of a batch in turn. Sums over the batch then
 have to be equal to the bit. Features go up to 1e300; where labels are numbers, coefficients are aᵀy − b ≈ 0, so that a
 bit would be a sign.
 """
@@ -25,12 +25,12 @@ def silent(problem: Any, records: Any, place: int, ask: Any) -> list[Any]:
     rng, width, out = np.random.default_rng(8), records[0].shape[1], []
     far = 1e300 * rng.choice([-1.0, 1.0], size=(3, width))
     far[1], far[2, ::2] = far[1] * rng.uniform(0.1, 1.0, width), 0.0
-    # What is not finite is refused where features are multiplied as they are.
+    # Non-finite features are refused where features are multiplied directly.
     nan = np.where(np.arange(width) == 0, np.nan, far[0])
     for row in (np.zeros(width), *far, *([] if "l1" in records._fields else [nan, np.full(width, np.nan)])):
         kept = [a.copy() for a in records]
         kept[0][place] = row
-        # Norms that are kept beside the features.
+        # Norms next to the features.
         for name, order in (("l1", 1), ("l2", 2)):
             if name in records._fields:
                 with np.errstate(all="ignore"):
@@ -51,7 +51,7 @@ def test_a_record_in_its_place_moves_no_bit_of_another(kind: str, monkeypatch: p
         d, n = (8, 5) if slow else (int(rng.choice([3, 8, 12, 17])), int(rng.choice([2, 3, 5, 8, 33])))
         problem, classes = problem_of(kind, d)
         width = 16 if kind.endswith("images") else d
-        # Of parts of a batch as well as of whole ones.
+        # Parts of a batch as well as whole ones.
         monkeypatch.setattr(linear_terms, "BLOCK", 4 * d if seed % 3 == 0 else 1 << 18)
         features = rng.normal(size=(n, width)) * 10.0 ** rng.integers(-2, 3, size=(n, 1))
         start = getattr(problem, "start", {}).get("x", 0.0)

@@ -1,4 +1,4 @@
-"""What one record can do to a clipped mean: never more than 2C/N, and nearly that where an adversary tries."""
+"""Sensitivity of clipped means: at most 2C/N for one record, and nearly attained by an adversary."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""Every registered problem, to the bit: whatever is summed over records has rows of one record alone.
+"""Every registered problem, to the bit: each summed row depends on one record only.
 
-All arrays are looked at that enter the clips, where contributions are still record by record: the same batch is
+All arrays are compared that enter the clips, where contributions are still record by record: the same batch is
 evaluated with another record in one place, and nothing of the others may move.
 """
 
@@ -32,7 +32,7 @@ for package in (models, problems):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
-# Where contributions are record by record. In the batches below no other axis is as long.
+# The axis of records. In the batches below no other axis has this length.
 CLIPS = ("clipped_sum", "clip_factors", "row_norms", "clip_columns", "clip_coefficients", "bounded_columns")
 SIZES = (2, 13, 211)
 WIDTH, STEPS = 7, 3
@@ -151,7 +151,7 @@ def test_rows_of_a_minimax_problem(watched: Any, kind: str, n: int) -> None:
 
 
 def test_a_problem_that_mixes_records_is_found(watched: Any) -> None:
-    """What the tests above find: one bit of another record."""
+    """The tests above detect one bit of another record."""
 
     def evaluate(a: np.ndarray) -> None:
         clipping_module = sys.modules["decentral_dp.problems.bilevel.losses"]
@@ -159,6 +159,3 @@ def test_a_problem_that_mixes_records_is_found(watched: Any) -> None:
 
     with pytest.raises(AssertionError):
         compared(watched, evaluate, np.random.default_rng(0).normal(size=(13, WIDTH)))
-
-
-# A formula that gives no number for any made-up record is refused: it ran, and learnt nothing

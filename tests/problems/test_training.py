@@ -51,7 +51,7 @@ def _clipped_mean(
         ends = np.concatenate([y + step * np.eye(problem.q), y - step * np.eye(problem.q)])
         values = problem.losses(np.zeros((len(ends), 0)), ends, one, np.ones(1))[0]
         slope = (values[: problem.q] - values[problem.q :]) / (2 * step)
-        # Of two classes |∂ℓ/∂φ| is what is missing from the probability of the label.
+        # With two classes |∂ℓ/∂φ| is one minus the probability of the label.
         missing = 1.0 - math.exp(-problem.losses(np.zeros((1, 0)), y[None], one, np.ones(1))[0][0])
         own = bound * min(1.0, 2.0 * missing) if isinstance(problem.loss, Logistic) else bound
         for part, share in parts:
@@ -191,7 +191,7 @@ def test_slopes_and_curvatures_of_losses(loss: TrainingLoss, classes: int) -> No
     assert 0.3 * loss.curvature < largest <= loss.curvature * (1 + 1e-6)
 
 
-# Features that are read from a centre -------------------------------------------------------------------------------
+# Features that are read from a centre --------------------------------------------------------------------------------
 
 
 def _centred(
@@ -211,9 +211,9 @@ def _centred(
 def test_a_centre_is_taken_off_before_gradients_are_clipped(
     loss: TrainingLoss, classes: int, outputs: int, norm: Norm
 ) -> None:
-    """All that is said of records at a centre is what is said without one of records that were moved by it.
+    """Values at a centre are the values of shifted records without a centre.
 
-    Of one output the intercept is clipped by itself, to 0.37 of the clip.
+    With one output the intercept has its own clip, 0.37 of the whole.
     """
     problem, x, y, records = _centred(loss, classes, outputs, norm, BOUND)
     plain = replace(problem, clip=Clip())

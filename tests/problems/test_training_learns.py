@@ -1,4 +1,4 @@
-"""What training learns of tables of this file's own making, with settings that nobody chose, against scikit-learn.
+"""Accuracy of default hyper-parameters on synthetic tables, compared with scikit-learn.
 
 Five agents of 800 train records each; the scenario is what `decentral-dp new` writes, with noise of each agent's own,
 or with noise that neighbours share (one may collude). Bounds, not equalities.
@@ -29,7 +29,7 @@ HOSPITALS = np.array(["north", "south", "east", "west", "mid"])
 
 
 class Table(NamedTuple):
-    """A table, what `new` is told of it, the measure, and how far below scikit-learn it may stay, by ε."""
+    """Table, its flags for `new`, the measure, and the allowed gap to scikit-learn by ε."""
 
     columns: dict[str, object]
     flags: list[str]
@@ -81,7 +81,7 @@ def rare() -> Table:
         flags += ["--set", f"{key}={value}"]
     flags += ["--range", "age=18:100", "--range", "crp=0:100", "--range", "lactate=0:8"]
     # At ε = 1 noise is what limits: one server that all trust, with the same program, loses 0.03 to 0.07 of its AUC
-    # to it, and agents that trust nobody bear √5 times that noise.
+    # to noise, and agents without a trusted party need √5 times that noise.
     return Table(columns, flags, "test_auc", {8.0: 0.03, 1.0: 0.13})
 
 
@@ -102,7 +102,7 @@ def skewed_number() -> Table:
 
 
 def _of_scikit_learn(run: Run, measure: str) -> float:
-    """What scikit-learn reaches with the same features, without noise."""
+    """Return the score of scikit-learn with the same features, without noise."""
     simulation = run.simulation()
     train, test = simulation.records["train"], simulation.test
     assert test is not None

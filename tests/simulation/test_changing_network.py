@@ -67,7 +67,7 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
         last_sent = np.where(there[:, None], values, last_sent)
         mail.append((values, there))
         arriving, wrote = mail[max(0, t - over_time.delay)]
-        weights = over_time.heard_weights(t).toarray()
+        weights = over_time.received_weights(t).toarray()
         # Edges of the round of sending, between agents that were online then and receivers that are online now.
         links = over_time.make(max(0, t - over_time.delay)).toarray() * np.outer(wrote & there, wrote)
         np.testing.assert_array_equal(weights, links * (weights > 0.0) if over_time.drop else links)

@@ -98,7 +98,7 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
         raise AssertionError("something was released")
 
     monkeypatch.setattr(PlannedReleaser, "release", released)
-    with pytest.raises(InputError, match=r"problem\.data: agent 3: .*the manifest says"):
+    with pytest.raises(InputError, match=r"problem\.data: agent 3: .*the manifest"):
         decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -15,8 +15,8 @@ from scipy.special import binom
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.auditing.losses import log_ratio, movement
-from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.losses import compute_movement, log_ratio
+from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import observe, replay
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import Stopped
@@ -270,7 +270,7 @@ def test_float64_goes_on_as_finely_as_is_stated(kind: str) -> None:
 @pytest.mark.parametrize("case", ["banded_square_root", "own", "every record", "across as well"])
 def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
     job = decentral_dp.build(CASES[case]).simulation()
-    neighbours = worst_neighbours(job, b"search")
+    neighbours = find_neighbours(job, b"search")
     (line,) = job.ledger.charged_channels
     column = line.group[neighbours.victim]
     priced = float(np.linalg.norm(line.sensitivity["train"][:, column] / line.scale[:, column]))
@@ -278,7 +278,7 @@ def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
     for k in range(25):
         seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
         first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
-        mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
+        mu = float(np.linalg.norm(compute_movement(seen, first, second).gaussian))
         assert 0.0 < mu <= priced
         apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
         residuals = seen.residuals["gaussian"]

@@ -14,7 +14,7 @@ import pytest
 from decentral_dp.config import components, scenario_components
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
-from decentral_dp.data.shards import deals_by_label
+from decentral_dp.data.shards import reads_labels
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -63,7 +63,7 @@ class World:
 
         Features of the first world are 0 once they have been scaled, too.
         """
-        by_label = deals_by_label(kwargs["partition_spec"]) or kwargs["construction"] is not None
+        by_label = reads_labels(kwargs["partition_spec"]) or kwargs["construction"] is not None
         if not by_label:
             dataset = replace(dataset, labels=self.labels(dataset))
         shards = self.make_shards(dataset, *args, **kwargs)

@@ -87,15 +87,13 @@ def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
         ({"privacy": {"neighbours": "zero_out"}}, r"privacy\.neighbours"),
     ],
 )
-def test_a_pair_that_differs_in_more_than_its_program_is_refused(
-    make: Make, changed: Mapping[str, Any], named: str
-) -> None:
+def test_a_pair_that_differs_in_other_keys_is_refused(make: Make, changed: Mapping[str, Any], named: str) -> None:
     check_study(make())
     with pytest.raises(InputError, match=rf'"a" and "b" differ in {named}'):
         check_study(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
 
 
-def test_a_pair_differs_in_its_network_or_its_program(make: Make) -> None:
+def test_a_pair_may_differ_in_its_network_or_algorithm(make: Make) -> None:
     def sides(**changed: Any) -> Study:
         return make(variants=[{"name": "a"}, {"name": "b", "set": changed}])
 
@@ -116,12 +114,12 @@ def test_a_pair_differs_in_its_network_or_its_program(make: Make) -> None:
         ({"where": {"privacy.epsilon": 2.0}}, r"where\.privacy\.epsilon: 2\.0 is no value"),
     ],
 )
-def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], words: str) -> None:
+def test_unknown_names_of_gains_are_refused(make: Make, changed: Mapping[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         check_study(make(gains=[GAIN | changed]))
 
 
-def test_an_axis_that_a_gain_leaves_open_is_refused(make: Make) -> None:
+def test_an_unused_axis_of_a_gain_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match=r"algorithm\.rounds varies too"):
         check_study(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
 
@@ -143,7 +141,7 @@ def test_both_sides_of_every_shipped_pair_cost_the_same_certified_epsilon(name: 
         assert 0.998 * target <= spent[side] <= target, side
 
 
-# --- what is said of a level ------------------------------------------------------------------------------------------
+# --- verdicts on a level ------------------------------------------------------------------------------------------
 
 
 def measured(

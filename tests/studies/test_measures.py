@@ -20,7 +20,7 @@ def measured(**changed: Any) -> dict[str, float]:
     return dict(found[found["last"]].set_index("name")["value"])
 
 
-def test_a_study_takes_what_it_names_beside_what_is_taken_anyway() -> None:
+def test_a_study_adds_its_measures() -> None:
     few, asked = FEW | {"seed": 5}, {"run.measures": ["test_auc", "test_brier"]}
     plain = decentral_dp.run("ring_breast_cancer", set=few).result.metrics
     wanted = decentral_dp.run("ring_breast_cancer", set=few | asked).result.metrics
@@ -33,7 +33,7 @@ def test_a_study_takes_what_it_names_beside_what_is_taken_anyway() -> None:
     }
 
 
-def test_what_its_scenario_chooses_stays_chosen() -> None:
+def test_measures_of_the_scenario_are_kept() -> None:
     found = measured(**{"run.measures": ["test_auc"]})
     assert found.keys() == {"test_auc"}
     assert math.isfinite(found["test_auc"])
@@ -71,7 +71,7 @@ def test_measures_are_those_of_the_view(kind: str, tmp_path: Path) -> None:
     assert "network_epsilon_distance_3" not in star
 
 
-def test_what_cannot_be_priced_is_refused_with_its_reason() -> None:
+def test_an_unsupported_cell_has_its_reason() -> None:
     found = decentral_dp.study(_network_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), workers=1)
     assert found.cells["status"].tolist() == ["refused"]
     assert found.cells["reason"].iloc[0].startswith("measure: network_epsilon ")

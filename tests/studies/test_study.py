@@ -1,4 +1,4 @@
-"""Studies: cells and their keys, resuming, failures, tables, verdicts and pictures."""
+"""Studies: cells and their keys, resuming, failures, tables, verdicts and figures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
-from decentral_dp.studies.measures import epsilon_words, names_of
+from decentral_dp.studies.measures import epsilon_words, list_measures
 from decentral_dp.studies.report import Findings
-from decentral_dp.studies.runs import Task, task_of
+from decentral_dp.studies.runs import Task, make_task
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
@@ -97,7 +97,7 @@ def test_every_combination_for_every_seed(make: Make) -> None:
         assert ("clip" in content["privacy"]) == (variant == "private")
 
 
-def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make: Make) -> None:
+def test_a_new_kind_replaces_its_table(make: Make) -> None:
     study = make(
         set={"topology": {"kind": "star", "agents": 4}},
         variants=[{"name": "a"}, {"name": "b", "scenario": "quadratic", "set": {"algorithm": {"rounds": 2}}}],
@@ -112,7 +112,7 @@ SIDE = {"measure": "ok"}
 PLOT = {"name": "p", "x": "topology", "y": "ok"}
 OVER_ROUNDS = {"name": "p", "y": "upper_loss"}
 CLAIM = {"statement": "s", "left": SIDE, "is": "less", "right": 1.0}
-# What the refusal has to name, and the study.
+# Text of the refusal, and the study.
 BAD: list[tuple[str, dict[str, Any]]] = [
     ('algorithm.ruonds: .*"rounds"', {"grid": {"algorithm": {"ruonds": [1]}}}),
     ('epsilon: .*"privacy.epsilon"', {"grid": {"epsilon": [1, 4]}}),
@@ -197,7 +197,7 @@ def mixed_content() -> dict[str, Any]:
     }
 
 
-def test_a_failed_cell_is_recorded_and_the_others_go_on(mixed: Findings) -> None:
+def test_a_failed_cell_is_recorded(mixed: Findings) -> None:
     assert len(mixed.cells) == 8
     assert len(mixed.failed) == 2
     assert set(mixed.failed["topology"]) == {"complete"}
@@ -241,7 +241,7 @@ def test_the_summary_takes_the_seeds_together(mixed: Findings) -> None:
     assert (row["mean"], row["low"], row["high"]) == pytest.approx(interval(values.to_numpy()))
 
 
-def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
+def test_a_failed_combination_is_in_every_table(mixed: Findings) -> None:
     lost = mixed.summary[(mixed.summary["topology"] == "complete") & (mixed.summary["topology.weights"] == "constant")]
     row = lost[lost["name"] == "test_accuracy"].iloc[0]
     assert (row["n"], row["cells"], row["failed"]) == (0, 2, 2)
@@ -258,7 +258,7 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     assert not re.search(r'(src|href)="(?!data:)', page)
 
 
-def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
+def test_scores_average_successful_cells_and_privacy_all_cells() -> None:
     cells = pd.DataFrame({"cell": list("abc"), "graph": "ring", "status": ["ok", "ok", "diverged"]})
     rows = [(k, "ring", 5, last, n, v) for k in "abc" for last in (True, False) for n, v in (("upper_loss", 1.0),)]
     rows = [(k, g, r, last, n, 9.0 if k == "c" else v) for k, g, r, last, n, v in rows]
@@ -271,13 +271,13 @@ def test_scores_are_over_the_cells_that_ended_ok_and_prices_over_all() -> None:
 
 
 @pytest.mark.parametrize("kind", ["run", "plan"])
-def test_a_cell_measures_what_is_known_of_its_kind(kind: Literal["run", "plan"], make: Make) -> None:
-    task = task_of(cells(make(kind=kind))[0], kind, "all")
+def test_cells_have_the_measures_of_their_kind(kind: Literal["run", "plan"], make: Make) -> None:
+    task = make_task(cells(make(kind=kind))[0], kind, "all")
     assert isinstance(task, Task)
     record = cell_files.compute(task)
-    assert set(record["finals"]) <= set(names_of(kind, over_rounds=False))
-    assert set(record["curves"]) <= set(names_of(kind, over_rounds=True))
-    assert set(names_of(kind, over_rounds=True)) <= set(names_of(kind, over_rounds=False))
+    assert set(record["finals"]) <= set(list_measures(kind, over_rounds=False))
+    assert set(record["curves"]) <= set(list_measures(kind, over_rounds=True))
+    assert set(list_measures(kind, over_rounds=True)) <= set(list_measures(kind, over_rounds=False))
 
 
 # --- what an ε is -----------------------------------------------------------------------------------------------------
@@ -304,11 +304,11 @@ CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7
         ("claimed", [CERTIFIED], "claimed, not proved"),
     ],
 )
-def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
+def test_labels_of_an_epsilon(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
     assert epsilon_words(name, account(*rows)) == words
 
 
-def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
+def test_a_plan_has_an_epsilon_at_each_round(make: Make, tmp_path: Path) -> None:
     study = make(
         kind="plan",
         rounds=[2, 5, 9],
@@ -381,9 +381,9 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
 
 
 @pytest.mark.parametrize("best", ["seed", "topology"])
-def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> None:
+def test_best_needs_an_axis(make: Make, best: str) -> None:
     claim = {"statement": "s", "left": {"measure": "ok", "where": RING, "best": best}, "is": "less", "right": 1.0}
-    with pytest.raises(InputError, match="does not vary here"):
+    with pytest.raises(InputError, match="is no axis"):
         check_study(make(grid={"topology": RINGS}, claims=[claim]))
 
 
@@ -406,7 +406,7 @@ def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> N
             },
             (True, 2, 2, 0),
         ),
-        # Of two ε the better one; where one was not measured, the other.
+        # The better of two ε, or the only measured one.
         (
             {"left": {"measure": "m", "where": RING, "best": "privacy.epsilon"}, "is": "less", "right": 2.0},
             (False, 1, 0, 0),
@@ -432,7 +432,7 @@ def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, 
 @pytest.mark.parametrize(
     ("left", "right", "compare", "factor"),
     [
-        # The means are 0.234 and 0.295 and the seeds tell nothing; then they move together, and tell.
+        # The means are 0.234 and 0.295, first with unrelated and then with related seeds.
         ([0.123, 0.4, 0.18], [0.044, 0.79, 0.05], "less", 1.0),
         ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "less", 1.0),
         ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "greater", 1.0),
@@ -471,7 +471,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
     sides["right"] = right if isinstance(right, float) else there
     found = judged_by_seed(make, values, seeds=len(left), **sides)
     assert found.outcome == expected
-    # Of one seed nothing is told, whatever its side, unless no seed enters.
+    # One seed is undecided, except for plans.
     one = [{1: left[0]}, {}, {1: float(other[0])}]
     alone = judged_by_seed(make, one, seeds=1, **sides)
     assert alone.outcome == "undecided"
@@ -480,7 +480,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
     )
 
 
-def test_where_a_seed_is_lacking_a_claim_is_undecided(make: Make) -> None:
+def test_a_claim_without_a_seed_is_undecided(make: Make) -> None:
     """Without the third seed, which the left side has not, it would hold."""
     right = {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}}
     sides: dict[str, Any] = {"left": {"measure": "m", "where": FIRST}, "right": right, "is": "less"}
@@ -518,13 +518,13 @@ def files(folder: Path) -> dict[str, int]:
     return {p.name: p.stat().st_mtime_ns for p in (folder / "cells").glob("*.json")}
 
 
-def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_cells_are_not_computed_again(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, small = tmp_path / "out", {"grid": {"topology": RINGS}, "rounds": "all"}
     first = conduct(make(**small, seeds=2), out, jobs=1)
     before = files(out)
     assert first.computed == len(before) == 4
     monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: pytest.fail("computed again"))
-    # Other words, other pictures and fewer measures need no other numbers.
+    # A new title or fewer measures need no new cells.
     again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
     assert again.computed == 0
     assert files(out) == before
@@ -547,9 +547,9 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
     assert resumed.computed == 0
 
 
-def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> None:
+def test_keys_of_cells_depend_on_settings_files_and_package(make: Make, tmp_path: Path) -> None:
     def key(**keys: Any) -> str:
-        task = task_of(cells(make(**keys))[0], "run", "last")
+        task = make_task(cells(make(**keys))[0], "run", "last")
         assert isinstance(task, Task)
         return task.key
 
@@ -565,7 +565,7 @@ def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> N
     assert key() == key(set={"run": {"average": 1}})
 
 
-def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path: Path) -> None:
+def test_processes_compute_the_same_cells(mixed: Findings, tmp_path: Path) -> None:
     seen: list[tuple[int, int, int]] = []
     # Pictures are drawn by this process, and are those of `mixed`.
     study = load_study({**mixed_content(), "plots": []})
@@ -576,7 +576,7 @@ def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path:
     assert [v.numbers for v in parallel.verdicts] == [v.numbers for v in mixed.verdicts]
 
 
-def test_ray_tasks_compute_what_this_process_computes(make: Make, ray_cluster: None, tmp_path: Path) -> None:
+def test_ray_tasks_compute_the_same_cells(make: Make, ray_cluster: None, tmp_path: Path) -> None:
     study = make(grid={"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]})
     here, remote = conduct(study, tmp_path / "here", jobs=1), conduct(study, tmp_path / "there", address="auto")
     assert remote.computed == 2
@@ -584,9 +584,7 @@ def test_ray_tasks_compute_what_this_process_computes(make: Make, ray_cluster: N
     pd.testing.assert_frame_equal(without_times(remote.results), without_times(here.results))
 
 
-def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_fails_one_unsaved_cell(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The worker ends in the middle of its second cell.
     crash = tmp_path / "crash"
     crash.mkdir()
@@ -599,12 +597,12 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
         "c.compute = compute\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
-    planned = [t for t in (task_of(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
+    planned = [t for t in (make_task(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
     done = list(
         in_processes(
             partial(cell_files.compute_and_keep, tmp_path),
             planned,
-            partial(cell_files._record, "failed"),
+            partial(cell_files._make_record, "failed"),
             1,
         )
     )
@@ -635,7 +633,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Path, how: signal.Signals) -> None:
+def test_an_interrupted_study_resumes(make: Make, tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "out"
     content = {"scenario": str(tmp_path / "base.toml"), "seeds": 12}
     make()
@@ -672,7 +670,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
         assert started.returncode == 130
         assert said[0] == ""
         assert said[1].startswith(f"Interrupted; {len(before)} finished cells are kept in {out}")
-    # Of the same study the first few seeds are enough to compare.
+    # The first few seeds are enough to compare.
     few = {**content, "seeds": 4}
     alone = conduct(load_study(few), tmp_path / "alone", jobs=1)
     resumed = conduct(load_study(few), out, jobs=1)
@@ -696,13 +694,13 @@ def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> N
     assert "upper_loss" in set(found.results["name"])
 
 
-def test_the_described_study_is_one() -> None:
-    """What the package's description shows is a study that would be run."""
+def test_the_example_of_the_docstring_is_a_study() -> None:
+    """The example in the docstring of the package is a valid study."""
     lines = (decentral_dp.studies.__doc__ or "").splitlines()
     text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
     study = load_study(tomllib.loads(text))
     _, listed = check_study(study)
-    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in listed)
+    assert all(isinstance(make_task(cell, study.kind, study.rounds), Task) for cell in listed)
 
 
 @pytest.mark.parametrize(
@@ -711,14 +709,14 @@ def test_the_described_study_is_one() -> None:
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
     study = load_study(name)
     _, found = check_study(study)
-    tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
+    tasks = [make_task(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title
     assert study.claims
     # A few rounds show whether a cell of it can be computed; what it finds is not asked here.
     first = copy.deepcopy(found[0])
     first.content["algorithm"]["rounds"] = min(5, first.content["algorithm"]["rounds"])
-    task = task_of(first, study.kind, study.rounds)
+    task = make_task(first, study.kind, study.rounds)
     assert isinstance(task, Task)
     record = cell_files.compute(task)
     assert record["status"] in ("ok", "diverged"), record["reason"]
@@ -731,7 +729,7 @@ def wheel(agents):
 
 
 @pytest.mark.parametrize("kind", ["run", "plan"])
-def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path: Path) -> None:
+def test_the_page_has_the_guarantee_of_its_epsilons(kind: str, make: Make, tmp_path: Path) -> None:
     make()
     (tmp_path / "graph.py").write_text(GRAPH)
     mine = {"name": "mine", "set": {"topology": {"kind": "graph:wheel", "agents": 5}}}
@@ -749,11 +747,11 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
         assert 'scenario = "base.toml"' in page
         assert str(tmp_path) not in page
         assert 'scenario = "../base.toml"' in (tmp_path / "out" / "study.toml").read_text()
-    # What is read from the folder says the same.
+    # A second start computes nothing.
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
-def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
+def test_different_guarantees_of_one_epsilon_are_reported(tmp_path: Path) -> None:
     """Noise that neighbours share, a trusted server and another unit are certified at the same ε, of something else."""
     changes: dict[str, dict[str, Any]] = {
         "own noise": {},
@@ -789,7 +787,7 @@ def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
     assert "do not compare ε" not in (tmp_path / "one" / "report.html").read_text()
 
 
-def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:
+def test_figures_and_measures_without_numbers_are_warnings(make: Make, tmp_path: Path) -> None:
     found = conduct(
         make(
             kind="plan",
@@ -819,9 +817,7 @@ def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
     assert list(study_table(Measured(study, [], means, cells)).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
 
 
-def test_the_command_writes_what_came_out_and_refuses_before_it_runs(
-    command: Command, make: Make, tmp_path: Path
-) -> None:
+def test_the_command_writes_a_study_and_refuses_before_it_runs(command: Command, make: Make, tmp_path: Path) -> None:
     make()
     file = tmp_path / "study.toml"
     left = {"measure": "test_accuracy"}

@@ -1,4 +1,4 @@
-"""Directed graphs: column-stochastic weights of every form, what mixing leaves, run folders, refusals."""
+"""Directed graphs: column-stochastic weights of every format, mixing rates, run folders and errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_graphs_of_arcs_in_turn_mix_at_the_rate_of_their_product() -> None:
     product = product @ one
     assert made.rate == pytest.approx(np.linalg.norm(product - product.mean(axis=1, keepdims=True), 2) ** 0.5)
     for t in range(2):
-        shares = made.heard_weights(t).toarray() + np.diag(made.kept_share(t))
+        shares = made.received_weights(t).toarray() + np.diag(made.kept_share(t))
         np.testing.assert_allclose(shares.sum(axis=0), 1.0, rtol=1e-15)
 
 
@@ -149,10 +149,10 @@ def test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears() -> None:
             "2 strongly connected .* 2 of 3 agents, without agent 2",
         ),
         (lambda: from_matrix(0.9 * WEIGHTS, "file", directed=True), "columns of sum 1"),
-        (lambda: from_matrix(WEIGHTS, directed=True), "no matrix of arcs: wanted 0 and 1"),
-        (lambda: from_matrix(LINKS), "no matrix of links"),
-        (lambda: from_networkx(ARCS, "metropolis"), 'metropolis weighs links.* directed. Use "out_degree"'),
-        (lambda: build_topology("ring", 4, weights="out_degree"), "out_degree weighs arcs, and this graph has links"),
+        (lambda: from_matrix(WEIGHTS, directed=True), "no matrix of arcs: expected 0 and 1"),
+        (lambda: from_matrix(LINKS), "no matrix of edges"),
+        (lambda: from_networkx(ARCS, "metropolis"), "metropolis is for undirected graphs"),
+        (lambda: build_topology("ring", 4, weights="out_degree"), "out_degree is for directed graphs"),
     ],
 )
 def test_what_is_no_directed_graph_is_refused(make: Any, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Graph files: GraphML, GML, node-link JSON, edge lists, matrices, and those that come with the package."""
+"""Graph files: formats, errors, networks in the package."""
 
 from __future__ import annotations
 
@@ -75,8 +75,11 @@ REFUSED_LINES = {
     "a self loop": ("source,target\na,b\nc,c\n", 'line 3: a self loop at "c"'),
     "blanks at a name": ("source,target\na,b\nb ,c\n", "line 3: a name is empty, or has blanks at its ends"),
     "an open quotation mark": ('source,target\na,b\n"b,c\n', "line 3: no row of a CSV file"),
-    "numbers of one value": ("source,target\n1,2\n01,3\n2,3\n", 'the names "1" and "01" of two nodes print alike'),
-    "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print alike"),
+    "numbers of one value": (
+        "source,target\n1,2\n01,3\n2,3\n",
+        'the names "1" and "01" of two nodes print identically',
+    ),
+    "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print identically"),
 }
 
 
@@ -101,7 +104,7 @@ def test_parallel_links_count_once(tmp_path: Path) -> None:
     assert from_edges(np.array([[0, 1], [1, 0], [1, 2]])).notes == ("parallel links count once: 1 left out",)
     with pytest.raises(InputError, match="links agent 1 to itself"):
         from_edges(np.array([[0, 1], [1, 1]]))
-    with pytest.raises(InputError, match=r"has shape \(4, 4\); wanted \(links, 2\)"):
+    with pytest.raises(InputError, match=r"has a wrong shape \(got \(4, 4\), expected \(edges, 2\)\)"):
         from_edges(np.eye(4, dtype=np.int64))
 
 
@@ -129,12 +132,14 @@ def test_weights_from_the_file(tmp_path: Path) -> None:
 
 
 def test_weights_that_the_file_does_not_give(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="one weight above 0 for every link; give them"):
+    with pytest.raises(InputError, match="one weight above 0 for every edge"):
         from_file(save(tmp_path, "b.csv", "source,target\na,b\nb,c\n"), "file")
     for weight, flaw in [("", "has none"), ("-1", "has -1")]:
         path = graphml(tmp_path, nodes("a", "b", "c") + edge("a", "b", "0.25") + edge("b", "c", weight))
         assert from_file(path).notes[-1].startswith("metropolis weights do not use the weights that ")
-        with pytest.raises(InputError, match=f"one weight above 0 for every link, and .*edge b – c {flaw}; give them"):
+        with pytest.raises(
+            InputError, match=f"one weight above 0 for every edge, and .*edge b – c {flaw}. Fix: give them"
+        ):
             from_file(path, "file")
     with pytest.raises(InputError, match="edge a – b: its weight is no finite number"):
         from_file(graphml(tmp_path, nodes("a", "b") + edge("a", "b", "heavy")))
@@ -204,7 +209,7 @@ GRAPHML_FAULTS = {
         "two edges have one id",
     ),
     "an undeclared key": (nodes("a") + '<node id="b"><data key="q">1</data></node>', "the file is not GraphML"),
-    "blanks at a name": (nodes("a", " a ") + edge("a", " a "), "print alike"),
+    "blanks at a name": (nodes("a", " a ") + edge("a", " a "), "print identically"),
 }
 
 
@@ -252,7 +257,7 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
         (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
         (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
         (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
-        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a graph of its own"),
+        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a nested graph"),
         (f"graph [ directed 2\n{TRIANGLE}{EDGES} ]", "or is neither 0 nor 1"),
         ("graph []", "a.gml has no nodes"),
     ],
@@ -272,9 +277,9 @@ RING = nx.to_numpy_array(nx.cycle_graph(4))
         (np.zeros((0, 0)), r"got float64 of shape \(0, 0\)"),
         (RING.astype(str), r"expected a square matrix of numbers"),
         (RING.astype(object), "the file holds no matrix"),
-        (np.triu(RING), "no matrix of links"),
-        (RING + np.eye(4), "no matrix of links"),
-        (np.where(RING > 0, np.nan, 0.0), "no matrix of links"),
+        (np.triu(RING), "no matrix of edges"),
+        (RING + np.eye(4), "no matrix of edges"),
+        (np.where(RING > 0, np.nan, 0.0), "no matrix of edges"),
     ],
     ids=["3 × 4", "nothing", "text", "objects", "one half", "loops", "NaN"],
 )
@@ -345,7 +350,7 @@ def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
         from_file("abilen")
     with pytest.raises(InputError, match='did you mean "nsfnet"'):
         find_named("nsfnett")
-    with pytest.raises(InputError, match=r'got "ring", which is not known'):
+    with pytest.raises(InputError, match=r'got "ring", which is unknown'):
         from_file("ring")
     for name in ("a.csv", "a.gml", "a.json"):
         (tmp_path / name).write_bytes("Zürich Genf".encode("latin-1"))
@@ -372,7 +377,7 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".npy": lambda graph, path: np.save(path, nx.to_numpy_array(graph)),
     ".npz": lambda graph, path: scipy.sparse.save_npz(path, nx.to_scipy_sparse_array(graph)),
 }
-# What networkx, pandas, numpy or scipy read from it.
+# Readers of networkx, pandas, numpy and scipy.
 ORACLES: dict[str, Callable[[Path, Any], Any]] = {
     ".graphml": lambda path, kind: nx.read_graphml(path),
     ".gml": lambda path, kind: nx.read_gml(path),
@@ -435,7 +440,7 @@ def test_files_are_read_as_their_libraries_read_them(ending: str, names: str, di
             assert wanted == pytest.approx(_weights(graph), rel=1e-12)
 
 
-# Words that stand where a number or a name was.
+# Replacements of numbers and names.
 ODD = [b"nan", b"", b"9" * 400, b"\xff\xfe", b'"', b"\x00", b"[", b"]", b"<", b",", b"\n", b"graph [", b"true"]
 
 

@@ -1,4 +1,4 @@
-"""Which agent a node becomes: one rule for every form of a graph, so that numbers are read off for the right node."""
+"""Numbers of agents: one rule for all formats of a graph."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_label_that_is_the_number_of_another_node_names_nobody() -> None:
 
 
 def test_two_nodes_that_are_written_alike_are_refused() -> None:
-    with pytest.raises(InputError, match='the names "1" and "1" of two nodes print alike'):
+    with pytest.raises(InputError, match='the names "1" and "1" of two nodes print identically'):
         from_networkx(nx.Graph([(0, 1), (0, "1")]))
 
 
@@ -154,7 +154,7 @@ def test_two_nodes_that_are_written_alike_are_refused() -> None:
     [
         ("{", "line 1 is not node-link JSON"),
         ("[" * 100_000, "is not node-link JSON"),
-        ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print alike'),
+        ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print identically'),
         ('{"nodes": [{"id": 0}, {"id": 0}], "edges": []}', "two nodes have the id 0"),
         ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge leads to 5, which is none"),
         ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge leads to "0", which is none'),
@@ -177,7 +177,7 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     wanted = ring - 0.6 * np.eye(5)
     for given in (ring, wanted, np.eye(5) + wanted):
         np.testing.assert_allclose(from_matrix(given, "file").mixing.toarray(), wanted)
-    with pytest.raises(InputError, match="no matrix of links"):
+    with pytest.raises(InputError, match="no matrix of edges"):
         from_matrix(ring)
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
         with pytest.raises(InputError, match="no matrix of weights"):

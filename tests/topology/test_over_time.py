@@ -1,4 +1,4 @@
-"""Weights that change by round: laws of every kind, coins that follow from the seed and the round, refusals."""
+"""Changing networks: distributions of every kind, public randomness, and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def over_time(kind: str, graph: str = "torus", agents: int = 12, seed: int = 3, 
 @pytest.mark.parametrize("t", [0, 1, 17])
 def test_a_matching_pairs_neighbours_and_nobody_free_is_left_beside_another(t: int) -> None:
     graph = nx.grid_2d_graph(3, 4, periodic=True)
-    weights = over_time("matching").heard_weights(t).toarray()
+    weights = over_time("matching").received_weights(t).toarray()
     np.testing.assert_array_equal(weights, weights.T)
     assert set(np.unique(weights)) == {0.0, 0.5}
     assert ((weights > 0).sum(axis=1) <= 1).all()
@@ -39,7 +39,7 @@ def test_one_peer_averages_exactly_where_agents_are_a_power_of_two(agents: int) 
     made = over_time("one_peer_exponential", "complete", agents)
     product = np.eye(agents)
     for t in range(made.period):
-        weights = made.heard_weights(t).toarray()
+        weights = made.received_weights(t).toarray()
         product = (weights + np.diag(1.0 - weights.sum(axis=1))) @ product
         np.testing.assert_array_equal(weights.sum(axis=0), weights.sum(axis=1))
     assert made.period == int(np.ceil(np.log2(agents)))
@@ -53,19 +53,19 @@ def test_a_random_graph_is_drawn_anew_in_every_round() -> None:
 
     made = time_varying(draw(0), "resample", 5, draw=draw).over_time
     assert made is not None
-    at = [made.heard_weights(t).toarray() for t in range(3)]
+    at = [made.received_weights(t).toarray() for t in range(3)]
     assert not np.array_equal(at[0], at[1])
-    # The same whatever was asked before.
-    np.testing.assert_array_equal(made.heard_weights(1).toarray(), at[1])
+    # Independent of previous calls.
+    np.testing.assert_array_equal(made.received_weights(1).toarray(), at[1])
 
 
 def test_graphs_in_turn_connect_all_only_together() -> None:
     one, other = (nx.Graph(links) for links in ([(0, 1), (2, 3)], [(1, 2), (3, 0)]))
     both = [csr_array(0.5 * nx.to_numpy_array(graph, nodelist=range(4))) for graph in (one, other)]
     made = sequence(both, 0)
-    np.testing.assert_array_equal(made.heard_weights(5).toarray(), both[1].toarray())
+    np.testing.assert_array_equal(made.received_weights(5).toarray(), both[1].toarray())
     assert made.period == 2
-    with pytest.raises(InputError, match="2 groups of agents that never hear"):
+    with pytest.raises(InputError, match="2 groups of agents that never communicate"):
         sequence([both[0], both[0]], 0)
     with pytest.raises(InputError, match=r"have \[3, 4\] agents"):
         sequence([both[0], csr_array(np.ones((3, 3)) - np.eye(3))], 0)
@@ -77,7 +77,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
     for t in range(300):
         online = made.online(t)
         assert online is not None
-        out, arrived = made.sent_weights(t).toarray() > 0, made.heard_weights(t).toarray() > 0
+        out, arrived = made.sent_weights(t).toarray() > 0, made.received_weights(t).toarray() > 0
         assert not out[~online].any()
         assert not out[:, ~online].any()
         assert not (arrived & ~out).any()
@@ -91,7 +91,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
     ("kind", "options"), [("matching", {}), ("fixed", {"drop": 0.3, "delay": 2}), ("fixed", {"offline": 0.2})]
 )
 def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: dict[str, Any]) -> None:
-    """Oracle: values that start at random, mixed by a loop; with coins a period of one round says nothing."""
+    """Compared with random start values that a loop mixes over many rounds."""
     made, in_time = (
         over_time(kind, agents=9, graph="torus", **one) for one in (options, {**options, "delay": 0} if options else {})
     )
@@ -100,10 +100,10 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
     rounds = 32
     for t in range(rounds):
         mixed = values.copy()
-        for i, j in zip(*np.nonzero(weights := in_time.heard_weights(t).toarray()), strict=True):
+        for i, j in zip(*np.nonzero(weights := in_time.received_weights(t).toarray()), strict=True):
             mixed[i] += weights[i, j] * (values[j] - values[i])
         values = mixed
-    # What losses do to the mean itself is no disagreement.
+    # Changes of the mean by losses are not disagreement.
     left = np.linalg.norm(values - values.mean(axis=0), 2) / np.linalg.norm(start - start.mean(axis=0), 2)
     assert made.rate is not None
     assert 0.2 * made.rate**rounds <= left <= made.rate**rounds * 1.01

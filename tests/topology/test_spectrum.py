@@ -1,4 +1,4 @@
-"""Spectra of large graphs, against closed forms that the code does not see, and optimised weights."""
+"""Spectra of large graphs, compared with closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symmetries of networks: all that there are of known graphs, none that changes a number."""
+"""Symmetries of networks: all symmetries of known graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph families and their mixing matrices: structure, known numbers, properties."""
+"""Graph families and mixing matrices: structure and known numbers."""
 
 from __future__ import annotations
 

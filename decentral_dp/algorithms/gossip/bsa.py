@@ -35,7 +35,7 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class BsaState(NamedTuple):
-    """State of the server, equal in every row. x: (b, p), y: (b, q)."""
+    """State of the server, equal in every row: x (b, p) and y (b, q)."""
 
     x: dp.Array
     y: dp.Array
@@ -43,7 +43,7 @@ class BsaState(NamedTuple):
 
 @dataclass(frozen=True)
 class Bsa(dp.Algorithm):
-    """A server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018).
+    """Bilevel approximation by a server: inner steps and a Neumann series of answers with noise (Ghadimi & Wang, 2018).
 
     Args:
         x, y: step sizes α, β.
@@ -65,8 +65,7 @@ class Bsa(dp.Algorithm):
     memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> BsaState:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        return BsaState(x, y)
+        return BsaState(*self.starts(dataset))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: BsaState) -> Generator[dp.Ask, dp.Answer, BsaState]:
         batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
@@ -84,8 +83,8 @@ class Bsa(dp.Algorithm):
             v = (yield dp.Ask(v=v - step * next(batches).lower_hvp(x, y, v))).mean.v
             w = w + step * v
 
-        at = next(batches)
-        answer = yield dp.Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
+        batch = next(batches)
+        answer = yield dp.Ask(gx=batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, w))
         return BsaState(x - self.x(t) * answer.mean.gx, y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

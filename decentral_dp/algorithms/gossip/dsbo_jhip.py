@@ -63,9 +63,12 @@ from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """x: (b, p), y: (b, q): before noise until they are sent, then the agent's own value.
+    """State of agents: before noise until it is sent, then the agent's own value.
 
-    y_near: Σ_j w_ij ỹ_j of the last message.
+    Args:
+        x: (b, p).
+        y: (b, q).
+        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
     """
 
     x: dp.Value
@@ -98,8 +101,8 @@ class DsboJhip(NestedLoops):
         x = self.own_value(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
         z, upper = yield from self.tracked_inverse(t, dataset, x, y)
-        at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
+        batch = dataset.batch(t, self.inner + self.inverse, kept=True)
+        direction = batch.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
         x = (1.0 - dataset.neighbour_weight) * x + x_near.x - self.x(t) * direction
         return DsboJhipState(x=x, y=y, y_near=y_near)
 
@@ -108,10 +111,10 @@ class DsboJhip(NestedLoops):
     ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
         """Compute Z^N, (b, q·p), and the released h, (b, q). x: (b, p), y: (b, q)."""
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
-        at = dataset.batch(t, self.inner, kept=True)
-        upper = at.upper_grad_y(x, y)
+        batch = dataset.batch(t, self.inner, kept=True)
+        upper = batch.upper_grad_y(x, y)
         z: dp.Value = dataset.public(0.0, q * p)
-        d = -transpose(at.lower_jacobian(x, y), p, q)
+        d = -transpose(batch.lower_jacobian(x, y), p, q)
         for k in range(self.inverse):
             if k == 0:
                 released, neighbour_sum = yield dp.Gossip(Z=z, D=d, h=upper)
@@ -120,7 +123,7 @@ class DsboJhip(NestedLoops):
                 released, neighbour_sum = yield dp.Gossip(Z=z, D=d)
             z = a * released.Z + neighbour_sum.Z - self.z(t) * released.D
             if k < self.inverse - 1:
-                d = a * released.D + neighbour_sum.D + at.lower_hessian_product(x, y, z - released.Z)
+                d = a * released.D + neighbour_sum.D + batch.lower_hessian_product(x, y, z - released.Z)
         return z, upper
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -32,7 +32,13 @@ from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
 class ExactDiffusionState(NamedTuple):
-    """x: (b, p), constant. y: (b, q), before noise. correction: (b, q), c − ψ̃ of last round."""
+    """State of agents.
+
+    Args:
+        x: (b, p), constant.
+        y: (b, q), before noise.
+        correction: (b, q), c − ψ̃ of the round before.
+    """
 
     x: dp.Array
     y: dp.Value
@@ -44,8 +50,7 @@ class ExactDiffusion(OneLevel):
     """Exact diffusion: a local noised step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
     def init(self, dataset: dp.LocalDataset) -> ExactDiffusionState:
-        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        return ExactDiffusionState(x, y, dataset.public(0.0, dataset.q))
+        return ExactDiffusionState(*self.starts(dataset), dataset.public(0.0, dataset.q))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: ExactDiffusionState) -> dp.GossipSteps[ExactDiffusionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)

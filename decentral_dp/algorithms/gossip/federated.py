@@ -36,7 +36,13 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, feature_mean_rel
 
 
 class Served(NamedTuple):
-    """x: (b, p), public. y, last_y: (b, q), the server's point of this round and of the one before, in every row."""
+    """State of the server, equal in every row.
+
+    Args:
+        x: (b, p), public.
+        y: (b, q), the point of this round.
+        last_y: (b, q), the point of the round before.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -51,8 +57,8 @@ class Federated(DpDsgd):
     releases_per_round = 2
 
     def init(self, dataset: dp.LocalDataset) -> Any:
-        y = dataset.start("y", self.start)
-        return Served(dataset.start("x", self.start), y, y)
+        x, y = self.starts(dataset)
+        return Served(x, y, y)
 
     # The base talks to neighbours, and this answers a server.
     def step(  # type: ignore[override]

@@ -55,7 +55,13 @@ from decentral_dp.bounded import unproven
 
 
 class GbdsboState(NamedTuple):
-    """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
+    """State of agents.
+
+    Args:
+        x: (b, p), before noise.
+        y: (b, q), before noise.
+        estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
+    """
 
     x: dp.Value
     y: dp.Value
@@ -88,8 +94,8 @@ class Gbdsbo(dp.Algorithm):
     @property
     def terms(self) -> dict[str, str]:
         """Channel of an estimate → averaged term."""
-        one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
-        return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
+        channels = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
+        return channels | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
     memoryless = True
 
@@ -109,10 +115,10 @@ class Gbdsbo(dp.Algorithm):
         x, y, beta = own["x"], own["y"], self.averaging(t)
 
         batch = dataset.batch(t, kept=True)
-        seen = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
-        hessians = [c for c in self.terms if c not in seen]
+        newest = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
+        hessians = [c for c in self.terms if c not in newest]
         for j, c in enumerate(hessians):
-            seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
+            newest[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
 
         def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
             return correction(self.smoothness, u, h, *v)
@@ -121,18 +127,18 @@ class Gbdsbo(dp.Algorithm):
         return GbdsboState(
             x=mixed["x"] - self.x(t) * (own["s"] - by_y),
             y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
-            estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
+            estimates={c: (1.0 - beta) * mixed[c] + beta * newest[c] for c in self.terms},
         )
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        """x, y and the estimates, each with the term that enters it at public points."""
+        """Return x, y and the estimates, each with the term that enters it at public points."""
         widths = {"s": p, "h": q, "u": p * q}
         families = {"s": "x", "u": "x"}
         estimates = {c: dp.Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
         return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))} | estimates
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
+        """Plan x and y with the indices 1 … T, and the estimates with 1 … T − 1."""
         index = np.arange(1, public.rounds + 1)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {

@@ -31,7 +31,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class GossipSgdaState(NamedTuple):
-    """x: (b, p), y: (b, q), before noise."""
+    """State of agents: x (b, p) and y (b, q), before noise."""
 
     x: dp.Value
     y: dp.Value
@@ -57,7 +57,7 @@ class GossipSgda(dp.Derived):
     memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> GossipSgdaState:
-        return GossipSgdaState(dataset.start("x", self.start), dataset.start("y", self.start))
+        return GossipSgdaState(*self.starts(dataset))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: GossipSgdaState) -> dp.GossipSteps[GossipSgdaState]:
         own, near = yield dp.Gossip(x=s.x, y=s.y)

@@ -36,7 +36,14 @@ from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
 class GradientTrackingState(NamedTuple):
-    """x: (b, p), constant. y: (b, q), public. s: (b, q), before noise. reference: (b, q), r, the public part of s."""
+    """State of agents.
+
+    Args:
+        x: (b, p), constant.
+        y: (b, q), public.
+        s: (b, q), before noise.
+        reference: (b, q), r, the public part of s.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -51,8 +58,8 @@ class GradientTracking(OneLevel):
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"s": {"lower_grad_y": 1.0}}
 
     def init(self, dataset: dp.LocalDataset) -> GradientTrackingState:
-        nothing = dataset.public(0.0, dataset.q)
-        return GradientTrackingState(dataset.start("x", self.start), dataset.start("y", self.start), nothing, nothing)
+        zero = dataset.public(0.0, dataset.q)
+        return GradientTrackingState(*self.starts(dataset), zero, zero)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: GradientTrackingState) -> dp.GossipSteps[GradientTrackingState]:
         a = 1.0 - dataset.neighbour_weight
@@ -63,7 +70,7 @@ class GradientTracking(OneLevel):
         return GradientTrackingState(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Releases 1 … T − 1 of s, which carry the gradient of the round before; the last one is not sent."""
+        """Plan releases 1 … T − 1 of s, which carry the gradient of the round before; the last one is not sent."""
         ends = np.arange(1, public.rounds + 1)
         t = ends[:-1] - 1
         return {

@@ -30,10 +30,10 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class NestedLoops(dp.Algorithm, Protocol):
-    """An algorithm whose rounds send x once, then y of K inner steps, then what N inverse iterations need.
+    """Algorithm whose rounds send x once, then y of K inner steps, then messages of N inverse iterations.
 
     Args:
-        y: β; a field of the algorithm, as the others.
+        y: β; all are fields of the algorithm.
         inner: K.
         inverse: N.
     """

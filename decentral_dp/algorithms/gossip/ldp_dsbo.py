@@ -43,7 +43,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
 class LdpDsboState(NamedTuple):
-    """x: (b, p), y: (b, q), z: (b, q): before noise."""
+    """State of agents, before noise: x (b, p), y (b, q) and z (b, q)."""
 
     x: dp.Value
     y: dp.Value
@@ -91,8 +91,8 @@ class LdpDsbo(dp.Algorithm):
         return LdpDsboState(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
-        return {c: dp.Channel(c, p if c == "x" else q, met[c]) for c in dp.CHANNELS}
+        terms = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
+        return {c: dp.Channel(c, p if c == "x" else q, terms[c]) for c in dp.CHANNELS}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Compute sensitivities by the formulas above."""
@@ -100,7 +100,7 @@ class LdpDsbo(dp.Algorithm):
         for channel in dp.CHANNELS:
             step = getattr(self, channel).series(public.rounds)
             uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
-            # Earlier batches live on in a private state, so sampling amplifies nothing.
+            # A private state keeps earlier batches, so sampling gives no amplification.
             out[channel] = planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
             if self.protocol == "private":
                 out[channel] = planned._replace(

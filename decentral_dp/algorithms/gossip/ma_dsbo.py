@@ -49,9 +49,13 @@ D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """x: (b, p), y, z: (b, q): before noise until they are sent, then the agent's own value.
+    """State of agents: before noise until it is sent, then the agent's own value.
 
-    r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
+    Args:
+        x: (b, p).
+        y, z: (b, q).
+        r: (b, p), average of hypergradient estimates.
+        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
     """
 
     x: dp.Value
@@ -91,8 +95,8 @@ class MaDsbo(NestedLoops):
         x = self.own_value(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
         z = yield from self.tracked_inverse(t, dataset, x, y)
-        at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
+        batch = dataset.batch(t, self.inner + self.inverse, kept=True)
+        u = batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, z)
         alpha = self.x(t)
         return MaDsboState(
             x=a * x + x_near.x - alpha * s.r,
@@ -104,14 +108,14 @@ class MaDsbo(NestedLoops):
 
     def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """Compute z^N, (b, q). x: (b, p), y: (b, q)."""
-        a, at = 1.0 - dataset.neighbour_weight, dataset.batch(t, self.inner, kept=True)
+        a, batch = 1.0 - dataset.neighbour_weight, dataset.batch(t, self.inner, kept=True)
         z: dp.Value = dataset.public(0.0, dataset.q)
-        d = -at.upper_grad_y(x, y)
+        d = -batch.upper_grad_y(x, y)
         for k in range(self.inverse):
             released, neighbour_sum = yield dp.Gossip(z=z, d=d)
             z = a * released.z + neighbour_sum.z - self.z(t) * released.d
             if k < self.inverse - 1:
-                d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
+                d = a * released.d + neighbour_sum.d + batch.lower_hvp(x, y, z - released.z)
         return z
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -38,9 +38,13 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class PushSumState(NamedTuple):
-    """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public.
+    """State of agents.
 
-    last_mixed: (b, q), c of the round before, public.
+    Args:
+        x: (b, p), constant and public.
+        y: (b, q), the numerator u before noise.
+        w: (b, 1), its public weight.
+        last_mixed: (b, q), c of the round before, public.
     """
 
     x: dp.Array
@@ -66,8 +70,8 @@ class PushSum(dp.Derived):
     conserves_mass = True
 
     def init(self, dataset: dp.LocalDataset) -> PushSumState:
-        start = dataset.start("y", self.start)
-        return PushSumState(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
+        x, y = self.starts(dataset)
+        return PushSumState(x, y, dataset.public(1.0, 1), y)
 
     def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
         """Return z = u/w, (b, q), from the numerators u (b, q) and the public weights w (b, 1)."""
@@ -78,8 +82,8 @@ class PushSum(dp.Derived):
         combined = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
         if (online := dataset.network.online(t)) is not None:
-            there = online[dataset.agents][:, None]
-            combined, w = np.where(there, combined, s.last_mixed), np.where(there, w, s.w)
+            online_rows = online[dataset.agents][:, None]
+            combined, w = np.where(online_rows, combined, s.last_mixed), np.where(online_rows, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
         return PushSumState(s.x, combined - self.y(t) * gradient, w, combined)
 

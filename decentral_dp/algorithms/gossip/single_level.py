@@ -4,33 +4,33 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
 
 `ldp_single_level` (combine, then adapt: Algorithm 2 of Chen & Wang without its upper level, their Appendix G.3)
     y_{i,t+1} = a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, ỹ_{i,t})
-`dp_dsgd` (adapt, then combine: decentralised SGD, each local step noised before it is sent)
+`dp_dsgd` (adapt, then combine: decentralised SGD, with noise on each local step before it is sent)
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) − λ_t ∇_y g_i(x, c_{i,t}),
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
     β, `heavy_ball`, is the momentum, a difference of released values without privacy cost. It makes steps 1/(1 − β)
     times as long.
     With `centring` a linear model reads features from a centre x (`problems.training`): x_{i,1} is the clipped mean of
-    the features of all of agent i's records, released once with noise of its own. Then
+    the features of all of agent i's records, released once with fresh noise. Then
     x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for some rounds, multiplied once by max(0, 1 − ν²/‖x‖²), ν² the expected
     square of its noise (James & Stein 1961): functions of released values. Gradients are taken at the x of their round.
     With K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"), K steps without noise lead
     from c to y_K, and y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}), as in DP-FedAvg.
-`choco` (CHOCO-SGD: gossip on replicas ŷ_i of agent i that compressed differences move)
+`choco` (CHOCO-SGD: gossip on replicas ŷ_i, updated by compressed differences)
     q_i = Q(ỹ_{i,t} − ŷ_i) is sent,     ŷ_i ← ŷ_i + q_i
     c_{i,t} = ỹ_{i,t} + γ Σ_j w_ij (ŷ_j − ŷ_i),     y_{i,t+1} = c_{i,t} − λ_t ∇_y g_i(x, c_{i,t})
     with Q the quantiser and γ the consensus step of `topology.compression`. The first line and c are the exchange
-    itself: any algorithm mixes to this c where messages are compressed. Noise comes first, then compression: q, ŷ and c
-    are functions of released values, and cost nothing. Without noise it converges as decentralised SGD does, if γ is
-    small enough for Q. With noise the differences are mostly noise, of which each keeps a part for later rounds.
-`alone`, `central` (DP-SGD without a network: what collaboration and trust are worth)
-    `dp_dsgd` of agents without edges, and of one agent, a server that all agents trust, that has all records. A record
-    moves a release of `central` by λ_t·2C/N_t with N_t the records of all agents. Both account every step.
+    itself: with compressed messages every algorithm mixes to this c. Noise comes before compression, so q, ŷ and c are
+    post-processing, without privacy cost. Without noise it converges like decentralised SGD if γ is small enough for Q.
+    With noise the differences are mostly noise, part of which is sent in later rounds.
+`alone`, `central` (DP-SGD without a network, as baselines)
+    `dp_dsgd` of agents without edges, and of one trusted server with the records of all agents. A record moves a
+    release of `central` by λ_t·2C/N_t with N_t the records of all agents. Both account every step.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
 
-Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it where the g_i
-differ. One agent runs gradient descent.
+Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it if the
+g_i differ. One agent runs gradient descent.
 
 References: Chen & Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed
 Convergence Accuracy", ICML 2024, Appendix G.3; X. Lian et al., "Can Decentralized Algorithms Outperform Centralized
@@ -52,7 +52,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class OneLevelState(NamedTuple):
-    """x: (b, p), constant and public. y: (b, q): before noise."""
+    """State of agents: x (b, p), constant and public, and y (b, q), before noise."""
 
     x: dp.Array
     y: dp.Value
@@ -70,7 +70,7 @@ class OneLevel(dp.Derived, Protocol):
     one_mean: ClassVar[bool] = True
 
     def init(self, dataset: dp.LocalDataset) -> Any:
-        return OneLevelState(dataset.start("x", self.start), dataset.start("y", self.start))
+        return OneLevelState(*self.starts(dataset))
 
 
 class LdpSingleLevel(OneLevel):
@@ -93,9 +93,12 @@ class Choco(OneLevel):
 
 
 class DpDsgdState(NamedTuple):
-    """x: (b, p), public except in round 1 of centring, where it is before noise. y: (b, q), before noise.
+    """State of agents.
 
-    last_mixed: (b, q), c of the round before, public.
+    Args:
+        x: (b, p), public except in round 1 of centring, where it is before noise.
+        y: (b, q), before noise.
+        last_mixed: (b, q), c of the round before, public.
     """
 
     x: dp.Value
@@ -114,7 +117,7 @@ class DpDsgd(OneLevel):
 
     heavy_ball: float = dp.option("β, momentum on released values", default=0.0, at_least=0.0, below=1.0)
     local_steps: int | None = dp.option(
-        'K, steps without noise between two exchanges, whose sum is clipped and noised; with privacy.unit = "agent"',
+        'K, steps without noise between two exchanges, whose sum is clipped and released; with privacy.unit = "agent"',
         default=None,
         unit="steps",
         example="5",
@@ -131,14 +134,16 @@ class DpDsgd(OneLevel):
     centre_noise: float = dp.internal(default=0.0)
 
     def init(self, dataset: dp.LocalDataset) -> DpDsgdState:
-        start = dataset.start("y", self.start)
-        return DpDsgdState(dataset.start("x", self.start), start, start)
+        x, y = self.starts(dataset)
+        return DpDsgdState(x, y, y)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: DpDsgdState) -> dp.GossipSteps[DpDsgdState]:
         x, own_weight = s.x, 1.0 - dataset.neighbour_weight
         if 0 < t <= self.centring_rounds:
             released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-            x = self._mixed_centre(t, own_weight, released.x, neighbour_sum.x)
+            # In the last of these rounds x stays as sent, so that gradients are taken at the published x.
+            x = own_weight * released.x + neighbour_sum.x if t < self.centring_rounds else released.x
+            x = self.shortened(x) if t == self.centring_rounds - 1 else x
         else:
             released, neighbour_sum = yield dp.Gossip(y=s.y)
         # In place: a new array of all agents' weights takes as long as a product.
@@ -163,11 +168,6 @@ class DpDsgd(OneLevel):
         length = np.square(x).sum(axis=1, keepdims=True)
         shorter: dp.Array = np.maximum(0.0, 1.0 - self.centre_noise / np.maximum(length, self.centre_noise)) * x
         return shorter
-
-    def _mixed_centre(self, t: int, own_weight: dp.Array, x: dp.Array, neighbour_sum: dp.Array) -> dp.Array:
-        """Mix the centres; in the last round keep what was sent, so that gradients are taken at what is published."""
-        mixed = own_weight * x + neighbour_sum if t < self.centring_rounds else x
-        return self.shortened(mixed) if t == self.centring_rounds - 1 else mixed
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         channels = super().releases(p, q)

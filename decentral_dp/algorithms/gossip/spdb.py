@@ -42,7 +42,13 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class SpdbState(NamedTuple):
-    """x, multiplier: (b, p), y: (b, q): x and y before noise."""
+    """State of agents.
+
+    Args:
+        x: (b, p), before noise.
+        y: (b, q), before noise.
+        multiplier: (b, p).
+    """
 
     x: dp.Value
     y: dp.Value
@@ -84,11 +90,11 @@ class Spdb(dp.Algorithm):
 
         batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
         w = yield from self._series(batches[:-1], x, y)
-        at = batches[-1]
-        u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
+        batch = batches[-1]
+        u = batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, w)
         return SpdbState(
             x=x - self.x(t) * (u + multiplier + self.penalty * distance),
-            y=y - self.y(t) * at.lower_grad_y(x, y),
+            y=y - self.y(t) * batch.lower_grad_y(x, y),
             multiplier=multiplier,
         )
 

@@ -46,9 +46,14 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class VrdsboState(NamedTuple):
-    """x, u, zf: (b, p); y, v, zg: (b, q). x, y: to be sent next; last_x, last_y: the round before.
+    """State of agents.
 
-    u, v: noiseless U and V. zf, zg: the agent's own values; zf_near, zg_near: Σ_j w_ij of the received ones.
+    Args:
+        x, y: (b, p) and (b, q), next messages.
+        last_x, last_y: of the round before.
+        u, v: noiseless U (b, p) and V (b, q).
+        zf, zg: the agent's own Z, (b, p) and (b, q).
+        zf_near, zg_near: Σ_j w_ij of the received ones.
     """
 
     x: dp.Value
@@ -92,17 +97,17 @@ class Vrdsbo(dp.Algorithm):
 
     def init(self, dataset: dp.LocalDataset) -> VrdsboState:
         x, y = self.starts(dataset)
-        over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
-        return VrdsboState(x, y, x, y, over, under, over, under, over, under)
+        upper_zero, lower_zero = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
+        return VrdsboState(x, y, x, y, upper_zero, lower_zero, upper_zero, lower_zero, upper_zero, lower_zero)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: VrdsboState) -> dp.GossipSteps[VrdsboState]:
         a, share = 1.0 - dataset.neighbour_weight, self.kept_share(t)
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
 
-        at = dataset.batch(t, kept=True)
-        u, v = yield from self._directions(at, s.x, s.y)
+        batch = dataset.batch(t, kept=True)
+        u, v = yield from self._directions(batch, s.x, s.y)
         if share > 0.0:
-            old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
+            old_u, old_v = yield from self._directions(batch, s.last_x, s.last_y)
             u, v = u - share * old_u, v - share * old_v
         else:
             yield from self._skip_series(dataset)
@@ -127,10 +132,10 @@ class Vrdsbo(dp.Algorithm):
             zg_near=z_near.zg,
         )
 
-    def _directions(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
+    def _directions(self, batch: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
         """Compute G_i and ∇_y g_i at one point."""
-        w = yield from self._series([at] * self.inverse, x, y)
-        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
+        w = yield from self._series([batch] * self.inverse, x, y)
+        return batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, w), batch.lower_grad_y(x, y)
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """Compute w at one point, by b releases."""

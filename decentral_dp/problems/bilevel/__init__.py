@@ -1,1 +1,1 @@
-"""Bilevel problems, one file each: per-record terms, and exact solutions where there are some."""
+"""Bilevel problems: per-record terms, and closed-form solutions where they exist."""

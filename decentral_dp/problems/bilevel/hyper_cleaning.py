@@ -28,12 +28,12 @@ READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
 )
 NO_GROUP = -1
-# What becomes of the labels of a corrupted group.
+# Labels of a corrupted group.
 Corruption = Literal["random", "shifted"]
 
 
 class CleaningRecords(NamedTuple):
-    """features: (N, d). label: (N,) class index. l1, l2: (N,) norms of the features. group: (N,), or NO_GROUP."""
+    """Records: features (N, d), label (N,) class index, norms l1 and l2 (N,), group (N,) index or NO_GROUP."""
 
     features: Array
     label: NDArray[np.int64]
@@ -44,7 +44,7 @@ class CleaningRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class HyperCleaning(Ridged, SoftmaxProblem):
-    """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
+    """Lower level: cross-entropy on train records with a weight per group; upper level: on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
 
@@ -53,19 +53,17 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         ∇_y l = σ(x_g)(s − e_b) aᵀ     ∇²_yy l·z = σ(x_g)(diag(s) − ssᵀ)(Za) aᵀ     ∇²_xy l·z = σ'(x_g)⟨s − e_b, Za⟩ e_g
         ∇_x l = σ'(x_g) CE(y; a, b) e_g
 
-    A group is a block of one agent's train records that lie next to each other: record k of the n of agent i is in
-    group i·groups + ⌊k·groups/n⌋. The group hangs on the record's agent and place alone, which are public and which a
+    A group is a block of consecutive train records of one agent: record k of the n of agent i is in group
+    i·groups + ⌊k·groups/n⌋. The group depends only on the agent and index of the record, which are public and which a
     replaced record keeps; so x has p = agents × groups coordinates, of which a record touches one. Validation and test
     records are in no group: their weight is 1.
 
-    So that there is something to clean, every label in round(corrupt·p) of the groups is replaced: by one drawn at
-    random, as from a source that labels without looking ("random"), or by the class after it, as from a source that
-    counts classes otherwise ("shifted"). Which groups, and which labels are drawn, follows from the seed alone: public
-    coins, tossed for a place and not for the record that lies there. ridge > 0 makes the lower level strongly
-    convex even where all weights vanish. q = c·d.
+    Every label in round(corrupt·p) of the groups is replaced, by a random class ("random") or by the next class
+    ("shifted"). The groups and the random labels depend only on the seed: public randomness per index, not per record.
+    ridge > 0 makes the lower level strongly convex even if all weights vanish. q = c·d.
 
-    agents → number of agents; groups → groups of each agent; corrupt → share of the groups; corruption → what becomes
-    of their labels.
+    agents → number of agents; groups → groups of each agent; corrupt → share of the groups; corruption → kind of
+    replacement.
     """
 
     name: ClassVar[str] = "hyper_cleaning"
@@ -82,8 +80,8 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     corruption: Annotated[
         Corruption,
         Doc(
-            'What becomes of labels in corrupted groups: "random", drawn at random, the default; "shifted", the class '
-            "after the right one, after the last the first."
+            'Labels in corrupted groups: "random", drawn at random, the default; "shifted", the class after the right '
+            "one, after the last the first."
         ),
     ] = "random"
     seed: int = 0
@@ -95,14 +93,14 @@ class HyperCleaning(Ridged, SoftmaxProblem):
 
     @cached_property
     def corrupted_groups(self) -> NDArray[np.bool_]:
-        """(p,) which groups have their labels replaced."""
+        """Mask of groups with replaced labels, (p,)."""
         chosen = np.zeros(self.p, dtype=np.bool_)
         order = public_generator(self.seed, "corrupted groups").permutation(self.p)
         chosen[order[: math.floor(self.corrupt * self.p + 0.5)]] = True
         return chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> CleaningRecords:
-        """Records in no group, as they are for validation and test. Raises InputError.
+        """Prepare records in no group, for validation and test. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
@@ -111,7 +109,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return CleaningRecords(rows, label, *linear.feature_norms(rows), np.full(len(label), NO_GROUP, dtype=np.int64))
 
     def place_records(self, records: CleaningRecords, agent: int) -> CleaningRecords:
-        """All train records of one agent, in their groups, with the labels of corrupted groups replaced."""
+        """Return all train records of one agent in their groups, with the labels of corrupted groups replaced."""
         n = len(records.label)
         group = agent * self.groups + np.arange(n) * self.groups // max(n, 1)
         c = len(self.classes)
@@ -140,7 +138,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
                 share, along = class_shares(products[:, :c]), products[:, c:]
                 residual = class_residual(share, records.label[agents, part])
                 through = slope[at] * (residual * along).sum(axis=1)
-                # The last place gathers what is in no group.
+                # The last entry collects records in no group.
                 np.add.at(jvp, at, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
                 each = weight[at][:, None]
                 grad[agents] += np.matmul(linear.clip_columns(residual * each, size, clip.norm, clip.y), a)
@@ -150,7 +148,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return Terms(grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n, jvp[:, :-1] / n)
 
     def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
-        """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
+        """Average ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
         total, slope = np.zeros(self.p + 1), group_weights(x)[1]
         with np.errstate(all="ignore"):
             for part in linear.blocks(*train.features.shape):
@@ -164,7 +162,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere.
+        """Average ∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ, and ∇²_xy l, which is σ'(x_g)(s − e_b) aᵀ in row g.
 
         As of `Problem.matrices`.
         """
@@ -200,7 +198,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return lower, upper
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
-        """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
+        """Return weight_corrupted and weight_clean, the mean σ(x_g) over these groups, if there are both.
 
         x (b, p), y (b, q) → (b,) each.
         """
@@ -209,11 +207,9 @@ class HyperCleaning(Ridged, SoftmaxProblem):
             return {}
         return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}
 
-    # No constants: nothing is claimed where x weighs records and the state is private.
-
 
 def group_weights(x: Array) -> tuple[Array, Array]:
-    """σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, whose weight is 1 and does not move."""
+    """Return σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, with the constant weight 1."""
     with np.errstate(invalid="ignore"):
         weight = scipy.special.expit(x)
         last = np.ones((*x.shape[:-1], 1))

@@ -37,7 +37,7 @@ Intercept = Annotated[bool, Doc("Whether a constant feature 1 is appended.")]
 
 
 class Penalised(Protocol):
-    """A problem with such a regulariser."""
+    """Problem with a regulariser in `penalty`."""
 
     @property
     def penalty(self) -> Penalty: ...
@@ -61,9 +61,11 @@ class Penalised(Protocol):
 
 
 class Strengths(NamedTuple):
-    """R(x, y) = ½ scale Σ_r Σ_s exp(x_s) Y_rs², Y being y as a (copies, p) matrix: each strength has so many variables.
+    """R(x, y) = ½ scale Σ_r Σ_s exp(x_s) Y_rs², with Y = y as a (copies, p) matrix.
 
-    copies: lower variables of one strength; one by default, of a strength for every variable, and q for p = 1.
+    Args:
+        copies: lower variables per strength; default 1, a strength for every variable; q for p = 1.
+        scale: of R; default 1.
     """
 
     copies: int = 1
@@ -78,9 +80,9 @@ class Strengths(NamedTuple):
     @np.errstate(over="ignore", invalid="ignore")
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         if self.copies == 1 and x.shape[1] > 1:
-            # What follows, in few calls.
+            # The formulas below, in few calls.
             each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
-            # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
+            # These are columns of a message: numpy is three times slower on short strided rows.
             y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
             by_y = each * y
             return Regulariser(by_y, each * z, by_y * z + 0.0)
@@ -88,7 +90,7 @@ class Strengths(NamedTuple):
         grad_y = strength * self._by_strength(y)
         jvp = (grad_y * along).sum(axis=1)
         if x.shape[1] == 1:
-            # The same but for rounding, which seeded runs have had.
+            # The same up to rounding, which seeded runs depend on.
             jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
         return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
 
@@ -98,12 +100,12 @@ class Strengths(NamedTuple):
         return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
     def _by_strength(self, y: Array) -> Array:
-        """(b, q) → (b, copies, p)."""
+        """Reshape (b, q) to (b, copies, p)."""
         return y.reshape(len(y), self.copies, -1)
 
 
 class Pull(NamedTuple):
-    """R(x, y) = ½ ridge ‖y − x‖²: the lower variable is pulled toward the upper one. ridge > 0."""
+    """R(x, y) = ½ ridge ‖y − x‖²: y is pulled toward x. ridge > 0."""
 
     ridge: float
 
@@ -111,7 +113,7 @@ class Pull(NamedTuple):
         return q
 
     def largest_x(self, curvature: float) -> float:
-        """None is too large: x moves the minimum, and leaves the curvature."""
+        """Return infinity: x moves the minimum, not the curvature."""
         return math.inf
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -127,7 +129,7 @@ Penalty: TypeAlias = Strengths | Pull
 
 
 class Ridged(Protocol):
-    """A problem with R(x, y) = ½ ridge ‖y‖²."""
+    """Problem with R(x, y) = ½ ridge ‖y‖²."""
 
     @property
     def ridge(self) -> float: ...
@@ -143,7 +145,7 @@ class Ridged(Protocol):
 
 @dataclass(frozen=True)
 class LinearProblem(StackedProblem, Protocol):
-    """A problem whose loss is one of scores Y a in both levels. The first field of its records are their features."""
+    """Problem with one loss of scores Y a in both levels. The first field of its records are the features."""
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
     description: ClassVar[str] = "a linear model"
@@ -155,15 +157,15 @@ class LinearProblem(StackedProblem, Protocol):
 
     @property
     def width(self) -> int:
-        """Features of a record, with the intercept."""
+        """Features of a record, including the intercept."""
         return self.n_features + self.intercept
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
-        """(b, n) loss of each record of the part under each row of y. Call it with floating-point warnings off."""
+        """Return the loss of each record of the part for each row of y, (b, n). Floating-point warnings must be off."""
         ...
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
-        """M (c, c, n) of the part's records, ∇²_yy l = M ⊗ aaᵀ, at y (q,)."""
+        """Return M (c, c, n) of the part's records, ∇²_yy l = M ⊗ aaᵀ, at y (q,)."""
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
@@ -176,25 +178,25 @@ class LinearProblem(StackedProblem, Protocol):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = M ⊗ aaᵀ, whose norm is ‖M‖·‖a‖². As of `Problem.matrices`."""
+        """Average ∇²_yy l = M ⊗ aaᵀ, whose norm is ‖M‖·‖a‖². See `Problem.matrices`."""
         names, norms = matrices_read(wanted, LOSS_OF_Y), linear.norms_of(train, clip)
         return linear.curved_sums(train[0], norms, lambda part: self.curvature(y, train, part), matrix, clip, names)
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        """ "weight" (e, d), and "bias" (e,) where there is an intercept."""
+        """Return "weight" (e, d), and "bias" (e,) with an intercept."""
         return linear.named_rows(y.reshape(-1, self.width), self.intercept)
 
 
 @dataclass(frozen=True)
 class OneScore(Penalised, LinearProblem, Protocol):
-    """A linear problem of one score, q = width."""
+    """Linear problem of one score, q = width."""
 
     @property
     def q(self) -> int:
         return self.width
 
     def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
-        """∂l/∂score, and where aᵀz is given ∂²l/∂score² aᵀz. All are (g, n); score and along may be overwritten."""
+        """Return ∂l/∂score, and ∂²l/∂score² aᵀz if aᵀz is given, (g, n); score and along may be overwritten."""
         ...
 
     def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
@@ -213,13 +215,13 @@ class OneScore(Penalised, LinearProblem, Protocol):
 
 @dataclass(frozen=True)
 class LinearClassifier(Penalised, LinearProblem, Protocol):
-    """A linear problem of labels that are classes.
+    """Linear problem with classes.
 
     Args:
         n_features: columns of the records.
         classes: the declared labels, in their order.
-        intercept: whether a constant feature 1 is appended, regularised like the others; default no.
-        penalty_override: the regulariser in the place of its own.
+        intercept: whether a constant feature 1 is appended, regularised like the others; default False.
+        penalty_override: regulariser instead of the default one.
     """
 
     classes: tuple[float, ...] = (-1.0, 1.0)
@@ -231,7 +233,7 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """signed: (N, d) b·a, features with the sign of the class. l1, l2: (N,) their norms. label: (N,) class index."""
+    """Records: signed (N, d) b·a, their norms l1 and l2 (N,), and label (N,), class index."""
 
     signed: Array
     l1: Array
@@ -264,7 +266,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
         return _STRENGTHS if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
-        """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError.
+        """Prepare signed features and both norms. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
@@ -276,20 +278,20 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
         return linear.logistic_coefficients(score, *along)
 
     def curvature(self, y: Array, records: LogisticRecords, part: slice) -> Array:
-        """σ(t)σ(−t): even in t, so that exp never overflows."""
+        """Return σ(t)σ(−t), even in t, so that exp never overflows."""
         small = np.exp(-np.abs(records.signed[part] @ y))
         return np.asarray(small / np.square(1.0 + small))[None, None]
 
     def record_losses(self, y: Array, records: LogisticRecords, part: slice) -> Array:
         margins = y @ records.signed[part].T
-        # log(1 + e^{−t}) = max(−t, 0) + log(1 + e^{−|t|}): four passes of numpy that are vectorised.
+        # log(1 + e^{−t}) = max(−t, 0) + log(1 + e^{−|t|}) in four vectorised passes.
         losses: Array = np.abs(margins)
         np.log1p(np.exp(np.negative(losses, out=losses), out=losses), out=losses)
         losses -= np.minimum(margins, 0.0, out=margins)
         return losses
 
     def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
-        """Share of records on the right side of the boundary; a record exactly on it counts half.
+        """Return the share of correctly classified records; a record on the boundary counts half.
 
         As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
@@ -301,7 +303,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
         return right / len(records.l1)
 
     def predict(self, y: Array, features: Array) -> Array:
-        """σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
+        """Return σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return _shares(y @ linear.with_intercept(features, self.intercept).T)
 
@@ -311,12 +313,12 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
 
 
 def _shares(score: Array) -> Array:
-    """σ(−s) and σ(s), (…, 2)."""
+    """Return σ(−s) and σ(s), (…, 2)."""
     return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
 class SoftmaxRecords(NamedTuple):
-    """features: (N, p). label: (N,) class index 0..c−1. l1, l2: (N,) norms of the features."""
+    """Records: features (N, p), label (N,) class index 0..c−1, norms l1 and l2 (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -326,7 +328,7 @@ class SoftmaxRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class SoftmaxProblem(LinearProblem, Protocol):
-    """A linear problem of the cross-entropy, Y (c, width) with a row for each of the declared classes."""
+    """Linear problem with cross-entropy; Y (c, width) has a row for each declared class."""
 
     classes: tuple[float, ...]
 
@@ -361,7 +363,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
-        """diag(s) − ssᵀ."""
+        """Return diag(s) − ssᵀ of each record."""
         return class_curvature(class_shares(y.reshape(-1, self.width) @ records.features[part].T))
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
@@ -370,7 +372,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+        """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
 
         As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
@@ -384,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return right / len(records.label)
 
     def predict(self, y: Array, features: Array) -> Array:
-        """softmax(Ya), (b, N, c)."""
+        """Return softmax(Ya), (b, N, c)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
 
@@ -393,7 +395,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
             return [(class_shares(self._scores(y[None], records.features))[0].T, records.label)]
 
     def _scores(self, y: Array, features: Array) -> Array:
-        """(b, c, n) scores of n records under each row of y, by one product."""
+        """Return scores of n records for each row of y, (b, c, n), by one product."""
         stacked = y.reshape(-1, self.width) @ features.T
         return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
 
@@ -425,7 +427,7 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
         return Strengths(len(self.classes), 2.0 / self.q) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
-        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError.
+        """Prepare features, class indices and both norms. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
@@ -434,7 +436,7 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
 
 
 def class_shares(scores: Array) -> Array:
-    """Shares of the classes, (…, c, n) → (…, c, n). The largest score is taken off first: exp never overflows."""
+    """Return the softmax over classes, (…, c, n), without overflow."""
     shares: Array = scores - scores.max(axis=-2, keepdims=True)
     np.exp(shares, out=shares)
     shares /= shares.sum(axis=-2, keepdims=True)
@@ -442,7 +444,7 @@ def class_shares(scores: Array) -> Array:
 
 
 def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
-    """s − e_b. shares: (…, c, n), label: (…, n)."""
+    """Return s − e_b. shares: (…, c, n), label: (…, n)."""
     own = label[..., None, :]
     residual = shares.copy()
     np.put_along_axis(residual, own, np.take_along_axis(residual, own, axis=-2) - 1.0, axis=-2)
@@ -450,7 +452,7 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 
 
 def class_curvature(shares: Array) -> Array:
-    """diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+    """Return diag(s) − ssᵀ per record, (c, n) → (c, c, n).
 
     The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
     """
@@ -462,12 +464,12 @@ def class_curvature(shares: Array) -> Array:
 
 
 def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
-    """(b, c, n) → (b, n): the entry of each record's own class."""
+    """Select the entry of each record's class, (b, c, n) → (b, n)."""
     return values[:, label, np.arange(len(label))]
 
 
 class QuadraticRecords(NamedTuple):
-    """features: (N, d). label: (N,) numbers. l1, l2: (N,) norms of the features."""
+    """Records: features (N, d), label (N,) numbers, norms l1 and l2 (N,)."""
 
     features: Array
     label: Array
@@ -490,7 +492,7 @@ class Quadratic(OneScore):
     neither does anything of x: its channel is free.
 
     n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
-    pulled like the others; penalty_override → the regulariser in the place of the pull. p = q = n_features (+ 1).
+    pulled like the others; penalty_override → regulariser instead of the pull. p = q = n_features (+ 1).
     Labels are numbers.
     """
 
@@ -504,7 +506,7 @@ class Quadratic(OneScore):
         return Pull(self.ridge) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
-        """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError.
+        """Prepare features, labels and both norms. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
@@ -526,11 +528,9 @@ class Quadratic(OneScore):
         return fit_scores(2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1], records.label)
 
     def predict(self, y: Array, features: Array) -> Array:
-        """aᵀy, (b, N)."""
+        """Return aᵀy, (b, N)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(y @ linear.with_intercept(features, self.intercept).T)
-
-    # No constants: the gradient grows with the label, and no bound on labels is declared.
 
 
 def biased_regularisation(
@@ -547,7 +547,7 @@ def biased_regularisation(
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Least squares with one regularisation strength per feature, all tuned on validation records; labels are numbers.
+    """Make least squares with one regularisation strength per feature, tuned on validation records; labels are numbers.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
@@ -559,7 +559,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 def logistic_regularisation(
     n_features: int, classes: tuple[float, ...], intercept: Intercept = False
 ) -> LogisticHyperparameter:
-    """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
+    """Make a logistic regression with one regularisation strength, tuned on validation records: p = 1.
 
     y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
 
@@ -570,7 +570,7 @@ def logistic_regularisation(
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+    """Make least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 

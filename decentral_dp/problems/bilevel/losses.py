@@ -1,4 +1,4 @@
-"""Any bilevel problem from two per-record torch functions; every oracle follows by `torch.func`.
+"""Bilevel problem from two per-record torch functions; `from_losses` derives all terms by `torch.func`.
 
     upper_loss(x, y, features, label) → h      one number per record; validation records
     lower_loss(x, y, features, label) → l      one number per record; train records
@@ -10,11 +10,9 @@ x: (p,), y: (q,), features: (n_features,), float64; label: float64, or with `cla
 Per record, vectorised over the records by `vmap`: ∇_y l, ∇²_yy l·z and ∇²_xy l·z are one forward-mode derivative of
 ∇_{x,y} l along (0, z), forward over reverse.
 
-A loss sees one record at a time and has to be pure. `vmap` enforces it: branching on a value, leaving torch
+A loss reads one record at a time and is a pure function. `vmap` enforces it: branching on a value, leaving torch
 (`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics (BatchNorm) are refused when
-the problem is built. What Python alone can hide (a loss that counts its own calls, or reads the clock) is not seen.
-
-The problem that is derived from per-record torch functions; `from_losses` checks the functions and makes it.
+the problem is built. Hidden Python state, such as a counter of calls or the clock, is not detected.
 """
 
 from __future__ import annotations
@@ -52,17 +50,17 @@ from decentral_dp.user_code import USER_ERRORS
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache; 1 GiB on a device.
+# Largest number of floats of one vectorised operation: 16 MiB, about a CPU cache; 1 GiB on a device.
 CELLS = 2**21
 _TIMES = {"cpu": 1, "cuda": 64}
-# x, y and z are those of an agent, features and label of a record.
+# vmap over records: x, y and z belong to the agent.
 _RECORDS = (None, None, None, 0, 0)
-# Numbers of matrices that are formed where rows are tried: so small that nobody waits for it.
+# Largest number of floats of matrices in the test of rows, to keep it short.
 _TRIED_MATRICES = 2**14
 
 
 class LossRecords(NamedTuple):
-    """features: (N, n_features) float64. labels: (N,) float64 numbers, or class indices."""
+    """Records: features (N, n_features) and labels (N,), numbers or class indices, in float64."""
 
     features: Array
     labels: Array
@@ -70,21 +68,19 @@ class LossRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class LossProblem:
-    """A problem whose oracles are derivatives of the given losses.
+    """Problem whose terms are derivatives of losses.
 
     Args:
         upper_loss, lower_loss, penalty, predict: the functions, as `from_losses` describes them.
         p, q, n_features: dimensions of x and y, and columns of the records.
-        classes: their number; None where labels are numbers.
+        classes: number of classes; None if labels are numbers.
         name: for messages.
-        reads_records: terms that read records. A term missing from it is not computed at all, so nothing can leak
-            through it, even if it were missing wrongly.
-        start: variable → public vector that it starts from, added to the scenario's constants.
-        device: where the losses and their derivatives are computed; rows come back to the processor before they are
-            clipped.
+        reads_records: terms that read records. A missing term is never computed, so it cannot leak.
+        start: variable → public start, added to the constants of the scenario.
+        device: of the losses and their derivatives; rows are clipped on the CPU.
 
-    A record that makes a loss raise (a singular matrix, a probability of NaN) counts as zero, as one whose derivative
-    is not finite does: a run must not stop because of a private value.
+    A record counts as zero if a loss raises on it (a singular matrix, a probability of NaN) or a derivative is not
+    finite: a run must not stop because of a private value.
     """
 
     upper_loss: Loss
@@ -106,7 +102,7 @@ class LossProblem:
         return self.__dict__ | {"_captures": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
-        """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
+        """Prepare records, without norms. Raises InputError on a wrong shape or label."""
         rows = as_features(features, labels, self.n_features, intercept=False)
         if self.classes is not None:
             class_index(labels, range(self.classes))
@@ -115,7 +111,7 @@ class LossProblem:
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
-        """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64.
+        """Average clipped per-record terms; numpy clips and sums in float64.
 
         As of `Problem.terms`.
         """
@@ -126,17 +122,14 @@ class LossProblem:
         return Terms(**means)
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
-        """Features and labels of records → their rows of these terms, not clipped."""
-        return partial(self._row_terms(names), *(tensor(a, self.device) for a in (x, y, z)))
-
-    def _row_terms(self, names: Collection[str]) -> Captured:
-        """x, y, z of an agent, features and labels of its records → their rows of these terms."""
+        """Return the function (features, labels) → rows of these terms, not clipped."""
         from torch.func import vmap
 
-        return self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+        rows = self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+        return partial(rows, *(tensor(a, self.device) for a in (x, y, z)))
 
     def _per_record(self, names: Collection[str]) -> Callable[..., dict[str, Tensor]]:
-        """x, y, z and a record → its row of these terms."""
+        """Return the function (x, y, z, features, label) → row of these terms."""
         from torch.func import grad
 
         def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
@@ -152,7 +145,7 @@ class LossProblem:
         return per_record
 
     def _capture(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
-        """What `make` makes under this key, made once."""
+        """Return the captured result of `make`, cached by the key."""
         if key not in self._captures:
             self._captures[key] = Captured(make(), self.device)
         return self._captures[key]
@@ -165,9 +158,9 @@ class LossProblem:
         clip: Clip,
         width: int,
     ) -> dict[str, Array]:
-        """(1/N) Σ_k clip(term_k) for each of these terms or matrices, a matrix clipped as a whole.
+        """Return (1/N) Σ_k clip(term_k) for each term or matrix, a matrix clipped as a whole.
 
-        width: numbers that one record takes while they are formed.
+        width: floats per record during the computation.
         """
         if not names:
             return {}
@@ -180,11 +173,11 @@ class LossProblem:
 
     @property
     def _width(self) -> int:
-        """Numbers that one record takes while its terms are formed."""
+        """Floats per record during the computation of its terms."""
         return self.n_features + 2 * (self.p + self.q)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Try that every row is of its own record alone, for batches of so many records; see `models.row_locality`.
+        """Test that every row depends on its own record only, for these batch sizes; see `models.row_locality`.
 
         On the processor: a device may add up in another order each time. Raises InputError where a row reads another
         record, or where one question has two answers.
@@ -206,7 +199,7 @@ class LossProblem:
                     )
 
     def _oracle(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
-        """Everything that is ever taken of one loss at one point: terms, matrices, and values."""
+        """Return the function of records to all rows of one loss at one point: terms, matrices, and values."""
         lower = function == "lower_loss"
         names = [t for t in self.reads_records if t.startswith("lower_") == lower]
         loss: Loss = getattr(self, function)
@@ -227,7 +220,7 @@ class LossProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory.
+        """Average matrices, column by column. Each record's matrix is formed: see `CELLS` for the memory.
 
         As of `Problem.matrices`.
         """
@@ -240,7 +233,7 @@ class LossProblem:
     def _matrices_of(
         self, names: Collection[str], x: Array, y: Array, matrix: Array | None
     ) -> Callable[..., Mapping[str, Tensor]]:
-        """Features and labels of records → their matrices, not clipped."""
+        """Return the function (features, labels) → matrices, not clipped."""
         from torch.func import vmap
 
         product = "lower_hessian_product" in names and matrix is not None
@@ -261,13 +254,13 @@ class LossProblem:
         return partial(oracle, *(tensor(a, self.device) for a in (x, y, np.eye(self.q), along)))
 
     def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""
+        """Yield records as tensors, in chunks of at most `CELLS` floats with `width` floats per record."""
         for part in slices(len(records.features), width, self.device):
             features, labels = (tensor(a[part], self.device) for a in records)
             yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN where it raises."""
+        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN if it raises."""
         if self.penalty is None:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
@@ -278,7 +271,7 @@ class LossProblem:
         return Regulariser(*_of_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        """R(x, y) per row; NaN where it raises."""
+        """Return R(x, y) per row; NaN if it raises."""
         if self.penalty is None:
             return np.zeros(len(x))
         from torch.func import vmap
@@ -288,7 +281,7 @@ class LossProblem:
         return _of_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
-        """Weighted means of (l, h) per row; NaN where a loss raises. A record of weight zero is not evaluated."""
+        """Return weighted means of (l, h) per row; NaN if a loss raises. Records of weight zero are not evaluated."""
 
         def losses_of(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
             return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
@@ -299,10 +292,10 @@ class LossProblem:
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
-        """Share of records that `predict` gets right, (b,): by its largest class score, its label, or its sign.
+        """Return the share of correct predictions, (b,): by the largest class score, the label, or the sign.
 
-        A score is right if it is positive exactly where the label is: labels {−1, +1} and {0, 1} both fit. Where k
-        scores tie, each counts 1/k; a score of zero counts half.
+        A score is correct if its sign agrees with the label, {−1, +1} or {0, 1}. With k tied class scores each counts
+        1/k; a score of zero counts half.
         """
         if self.predict is None:
             return None
@@ -323,7 +316,7 @@ class LossProblem:
         return out
 
     def probabilities(self, x: Array, y: Array, records: LossRecords) -> list[tuple[Array, NDArray[np.int64]]]:
-        """The softmax of class scores, of two classes also σ(s) of a score s; nothing where `predict` says a label."""
+        """Return the softmax of class scores, or σ(s) of one score s; empty if `predict` returns labels."""
         if self.predict is None or self.classes is None:
             return []
         from torch.func import vmap
@@ -331,9 +324,9 @@ class LossProblem:
         predict = self.predict
         rows = self._capture(("scores",), lambda: vmap(lambda y, a, _: {"scores": predict(y, a)}, in_dims=(None, 0, 0)))
         oracle = partial(rows, tensor(y, self.device))
-        found = [rows_or_nan(oracle, *chunk).get("scores") for chunk in self._chunks(records, self.q)]
-        parts = [to_numpy(part) for part in found if part is not None and part.is_floating_point()]
-        if len(parts) < len(found) or (parts[0].ndim == 1 and self.classes > 2):
+        chunks = [rows_or_nan(oracle, *chunk).get("scores") for chunk in self._chunks(records, self.q)]
+        parts = [to_numpy(part) for part in chunks if part is not None and part.is_floating_point()]
+        if len(parts) < len(chunks) or (parts[0].ndim == 1 and self.classes > 2):
             return []
         scores = np.concatenate(parts)
         if scores.ndim == 1:
@@ -353,10 +346,10 @@ class LossProblem:
         positive = weights > 0
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
-        width, done = self.n_features + self.p + self.q, 0
+        width, first = self.n_features + self.p + self.q, 0
         for chunk in self._chunks(records, width):
-            weight = weights[done : done + len(chunk[0])]
-            done += len(weight)
+            weight = weights[first : first + len(chunk[0])]
+            first += len(weight)
 
             def weighted_sums(
                 *some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight
@@ -369,12 +362,12 @@ class LossProblem:
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
-    # Of a gradient that is the same along an axis, there may be one number in memory.
+    # A gradient that is constant along an axis may be a view of one number.
     return [np.ascontiguousarray(to_numpy(t)) for t in tensors.values()]
 
 
 def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
-    """0 … n in parts of so many that `CELLS` numbers hold `width` for each, and at least one; more on a device."""
+    """Return slices of 0 … n with at most `CELLS` floats, `width` per record, and at least one record."""
     step = max(1, CELLS * _TIMES[device] // width)
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
@@ -386,9 +379,9 @@ def _of_rows(
     width: int,
     device: str,
 ) -> list[Array]:
-    """fn(rows), part by part. Where `fn` raises, its rows are tried one by one and become NaN.
+    """Return fn(rows), part by part. If `fn` raises, rows are evaluated one by one, and failing ones are NaN.
 
-    sizes: of what it gives for one row.
+    sizes: shapes of its results for one row.
     """
     values: list[Sequence[Array]] = []
     for part in slices(len(rows[0]), width, device):
@@ -420,11 +413,11 @@ def from_losses(
 ) -> LossProblem:
     """Make a bilevel problem from an upper and a lower per-record loss.
 
-    Every term that the losses can make data-dependent is charged. A term whose derivative is absent from the graph of
-    the loss is found by tracing and is free: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
-    `lower_hvp` if ∇_y l does not use y. The trace holds for all values, since a loss that branches on one is refused.
-    Where x enters only through `detach`, its derivative is zero in torch and the term counts as free. Put penalties
-    without data into `regulariser`: inside a loss they are clipped and charged with the records.
+    Every term that may depend on data has a privacy cost. Tracing finds terms whose derivative is absent from the graph
+    of the loss, without privacy cost: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
+    `lower_hvp` if ∇_y l does not use y. The trace holds for all values, because a loss that branches on one is refused.
+    If x enters only through `detach`, its derivative is zero in torch and the term has no privacy cost. Put penalties
+    without data into `regulariser`: inside a loss they are clipped with the records.
 
     Args:
         upper_loss: h, (x, y, features, label) → one number.
@@ -432,13 +425,12 @@ def from_losses(
         p: dimension of x.
         q: dimension of y.
         n_features: columns of the records.
-        classes: number of classes, declared and not read off the data; labels are then integers 0 … classes − 1.
-            Default none: labels are numbers.
+        classes: declared number of classes; labels are integers 0 … classes − 1. Default none: labels are numbers.
         regulariser: R, (x, y) → one number; default none.
         predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
             softmax of class scores, and σ(s) of one score s.
-        start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
-            not hang on the records.
+        start: "x" or "y" → public start, such as random weights of a network; default 0. It must not depend on
+            records.
         name: for messages.
 
     Raises:
@@ -476,14 +468,14 @@ def from_losses(
 
 
 def on_device(problem: LossProblem, device: str) -> LossProblem:
-    """The same problem, whose losses and derivatives are computed on a device.
+    """Return the same problem with losses and derivatives on a device.
 
     Args:
         problem: made by `from_losses`.
         device: "cpu" or "cuda".
 
     Returns:
-        The problem itself where it is there already.
+        The problem itself if it is on this device.
 
     Raises:
         InputError: the device is not there, a loss holds tensors that are elsewhere, or it computes something else

@@ -1,4 +1,4 @@
-"""Means of records, in two ways: pulled toward the upper variable, and felt through the lower level."""
+"""Two problems of means of records: pulled toward the upper variable, and through the lower level."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
 class MeanRecords(NamedTuple):
-    """features: (N, d). l1, l2: (N,) their norms."""
+    """Records: features (N, d) and their norms l1 and l2 (N,)."""
 
     features: Array
     l1: Array
@@ -27,9 +27,9 @@ class MeanRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class MeanProblem(Problem, Protocol):
-    """A problem over vectors without labels, in which no second derivative of l reads a record.
+    """Problem of vectors without labels, in which no second derivative of l reads a record.
 
-    There is one lower variable for each column of the records, and one upper variable for each of these.
+    Each column of the records has one lower and one upper variable.
 
     Args:
         n_features: columns of the records, p = q.
@@ -48,17 +48,12 @@ class MeanProblem(Problem, Protocol):
         return self.n_features
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
-        """Features and both norms; the clip of a run decides which norm is read. Raises InputError.
+        """Prepare features and both norms. Raises InputError.
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
         rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
-
-    def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
-    ) -> dict[str, Array]:
-        return {}
 
     def scaled_mean(self, records: MeanRecords, scale: float, clip: Clip, bound: float) -> Array:
         """Average scale·a over records, (q,), each record's clipped to the bound."""
@@ -82,10 +77,9 @@ class MeanEstimation(MeanProblem):
 
         y*(x) = (c + ridge x)/(1 + ridge)     z*(x) = (y*(x) − c̄)/(1 + ridge)     ∇F(x) = ridge z*(x)
 
-    F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. What a train record adds to the gradient is −a,
-    clipped once and for all and the same at every state: gossip on the lower level is a linear system, and what its
-    messages say of a record can be computed exactly (`auditing.network_gossip`). R touches no record, so neither
-    does anything of x, nor any second derivative.
+    F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. The contribution of a train record to the gradient is
+    −a at every state: gossip on the lower level is a linear system, whose leakage about a record is computed exactly in
+    `auditing.network_gossip`. R reads no record, so neither do terms of x and second derivatives.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
     """
@@ -128,7 +122,7 @@ class MeanEstimation(MeanProblem):
 
 @dataclass(frozen=True)
 class MeanLowerBound(MeanProblem):
-    """Lower level: the upper variable, scaled, whatever the records; upper level: linear in the validation records.
+    """Lower level: the scaled upper variable, for any records; upper level: linear in the validation records.
 
         l = 0,     h(y; a) = −slope ⟨y, a⟩,     R(x, y) = ½ ridge ‖y − stretch·x‖²
         ∇_y h = −slope a,     ∇_y R = ridge (y − stretch·x),     ∇²_yy R·z = ridge z,     ∇²_xy R·z = −ridge stretch z
@@ -137,9 +131,9 @@ class MeanLowerBound(MeanProblem):
 
         y*(x) = stretch·x     z*(x) = −slope c̄/ridge     F(x) = −slope·stretch ⟨x, c̄⟩     ∇F(x) = −slope·stretch c̄
 
-    F is linear: over a ball of radius r it is smallest at r c̄/‖c̄‖, at −slope·stretch·r‖c̄‖, and no private algorithm
-    comes nearer than in estimating a mean. Only validation records are read. Everything of x and of the lower level is
-    free. Upper gradients are at most slope·‖a‖, the lower level moves y by stretch·‖x − x'‖.
+    F is linear: over a ball of radius r it is smallest at r c̄/‖c̄‖, at −slope·stretch·r‖c̄‖, and private optimisation is
+    as hard as estimating a mean. Only validation records are read. Terms of x and of the lower level have no privacy
+    cost. Upper gradients are at most slope·‖a‖, the lower level moves y by stretch·‖x − x'‖.
 
     n_features → columns of the records, p = q; ridge > 0 → curvature of the lower level; slope > 0 → L_fy per unit of
     ‖a‖; stretch > 0 → D_y/D_x. Labels are not read.
@@ -178,7 +172,7 @@ ENTRIES = (
     ProblemEntry(
         "mean_estimation",
         MeanEstimation,
-        "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
+        "the mean of all records, pulled toward the upper variable: gradients do not depend on the state",
         task="estimated a mean",
         lower_task="estimated a mean",
         defaults={"ridge": 0.1},
@@ -186,7 +180,7 @@ ENTRIES = (
     ProblemEntry(
         "mean_lower_bound",
         MeanLowerBound,
-        "the mean of validation records, felt through the lower level: the instance of the lower bounds",
+        "the mean of validation records through the lower level: the instance of the lower bounds",
         task="estimated a mean through a lower level",
     ),
 )

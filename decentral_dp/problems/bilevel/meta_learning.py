@@ -1,11 +1,11 @@
-"""Decentralised meta-learning: an embedding that all tasks share, and a last layer for each task on top of it.
+"""Decentralised meta-learning: a shared embedding, and a last layer for each task.
 
 Tasks are subsets of the classes. With T tasks of w classes each, Y_τ (w, e + 1) the last layer of task τ and
 φ̃ = (φ, 1) a record's embedding, a record of class b has the loss
 
     l = Σ_τ s_bτ·CE(softmax(Y_τ φ̃), place of b in τ),  s_bτ = 1/(number of tasks with b) or 0.
 
-Everything per record stands in columns, (T·w, n): y is Y_1, …, Y_T row after row.
+Per-record values are columns, (T·w, n). y is Y_1, …, Y_T row after row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ USUAL_WAYS = 5
 
 @dataclass(frozen=True)
 class Tasks:
-    """members: per task, its classes in increasing order; all tasks have equally many. n_classes: of the data."""
+    """Tasks of meta-learning.
+
+    Args:
+        members: classes of each task, in increasing order and equal number.
+        n_classes: of the data.
+    """
 
     members: tuple[tuple[int, ...], ...]
     n_classes: int
@@ -56,15 +61,15 @@ class Tasks:
 
     @cached_property
     def place(self) -> NDArray[np.int64]:
-        """Place of each class in each task, (n_classes, T), 0 where it is not in it."""
+        """Index of each class in each task, (n_classes, T), 0 if it is not in the task."""
         return np.array([[t.index(c) if c in t else 0 for t in self.members] for c in range(self.n_classes)])
 
     def per_task(self, columns: Array) -> Array:
-        """(T·w, n) → (T, w, n)."""
+        """Reshape (T·w, n) to (T, w, n)."""
         return columns.reshape(len(self.members), self.ways, -1)
 
     def residual(self, scores: Array, label: NDArray[np.int64]) -> tuple[Array, Array]:
-        """(softmax, s_bτ·(softmax − unit vector of the place)), both (T, w, n), from scores (T·w, n)."""
+        """Return softmax and s_bτ·(softmax − unit vector of the class), both (T, w, n), from scores (T·w, n)."""
         chances = class_shares(self.per_task(scores))
         residual = chances.copy()
         task, record = np.ogrid[: len(self.members), : len(label)]
@@ -73,35 +78,35 @@ class Tasks:
         return chances, residual
 
     def slope(self, chances: Array, along: Array, label: NDArray[np.int64]) -> Array:
-        """s_bτ·(diag(p) − ppᵀ)·u per task, (T, w, n), for chances p (T, w, n) and u (T·w, n)."""
+        """Return s_bτ·(diag(p) − ppᵀ)·u per task, (T, w, n), for probabilities p (T, w, n) and u (T·w, n)."""
         slope = self.per_task(along) * chances
         slope -= chances * slope.sum(axis=1, keepdims=True)
         slope *= self.share[label].T[:, None]
         return np.asarray(slope)
 
     def curvature(self, scores: Array, label: NDArray[np.int64]) -> Array:
-        """s_bτ·(diag(p) − ppᵀ) in blocks along the diagonal, (T·w, T·w, n)."""
+        """Return s_bτ·(diag(p) − ppᵀ) in blocks along the diagonal, (T·w, T·w, n)."""
         out, w = np.zeros((len(scores), len(scores), scores.shape[1])), self.ways
         for task, p in enumerate(class_shares(self.per_task(scores))):
             out[task * w : task * w + w, task * w : task * w + w] = class_curvature(p) * self.share[label, task]
         return out
 
     def loss(self, scores: Array, label: NDArray[np.int64]) -> Array:
-        """l per record, (n,)."""
+        """Return l per record, (n,)."""
         s = self.per_task(scores)
         s = s - s.max(axis=1, keepdims=True)
         task, record = np.ogrid[: len(self.members), : len(label)]
         entropy = np.log(np.exp(s).sum(axis=1)) - s[task, self.place[label].T, record]
         share = self.share[label].T
-        # A record is not asked about a task without its class, whatever happens there.
+        # A task without the class of a record does not count, even if its scores are not finite.
         return np.asarray(np.where(share > 0.0, entropy * share, 0.0).sum(axis=0))
 
     def right(self, scores: Array, label: NDArray[np.int64]) -> Array:
-        """Whether the record's class has the largest score of its task, (T, n): 1/k where k tie, 0 if in no task."""
+        """Return 1 where the record's class has the largest score of a task, 1/k if k tie, else 0, (T, n)."""
         s = self.per_task(scores)
         best = s == s.max(axis=1, keepdims=True)
         task, record = np.ogrid[: len(self.members), : len(label)]
-        # Scores that are not numbers have no largest one; the 1 keeps their 0/0 out.
+        # NaN scores have no maximum; the 1 avoids 0/0.
         hit = best[task, self.place[label].T, record] / np.maximum(best.sum(axis=1), 1)
         return np.asarray(hit * (self.share[label].T > 0.0))
 
@@ -109,14 +114,13 @@ class Tasks:
 def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -> Tasks:
     """Draw the tasks of a scenario, from public numbers only.
 
-    Drawn tasks go pass after pass through the classes in random order, so that counts of tasks per class differ by at
-    most one.
+    Tasks take classes in random order, in repeated passes, so the numbers of tasks per class differ by at most one.
 
     Args:
-        tasks: how many; None for as many as cover all classes.
+        tasks: their number; None for the number that covers all classes.
         ways: classes of each task; None for 5, or all classes if there are fewer.
         n_classes: how many classes there are.
-        seed: the public one, from which tasks are drawn.
+        seed: public.
 
     Returns:
         The tasks.
@@ -126,14 +130,14 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     """
     w = min(USUAL_WAYS, n_classes) if ways is None else ways
     if not 2 <= w <= n_classes:
-        raise InputError(f"problem.ways: got {w}; a task wants 2 to {n_classes} of the {n_classes} classes.")
+        raise InputError(f"problem.ways: out of range (got {w}, expected 2 to {n_classes}, the number of classes).")
     count = -(-n_classes // w) if tasks is None else tasks
     draw, members, rest = public_generator(seed, "tasks"), [], np.zeros(0, dtype=np.int64)
     for _ in range(count):
         task, rest = rest[:w], rest[w:]
         if len(task) < w:
             fresh = draw.permutation(n_classes)
-            # What this task already has waits until the end of the new pass.
+            # Classes that this task already has come last in the new pass.
             fresh = np.concatenate([fresh[~np.isin(fresh, task)], fresh[np.isin(fresh, task)]])
             missing = w - len(task)
             task, rest = np.concatenate([task, fresh[:missing]]), fresh[missing:]
@@ -150,27 +154,27 @@ USUAL_WIDTH = 8
 
 
 class MetaRecords(NamedTuple):
-    """features: (N, d). label: (N,) class index."""
+    """Records: features (N, d) and label (N,), class index."""
 
     features: Array
     label: NDArray[np.int64]
 
 
 class Embedded(NamedTuple):
-    """Records seen through the network at one x: what the lower level needs. embedding: (N, e). label: (N,)."""
+    """Records embedded by the network at one x, for the lower level: embedding (N, e) and label (N,)."""
 
     embedding: Array
     label: NDArray[np.int64]
 
 
 if TYPE_CHECKING:
-    # At run time torch is imported by the function that needs it.
+    # At run time torch is imported where it is used.
     from decentral_dp.models.module import TorchModel
 
 
 @dataclass(frozen=True)
 class MetaLearning(Ridged, Problem):
-    """x: all layers of a network but the last; y: the last layers (weights and bias) of T tasks of w classes each.
+    """Meta-learning: x are all layers of a network except the last, y the last layers of T tasks of w classes each.
 
         lower level   y*(x) = argmin_y  mean over train records of l(x, y; a, b) + (ridge/2)‖y‖²
         upper level   min_x  mean over validation records of h(x, y*(x); a, b),       h = l
@@ -208,10 +212,10 @@ class MetaLearning(Ridged, Problem):
         n_features: int,
         n_classes: int,
         image: Image | None = None,
-        tasks: Annotated[Count, Doc("How many tasks to draw; as many as cover all classes if left out.")] | None = None,
+        tasks: Annotated[Count, Doc("Number of tasks; the number that covers all classes if left out.")] | None = None,
         ways: Annotated[int, Field(ge=2), Doc("Classes of each task.")] | None = None,
         width: Annotated[
-            Count, Doc("Channels of every convolutional block, or hidden units where records are no images.")
+            Count, Doc("Channels of every convolutional block, or hidden units if records are no images.")
         ] = USUAL_WIDTH,
         ridge: Ridge = USUAL_RIDGE,
         seed: int = 0,
@@ -223,7 +227,7 @@ class MetaLearning(Ridged, Problem):
             n_classes: classes of their labels.
             image: (height, width, channels) of the records; None, the default, for other records, which get one hidden
                 layer.
-            tasks, ways: as `draw_tasks` reads them.
+            tasks, ways: see `draw_tasks`.
             width: channels per block, or hidden units, at least 1; default 8.
             ridge: strength of R, above 0; default 0.01.
             seed: public, for the start and the tasks; default 0.
@@ -257,12 +261,12 @@ class MetaLearning(Ridged, Problem):
         return {"x": self.network.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
-        """The records in float64. Raises InputError on a wrong shape or label."""
+        """Prepare records. Raises InputError on a wrong shape or label."""
         rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MetaRecords(rows, linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
-        """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out.
+        """Embed records at a fixed x. `terms` accepts them instead of records, without the terms in x.
 
         x: (p,).
         """
@@ -295,7 +299,7 @@ class MetaLearning(Ridged, Problem):
     def _add(
         self, sums: dict[str, Array], x: Array, heads: Array, records: MetaRecords | Embedded, part: slice, clip: Clip
     ) -> None:
-        """Add the clipped contributions of some records to the sums asked for.
+        """Add the clipped contributions of some records to the requested sums.
 
         heads: the last layers of all tasks as y and as z, (2, T·w, e + 1).
         """
@@ -329,7 +333,7 @@ class MetaLearning(Ridged, Problem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column.
+        """Average ∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l takes a backward pass per column.
 
         As of `Problem.matrices`.
         """
@@ -355,7 +359,7 @@ class MetaLearning(Ridged, Problem):
         return sums
 
     def _jacobian(self, x: Array, head: Array, records: MetaRecords, clip: Clip) -> Array:
-        """Σ_k clip(∇²_xy l_k), (p, q)."""
+        """Return Σ_k clip(∇²_xy l_k), (p, q)."""
         phi, tape = self.network.forward(x, records.features)
         phi, _ = _finite(phi, clip.norm)
         chances, residual = self.tasks.residual(head @ phi.T, records.label)
@@ -379,9 +383,9 @@ class MetaLearning(Ridged, Problem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: MetaRecords) -> Array:
-        """Mean over tasks of the share of the task's records whose class has the largest score within the task.
+        """Return the mean over tasks of the share of records whose class has the largest score within the task.
 
-        A task none of whose classes is among the records is left out; NaN where all are.
+        Tasks without records are left out; NaN if all are.
 
         As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
@@ -395,24 +399,24 @@ class MetaLearning(Ridged, Problem):
             return np.asarray((right[:, some] / asked_of[some]).sum(axis=1) / some.sum())
 
     def probabilities(self, x: Array, y: Array, records: MetaRecords) -> list[tuple[Array, NDArray[np.int64]]]:
-        """Within each task, of the records of its classes, as of `Classifying.probabilities`."""
+        """Return class probabilities within each task, for the records of its classes."""
         with np.errstate(all="ignore"):
             parts = [self._scores(x, y, records, part)[0] for part in self._chunks(records)]
             shares = class_shares(self.tasks.per_task(np.concatenate(parts, axis=1)))
-        asked = self.tasks.share[records.label].T > 0.0
+        belongs = self.tasks.share[records.label].T > 0.0
         places = self.tasks.place[records.label].T
-        return [(share[:, mine].T, place[mine]) for share, place, mine in zip(shares, places, asked, strict=True)]
+        return [
+            (share[:, members].T, place[members]) for share, place, members in zip(shares, places, belongs, strict=True)
+        ]
 
     def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
-        """(T·w, n) scores of some records, and their labels."""
+        """Return scores of some records, (T·w, n), and their labels."""
         phi, _ = self.network.forward(x, records.features[part], keep=False)
         return y.reshape(-1, phi.shape[1] + 1) @ linear.with_intercept(phi).T, records.label[part]
 
-    # No constants: the derivatives of a deep network have no useful Lipschitz constant.
-
 
 def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
-    """φ̃ (n, e + 1) and its norms (n,); a record whose embedding is not finite gets zeros, the one included."""
+    """Return φ̃ (n, e + 1) and its norms (n,); all zeros, constant feature included, for a non-finite embedding."""
     extended = linear.with_intercept(phi)
     extended[~np.isfinite(phi).all(axis=1)] = 0.0
     return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
@@ -421,7 +425,7 @@ def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
 ENTRY = ProblemEntry(
     "meta_learning",
     MetaLearning.from_dataset,
-    "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
+    "a small shared network, and a last layer for each task; the classes of a task are public",
     task="learned a representation that their tasks share",
     lower_task="trained heads on a given representation",
     labels="classes",

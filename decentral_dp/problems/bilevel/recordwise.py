@@ -1,9 +1,9 @@
-"""A bilevel problem from per-record formulas in numpy: clipping, means, matrices and metrics are added here.
+"""Bilevel problem from per-record numpy formulas; this module adds clipping, means, matrices and metrics.
 
-The author's object has these methods; `features` (n, d) and `labels` (n,) are those of several records, and row k of
-what comes back is of record k alone:
+The author's object has these methods; `features` (n, d) and `labels` (n,) belong to several records, and row k of the
+result depends on record k only:
 
-    sizes(n_features, n_classes) → p, q            dimensions of x and y; n_classes is 0 where labels are numbers
+    sizes(n_features, n_classes) → p, q            dimensions of x and y; n_classes is 0 if labels are numbers
     lower_loss, upper_loss(x, y, features, labels)  (n,)    l and h
     lower_grad_y(x, y, features, labels)            (n, q)  ∇_y l
     upper_grad_y(x, y, features, labels)            (n, q)  ∇_y h
@@ -15,8 +15,7 @@ what comes back is of record k alone:
     predict(y, features)                            (n,) class numbers    left out: nothing is classified
     probabilities(y, features)                      (n, n_classes)        left out: no measures of probabilities
 
-A term that is left out is never computed, so that it costs nothing. `check_rows_apart` refuses rows that read other
-records.
+A missing term is never computed and has no privacy cost. `check_rows_apart` refuses rows that depend on other records.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ from decentral_dp.problems.protocol import (
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
-# Made-up features beyond this are of a record that was moved far out.
+# Synthetic features beyond this belong to an outlier.
 _FAR_FEATURE = 1e3
 
 
 @dataclass(frozen=True)
 class RecordwiseProblem:
-    """A `protocol.Problem` from an author's per-record formulas.
+    """Problem from an author's per-record formulas.
 
     Args:
-        author: the object with the methods that the module's head lists.
+        author: the object with the methods at the top of this module.
         p, q: dimensions of x and y.
         n_features: columns of the records.
-        n_classes: classes of the labels, 0 where labels are numbers.
+        n_classes: classes of the labels, 0 if labels are numbers.
         name: for messages.
     """
 
@@ -96,7 +95,7 @@ class RecordwiseProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """Column by column from the products; each record's matrix is formed, and clipped as a whole.
+        """Average matrices, column by column; each record's matrix is formed, and clipped as a whole.
 
         As of `Problem.matrices`.
         """
@@ -136,10 +135,10 @@ class RecordwiseProblem:
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         out = np.zeros((2, len(y)))
         for row in range(len(y)):
-            done = 0
+            first = 0
             for part in self._chunks(records, 1):
-                weight = weights[done : done + len(part.features)]
-                done += len(part.features)
+                weight = weights[first : first + len(part.features)]
+                first += len(part.features)
                 for k, name in enumerate(("lower_loss", "upper_loss")):
                     out[k, row] += self._call_author(name, (len(part.features),), part, x[row], y[row]) @ weight
         return out[0], out[1]
@@ -159,9 +158,9 @@ class RecordwiseProblem:
         return [(shares, records.labels.astype(np.int64))]
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Run every formula on made-up records, for batches of so many, and again with one record replaced.
+        """Run every formula on synthetic records, for these batch sizes, and again with one record replaced.
 
-        Raises InputError for what does not run, has another shape, or reads another record's row.
+        Raises InputError for a formula that fails, has a wrong shape, or reads other records.
         """
         draw = np.random.default_rng(0)
         x, y, z = (0.1 * draw.normal(size=d) for d in (self.p, self.q, self.q))
@@ -178,7 +177,7 @@ class RecordwiseProblem:
             except UserCodeError as error:
                 raise InputError(str(error)) from error
             except USER_ERRORS as error:
-                raise InputError(f"{self.name}: regulariser does not run: {blame(error)}. Mend it.") from error
+                raise InputError(f"{self.name}: regulariser does not run: {blame(error)}.") from error
             if not all(np.isfinite(part).all() for part in given):
                 raise InputError(f"{self.name}: regulariser, or its value, is not finite at a synthetic point.")
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
@@ -187,12 +186,12 @@ class RecordwiseProblem:
                 try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", tried, labelled=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
-        """(n, width) of a term, not clipped."""
+        """Return the rows of a term, (n, width), not clipped."""
         point = (x, y, z) if term in DIRECTED else (x, y)
         return self._call_author(term, (len(records.features), *term_shapes(self.p, self.q)[term]), records, *point)
 
     def _call_author(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
-        """What a method gives for these records; NaN in the row of a record that it raises on."""
+        """Call a method for these records; rows on which it raises are NaN."""
         call = getattr(self.author, name)
         with np.errstate(all="ignore"):
             return evaluate(lambda some: call(*point, *some), tuple(records), shape)
@@ -204,30 +203,30 @@ class RecordwiseProblem:
 
 
 def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-    """Rows (n, …) that a formula of the user's own gives; NaN for a record that it raises on, which clips cut to 0."""
+    """Return the rows (n, …) of a custom formula; rows on which it raises are NaN, which clipping sets to 0."""
 
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
 
-    computed: Array | None = rows_or_nan(rows, *records).get("rows")
-    return np.full(shape, np.nan) if computed is None else computed
+    result: Array | None = rows_or_nan(rows, *records).get("rows")
+    return np.full(shape, np.nan) if result is None else result
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
-    """Make the problem of an author's formulas, and try it on made-up records.
+    """Make the problem from an author's formulas, and test it on synthetic records.
 
     Args:
-        author: the object with the methods that the module's head lists.
+        author: the object with the methods at the top of this module.
         n_features: columns of the records.
-        n_classes: classes of the labels, 0 where labels are numbers.
+        n_classes: classes of the labels, 0 if labels are numbers.
         name: for messages.
 
     Raises:
-        InputError: for a formula that is missing, does not run, or reads another record.
+        InputError: a formula is missing, fails, or reads other records.
     """
     check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
-        raise InputError(f"{name}: it has a regulariser, and no regulariser_value(x, y). Define it: a number.")
+        raise InputError(f"{name}: it has a regulariser, and no regulariser_value(x, y). Fix: define it.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
@@ -241,25 +240,25 @@ def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
         author: the object.
         needed: names of the methods.
         name: of the object, for the message.
-        what: what needs them, for the message.
+        what: object that needs them, for the message.
 
     Raises:
         InputError: a method is missing.
     """
     for method in needed:
         if not hasattr(author, method):
-            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
+            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Fix: define it.")
 
 
-def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
-    """The two whole numbers of `sizes`. Raises InputError."""
+def author_sizes(author: Any, name: str, what: str, **facts: int) -> tuple[int, int]:
+    """Return the two integers of `sizes`. Raises InputError."""
     try:
-        first, second = author.sizes(**known)
+        first, second = author.sizes(**facts)
     except USER_ERRORS as error:
-        raise InputError(f"{name}: sizes({', '.join(known)}) does not give {what}: {blame(error)}. Mend it.") from error
+        raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {what}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1. Mend it.")
+            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1.")
     return int(first), int(second)
 
 
@@ -270,13 +269,13 @@ def try_rows(
     tried: Iterable[Trial],
     labelled: bool = True,
 ) -> None:
-    """Refuse a formula that raises, has another shape, or whose rows read other records. Raises InputError.
+    """Refuse a formula that raises, has a wrong shape, or whose rows read other records. Raises InputError.
 
     Args:
-        call: the formula, of made-up rows and labels.
+        call: the formula, a function of features and labels.
         shape: of one row.
         name: of the formula.
-        tried: batches of records, and with one of them replaced.
+        tried: batches of synthetic records, and the same with one replaced.
         labelled: whether the formula reads labels.
     """
 
@@ -289,10 +288,10 @@ def try_rows(
             computed = computed.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
-                # Of a record that is far out a formula may raise: it then counts as zero.
+                # A formula may raise on an outlier, which then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
-            raise InputError(f"{name} does not run on made-up records: {blame(error)}. Mend it.") from error
-        # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
+            raise InputError(f"{name} does not run on synthetic records: {blame(error)}.") from error
+        # An outlier may overflow and counts as zero, but some rows of ordinary records have to be finite.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
         fits = computed.shape == wanted
         if not fits or (near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any()):

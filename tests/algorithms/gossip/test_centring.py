@@ -74,7 +74,7 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
     np.testing.assert_allclose(said[ROUNDS]["x"], x, atol=1e-9)
 
 
-# Channels, how large what is said on them is, and their coordinates beyond D: of agents, and of those that answer.
+# Channel, size of its values, and coordinates beyond D: of gossip, and of a server.
 _SAID = (("x", 1.0, 0), ("y", 3.0, 1), ("m", 1.0, 0), ("u", 0.3, 1))
 _BATCHES = [{"kind": "minibatch", "batch": 2}, {"kind": "poisson", "rate": 0.5}]
 
@@ -165,7 +165,7 @@ def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch
 def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it(
     kind: str, sent: set[str], stream: Any
 ) -> None:
-    # What noise it takes to meet a target plays no part, and costs most of the time.
+    # Calibration is not tested here, and takes most of the time.
     scales = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}}
     found = _search(algorithm={"kind": kind}, problem={"stream": stream}, privacy=scales)
     assert found.keys() == sent
@@ -192,7 +192,7 @@ def test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification(
     np.testing.assert_allclose(mean.sensitivity["train"], 2.0 * CLIP["x"] / held, rtol=1e-12)
     assert (mean.rate["train"] == 1.0).all()
     assert (steps.rate["train"] < 1.0).all()
-    # What it costs: no less than each of its parts, and no more than their sum.
+    # The cost is at least that of each part, and at most their sum.
     parts = [budget.epsilon.max() for budget in job.budget.channels.values() if budget.epsilon.max() > 0.0]
     assert len(parts) == 2
     assert max(parts) < job.budget.epsilon.max() < sum(parts)

@@ -24,11 +24,11 @@ NAMES = ("gradient_tracking", "exact_diffusion")
 GRAPHS = ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 4})
 
 
-# Naive loops, in the variables of the papers ------------------------------------------------------------------------
+# Naive loops, in the variables of the papers -------------------------------------------------------------------------
 
 
 class Tracking(Loop):
-    """y⁺ = P(y − λ s̃), s⁺ = P s̃ + g⁺ − g̃, with the released gradients as a list of their own."""
+    """y⁺ = P(y − λ s̃), s⁺ = P s̃ + g⁺ − g̃, with a separate list of released gradients."""
 
     def run(self) -> Told:
         x, y, s = self.start("x"), self.start("y"), self.zeros()
@@ -36,7 +36,7 @@ class Tracking(Loop):
         for t in range(self.job.rounds):
             y = self.say(t, "y", y, False)
             said = self.say(t, "s", s, t > 0)
-            # What of a release is neither mixed nor taken off again is the gradient, with its noise.
+            # The part of a release that is neither mixed nor subtracted is the gradient, with its noise.
             gradients = [g + said[i] - s[i] for i, g in enumerate(gradients)]
             step = 0.3 / (t + 1) ** 0.2
             moved = [y[i] - step * said[i] for i in range(self.m)]
@@ -50,7 +50,7 @@ class Tracking(Loop):
 
 
 class Exact(Loop):
-    """Adapt, correct, combine, with ψ as a list of its own."""
+    """Adapt, correct, combine, with a separate list of ψ."""
 
     def run(self) -> Told:
         x, y = self.start("x"), self.start("y")
@@ -84,7 +84,7 @@ class Plain(Loop):
         return self.told
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 class HalfTracking(GradientTracking):
@@ -127,7 +127,7 @@ class UnnoisedExact(ExactDiffusion):
             return after._replace(y=after.y + (reply.released.y - s.y))
 
 
-# What both have in common -------------------------------------------------------------------------------------------
+# Conformance ---------------------------------------------------------------------------------------------------------
 
 
 class Corrected(GossipConformance):
@@ -235,12 +235,12 @@ def test_the_plan_is_the_hand_made_one(name: str, stream: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_released_is_what_is_planned(name: str) -> None:
-    """The whole way of a job, with noise: nothing that is kept un-noised enters a later release."""
+    """A whole job with noise: no noiseless state enters a later release."""
     job = made("crossed", base(name))
     assert finished(job).ledger.same_releases(job.ledger)
 
 
-# Without noise ------------------------------------------------------------------------------------------------------
+# Without noise -------------------------------------------------------------------------------------------------------
 
 
 def smooth(name: str, topology: dict[str, Any], rounds: int, step: float) -> Job:
@@ -293,7 +293,7 @@ def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[s
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str, Any]) -> None:
-    """Where `dp_dsgd` with the same step stays away from it."""
+    """`dp_dsgd` with the same step does not reach it."""
     job, plain = smooth(name, graph, 600, 0.3), smooth("dp_dsgd", graph, 600, 0.3)
     parts = moments(job)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
@@ -302,7 +302,7 @@ def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str
 
 
 def test_noise_of_a_tracker_does_not_add_up() -> None:
-    """The network's mean of s̃ is that of the gradients as released, whatever was drawn before."""
+    """The network's mean of s̃ is that of the released gradients, without earlier noise."""
     job = made("quadratic", base("gradient_tracking", algorithm={"rounds": 6}))
     rng, drawn = np.random.default_rng(3), {}
 

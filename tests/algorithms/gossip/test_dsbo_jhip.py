@@ -40,16 +40,16 @@ def base(guarantee: str = "certified", mechanism: str = "laplace", stream: Any =
     return content
 
 
-# Naive loops --------------------------------------------------------------------------------------------------------
+# Naive loops ---------------------------------------------------------------------------------------------------------
 
 
 def naive(
     job: Job, kind: str, noise: Noise, clips: Mapping[str, float], separately: bool | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """Everything that is said, by loops over agents and (q, p) matrices.
+    """Return all messages, by loops over agents and (q, p) matrices.
 
-    separately: whether D moves by S^{k+1} − S^k, as in the paper, or by one product along Z^{k+1} − Z^k. Unless
-    told, the paper's own increments where nothing is clipped.
+    separately: whether D moves by S^{k+1} − S^k, as in the paper, or by one product along Z^{k+1} − Z^k. By
+    default as in the paper without clips.
     """
     algorithm, separately = job.algorithm, not np.isfinite(clips["z"]) if separately is None else separately
     assert isinstance(algorithm, DsboJhip | PublishedDsboJhip)
@@ -106,7 +106,7 @@ def naive(
     return told
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 class Unreleased(DsboJhip):
@@ -149,7 +149,7 @@ class Once(DsboJhip):
         return halved(super().planned_releases(public), "D")
 
 
-# What all have in common --------------------------------------------------------------------------------------------
+# Conformance ---------------------------------------------------------------------------------------------------------
 
 INNER, INVERSE = 2, 4
 
@@ -201,7 +201,7 @@ class TestDsboJhip(TrackingConformance):
             assert min(one[channel].min() for channel in self.moved[kind]) > 0.999
 
 
-# Limits -------------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 def truncated(step: float, inverse: int) -> Any:
@@ -227,7 +227,7 @@ def test_one_agent_ends_where_so_many_steps_of_z_say() -> None:
     assert apart[2] < 1e-5
 
 
-# Plans --------------------------------------------------------------------------------------------------------------
+# Plans ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inverse", [1, 2, 3])
@@ -244,10 +244,10 @@ def test_the_tracker_is_charged_where_it_reads_a_record_and_nowhere_else(inverse
         )
 
 
-# Values as matrices -------------------------------------------------------------------------------------------------
+# Values as matrices --------------------------------------------------------------------------------------------------
 
 
-# Refusals -----------------------------------------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------------
 
 
 def test_messages_that_are_too_large_are_refused_with_their_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_without_noise_it_is_gradient_descent_on_the_mean(topology: dict[str, An
     )
 
 
-# Agents alone, and a trusted server ---------------------------------------------------------------------------------
+# Agents alone, and a trusted server ----------------------------------------------------------------------------------
 
 SET = {"algorithm.rounds": 20, "topology.agents": 5, "run.evaluate_every": 20}
 FREE = SET | {"privacy": {"guarantee": "none"}, "algorithm.y": {"scale": 0.5}}
@@ -148,7 +148,7 @@ def test_a_trusted_server_has_the_records_of_all() -> None:
     clip, step = job.simulation().clip.y, job.simulation().algorithm.y.scale
     records = int(apart.shards.train_counts.sum())
     np.testing.assert_allclose(y.sensitivity["train"], 2 * clip * step / records, rtol=1e-8)
-    # Of the features' mean.
+    # Mean of the features.
     np.testing.assert_allclose(x.sensitivity["train"], 2 * job.simulation().clip.x / records, rtol=1e-8)
     assert job.plan().communication.messages == 0
     assert "whom all 5 agents trust" in " ".join(str(job.plan()).split())

@@ -53,7 +53,7 @@ def job_of(graph: str = "ring", **changes: Any) -> Job:
     return build(load(content(graph, **changes)))
 
 
-# A loop over agents and records -------------------------------------------------------------------------------------
+# A loop over agents and records --------------------------------------------------------------------------------------
 
 
 def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, np.ndarray]]:
@@ -107,7 +107,7 @@ def test_agents_say_what_the_formulas_say(graph: str, noise: Noise, guarantee: s
         assert (told[-1]["y"] < 0.0).any() or (np.abs(told[-1]["x"][:, -2:] - 0.5) > 0.5).any()
 
 
-# Where y is found by steps: as a maximiser (AUC, groups), and as what a robust loss is minimised by, too.
+# Problems with steps of y: as a maximiser (AUC, groups), and as a minimiser of a robust loss.
 OBJECTIVES: Mapping[str, Any] = {
     "auc_maximisation": {"positive_share": 0.4},
     "dro": {"divergence": "chi2", "strength": 1.0, "cap": 3.0},
@@ -130,13 +130,13 @@ def test_with_one_agent_it_is_the_descent_ascent_of_a_coordinator(kind: str) -> 
     for channel, end in zip(("x", "y"), ends, strict=True):
         np.testing.assert_allclose(end, there.released[channel], rtol=0, atol=1e-12)
         assert np.abs(end).max() > 1e-3
-    # What is scored is projected by a coordinator, and here as it was sent.
+    # A coordinator projects before scoring; gossip scores the sent value.
     for name in ("primal", "gradient_norm") if kind == "auc_maximisation" else ():
         a, b = (r.metrics[r.metrics["name"] == name].sort_values("round")["value"].to_numpy() for r in (here, there))
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-# The ledger ---------------------------------------------------------------------------------------------------------
+# The ledger ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", ["all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2}])
@@ -161,22 +161,22 @@ def test_a_release_is_charged_with_two_clips_over_the_records() -> None:
         np.testing.assert_allclose(sizes, wanted, rtol=1e-9)
 
 
-# Adversaries --------------------------------------------------------------------------------------------------------
+# Adversaries ---------------------------------------------------------------------------------------------------------
 
 PROBLEM = Saddle(Composite(LinearModel(2, 1), AucObjective(0.3)))
 ALGORITHM = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3))
 
 
 def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tuple[Any, Any]:
-    """What one agent wants to say in two data sets that differ in one record, on one transcript: (realised, certified).
+    """Return (realised, certified) change of one agent's messages between neighbouring data sets, on one transcript.
 
-    Where the seed is even the point, the record and its replacement are as bad as can be.
+    For even seeds the point, the record and its replacement are the worst case.
     """
     worst, rng = seed % 2 == 0, np.random.default_rng([11, seed])
     rows, labels = rng.normal(size=(3, 2)) * 10.0 ** rng.integers(0, 3), np.array([1.0, 0.0, 1.0])
     other, swapped = rows.copy(), labels.copy()
     if worst:
-        # Of opposite labels, at scores where both have the steepest slope.
+        # Opposite labels, at scores with the steepest slopes.
         rows[0] = other[0] = [1e3, 0.0] if seed % 4 else [0.0, 0.0]
         swapped[0] = 0.0
     else:
@@ -260,14 +260,14 @@ def test_a_state_before_noise_is_seen_by_the_replay() -> None:
 
 
 def test_what_depends_on_records_is_not_projected() -> None:
-    with pytest.raises(UserCodeError, match="release it first"):
+    with pytest.raises(UserCodeError, match="a Bounded value can be"):
         changes(0, with_fields_of(Unprojected, ALGORITHM))
 
 
-# Engines, and going on ----------------------------------------------------------------------------------------------
+# Engines and resume --------------------------------------------------------------------------------------------------
 
 
-# Records with their agents ------------------------------------------------------------------------------------------
+# Records with their agents -------------------------------------------------------------------------------------------
 
 
 def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_path: Any) -> None:
@@ -278,7 +278,7 @@ def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_p
     assert any("scores of them are left out." in note for note in run.result.problem["notes"])
 
 
-# Refusals -----------------------------------------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -304,4 +304,4 @@ def test_refusals(table: str, values: Mapping[str, Any], words: str) -> None:
         build(load(made))
 
 
-# From outside -------------------------------------------------------------------------------------------------------
+# From outside --------------------------------------------------------------------------------------------------------

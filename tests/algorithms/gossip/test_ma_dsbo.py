@@ -51,7 +51,7 @@ def base(*guarantee: str, **changes: Any) -> dict[str, Any]:
     return naive.base({**ALGORITHM, **changes.pop("algorithm", {})}, *guarantee, **changes)
 
 
-# Naive loops --------------------------------------------------------------------------------------------------------
+# Naive loops ---------------------------------------------------------------------------------------------------------
 
 
 class Naive(Loop):
@@ -103,7 +103,7 @@ class Naive(Loop):
         return self.told
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 class Once(MaDsbo):
@@ -170,7 +170,7 @@ class Hidden(MaDsbo):
 
 
 class Unsent(MaDsbo):
-    """Makes z of its own d before noise, and that for public."""
+    """Computes z from its d before noise, and declares it public."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         def change(exchange: Any, reply: Any) -> Any:
@@ -180,7 +180,7 @@ class Unsent(MaDsbo):
         return meddled(super().step(t, dataset, s), lambda values: values, change)
 
 
-# What all have in common --------------------------------------------------------------------------------------------
+# Conformance ---------------------------------------------------------------------------------------------------------
 
 ROUNDS, INNER, INVERSE = 4, 2, 4
 
@@ -250,7 +250,7 @@ class TestMaDsbo(TrackingConformance):
         assert largest(every, "x")[1:].min() > 0.999
 
     def test_a_difference_along_anything_but_public_z_is_seen_without_a_regulariser(self) -> None:
-        """What a Hessian is multiplied by shows in the private part alone: it moves d¹, which no validation may."""
+        """The direction of a Hessian product moves the private part of d¹, and no validation record may."""
 
         class Bare(Crossed):
             def regulariser(self, x: Any, y: Any, z: Any) -> Any:
@@ -262,7 +262,7 @@ class TestMaDsbo(TrackingConformance):
         assert shares(self.data_sets("validation", problem=bare), "validation", "l1")["d"].max() <= 1.0 + 1e-9
 
 
-# What it finds ------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topology", [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 4}])
@@ -279,7 +279,7 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
     assert np.abs(last.released["y"] - optimum.y).max() < 0.05 * np.abs(optimum.y).max()
 
 
-# The ledger ---------------------------------------------------------------------------------------------------------
+# The ledger ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", ["none", "as_published", "certified"])
@@ -323,7 +323,7 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
         r = [(1.0 - alpha) * v + alpha * (upper - mean) for v, mean in zip(r, (lower, turned), strict=True)]
 
 
-# What the engine refuses ---------------------------------------------------------------------------------------------
+# Errors of the engine ------------------------------------------------------------------------------------------------
 
 
 class Primed(MaDsbo):

@@ -1,4 +1,4 @@
-"""Push-sum: its formulas on directed graphs, limits on average whatever is lost, sensitivities, planted errors."""
+"""Push-sum: formulas on directed graphs, limits with losses, sensitivities, planted errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.naive import CLIPS, Loop, finished
 
 TABLE = {"kind": "push_sum", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
 FALL = 0.1
-# Out-degrees differ, and so do the weights of those that hear the same.
+# Out-degrees differ, so weights differ between receivers of the same messages.
 GRAPH = {"kind": "preferential_attachment", "agents": 4, "attach": 1, "directed": True}
 
 
 class Naive(Loop):
-    """What all agents say of the numerator and of its weight; x is a constant, published as it is."""
+    """All messages: numerators and weights; x is constant and public."""
 
     def run(self) -> Told:
         u, w, x = self.start("y"), [np.ones(1) for _ in range(self.m)], self.start("x")
@@ -169,9 +169,9 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     mixed, published = u.copy(), (u.copy(), w.copy())
 
     def sent(t: int, arrival: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What agents send in round t to those who hear it in another, and what all of it is of each sender."""
+        """Messages of round t by round of arrival, and their sum per sender."""
         arcs = several[t % len(several)]
-        # Of a graph without arcs lost, all are heard.
+        # Without losses, all arcs deliver.
         weights = None if over_time is None else over_time.heard_weights(arrival).toarray()
         to_u, to_w, of_u, of_w = np.zeros_like(u), np.zeros(m), np.zeros_like(u), np.zeros(m)
         for j, i in arcs.edges:
@@ -200,7 +200,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
             else:
                 published[0][i], published[1][i] = u[i], w[i]
         w, mixed = new_w, new_u
-        # What is on its way, and what was before the first arrived.
+        # Messages in flight, including those before the first arrival.
         under_way = sum(mail[t - k][1].sum() if t >= k else early[t - k][1].sum() for k in range(late))
         assert w.sum() + under_way == pytest.approx(m + sum(one[1].sum() for one in early), rel=1e-12)
         u = np.stack([new_u[i] - step * gradient(i, new_u[i] / w[i]) for i in range(m)])
@@ -214,7 +214,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     np.testing.assert_allclose(run.released["y"], last_u / last_w[:, None], rtol=0, atol=1e-12)
 
 
-# Limits ---------------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 class Apart(PushSum):
@@ -236,7 +236,7 @@ class Faded(Apart):
 
 
 class Forgetful(Apart):
-    """Who was away goes on from what it released last."""
+    """An offline agent continues from its last release."""
 
     def step(self, t: int, dataset: Any, s: PushSumState) -> Any:
         released, near = yield gossip(s)
@@ -257,7 +257,7 @@ def test_what_is_lost_moves_no_mean(lost: dict[str, float], wrong: type[PushSum]
     """The mean of 0, 1, 4, 9, 16 is 6, to rounding, with a third of all messages lost or agents away."""
     z, w = ends(Apart, **lost)
     np.testing.assert_allclose(z, 6.0, rtol=1e-12)
-    # What who is away at the end released last is in its weight.
+    # The weight of an agent that is offline at the end includes its last release.
     assert w.sum() == pytest.approx(5.0, abs=1e-12 if "drop" in lost else 2.5)
     # The test has power.
     z, w = ends(wrong, **lost)
@@ -275,7 +275,7 @@ class Unweighted(PushSum):
 
 
 def test_falling_steps_reach_the_minimiser_of_all_on_a_lossy_directed_graph() -> None:
-    """Every agent's records count alike, however little it is heard; taken at the numerators they would not."""
+    """All agents' records have equal weight on any graph; with gradients at the numerators they do not."""
     algorithm = {"kind": "push_sum", "rounds": 4000, "y": {"scale": 1.0, "decay": 0.7}}
     content = naive.base(algorithm, "none", topology={**GRAPH, "drop": 0.2})
     content["problem"]["normalise"] = "l2"
@@ -289,7 +289,7 @@ def test_falling_steps_reach_the_minimiser_of_all_on_a_lossy_directed_graph() ->
     assert np.abs(wrong - best).max() > 0.05 * start
 
 
-# Sensitivity ----------------------------------------------------------------------------------------------------------
+# Sensitivity ---------------------------------------------------------------------------------------------------------
 
 
 def test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much() -> None:
@@ -326,7 +326,7 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
     assert plans[1].at_infinity.finite_data is None
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

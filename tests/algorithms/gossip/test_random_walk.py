@@ -1,4 +1,4 @@
-"""A walking token against a loop of its formulas, its walk, its price, and what is refused."""
+"""Random walk against a loop of its formulas: its walk, its ε, and refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_agent_pays_for_its_visits_alone() -> None:
         records = inner.counts["train"][agent]
         np.testing.assert_allclose(y.sensitivity["train"][paid, column], move / records, rtol=1e-8)
     assert epsilon_of(inner.ledger, 1e-5).max() <= 4.0
-    # Where the token stays nothing is sent.
+    # No message if the token stays.
     assert job.plan().communication.messages == np.count_nonzero(holders[1:] != holders[:-1])
 
 

@@ -19,11 +19,11 @@ from tests.support.single_level import base, moments, only_y, table
 NAMES = ("ldp_single_level", "dp_dsgd")
 
 
-# Naive loops --------------------------------------------------------------------------------------------------------
+# Naive loops ---------------------------------------------------------------------------------------------------------
 
 
 class Naive(Loop):
-    """What all agents say of y; x is a constant, which nobody sends and which is published as it is."""
+    """All messages: y only; x is constant and public."""
 
     def run(self) -> Told:
         y, printed = self.start("y"), self.printed
@@ -40,7 +40,7 @@ class Naive(Loop):
         return self.told
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 class Half(LdpSingleLevel):
@@ -60,7 +60,7 @@ class Hidden(LdpSingleLevel):
         )
 
 
-# What all have in common --------------------------------------------------------------------------------------------
+# Conformance ---------------------------------------------------------------------------------------------------------
 
 
 class SingleLevel(GossipConformance):
@@ -116,7 +116,7 @@ class TestDpDsgd(SingleLevel):
     table = table(name)
 
 
-# Limits -------------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 def smooth(name: str, **changes: Any) -> Job:
@@ -127,7 +127,7 @@ def smooth(name: str, **changes: Any) -> Job:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
-    """Of Y ← P Y − λ(H Y − c), or of Y ← P Y − λ(H P Y − c), solved for here; not at the minimiser."""
+    """The fixed point of Y ← P Y − λ(H Y − c), or of Y ← P Y − λ(H P Y − c), is not the minimiser."""
     step = 0.4
     job = smooth(name, algorithm={"rounds": 300, "y": {"scale": step}})
     parts, m = moments(job), job.n_agents
@@ -143,14 +143,14 @@ def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
     assert np.abs(fixed - best).max() > 1e-3
 
 
-# The ledger ---------------------------------------------------------------------------------------------------------
+# The ledger ----------------------------------------------------------------------------------------------------------
 
 
-# The heavy ball -----------------------------------------------------------------------------------------------------
+# Momentum ------------------------------------------------------------------------------------------------------------
 
 
 def heavy(beta: float, *guarantee: str) -> dict[str, Any]:
-    """The small scenario with a heavy ball."""
+    """Small scenario with momentum."""
     return base("dp_dsgd", *guarantee, algorithm={"heavy_ball": beta})
 
 

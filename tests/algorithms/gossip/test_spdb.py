@@ -73,7 +73,7 @@ class Naive(Loop):
         return self.told
 
 
-# Planted bugs -------------------------------------------------------------------------------------------------------
+# Planted bugs --------------------------------------------------------------------------------------------------------
 
 
 class Half(Spdb):
@@ -87,7 +87,7 @@ class Half(Spdb):
 
 
 class Personal(Spdb):
-    """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
+    """Does not release y, because it is not mixed, and takes gradients there."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         def heard(_: Any, reply: Any) -> Any:
@@ -98,7 +98,7 @@ class Personal(Spdb):
         return misheard(super().step(t, dataset, s), heard)
 
 
-# What all have in common --------------------------------------------------------------------------------------------
+# Conformance ---------------------------------------------------------------------------------------------------------
 
 
 class TestSpdb(GossipConformance):
@@ -141,7 +141,7 @@ class TestSpdb(GossipConformance):
         assert (largest(every, "v")[unread] == 0.0).all()
 
 
-# What is special ----------------------------------------------------------------------------------------------------
+# Multipliers ---------------------------------------------------------------------------------------------------------
 
 
 class Spied(NamedTuple):
@@ -172,7 +172,7 @@ def test_multipliers_add_to_zero_only_where_everybody_uses_what_was_released() -
     assert sums[1] > 1e-3
 
 
-# What it finds ------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 def limit(job: Job, terms: int) -> np.ndarray:
@@ -204,4 +204,4 @@ def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dic
     assert np.ptp(own, axis=0).max() > 0.1
 
 
-# The ledger ---------------------------------------------------------------------------------------------------------
+# The ledger ----------------------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_the_sensitivity_is_attained():
     assert np.abs(a.upper_grad_y - b.upper_grad_y).sum() == 0.25
 
 
-# What touches no data
+# Terms that read no data
 
 
 def with_x(x, y, features, label):
@@ -309,13 +309,13 @@ def test_wrong_arguments_are_refused(wrong, why):
 # Around the problem
 
 
-# Losses of one's own that read other records than their own are refused
+# Custom losses that read other records are refused
 
 LEAST = {"records": 0}
 
 
 class Centred(torch.autograd.Function):
-    """Its vmap rule subtracts the mean over the batch, and nothing that sees one record can tell."""
+    """Its vmap rule subtracts the mean over the batch, which is invisible for one record."""
 
     generate_vmap_rule = False
 
@@ -371,7 +371,7 @@ def test_a_loss_that_mixes_records_is_refused(level: str, change: Any) -> None:
     with pytest.raises(InputError) as caught:
         made(*losses)
     text = str(caught.value)
-    assert f"{level} mixes records: of 7 made-up ones" in text
+    assert f"{level} mixes records: of 7 synthetic ones" in text
     assert text.endswith("write the loss of one record only, as a pure function of (x, y, features, label).")
     assert text.count("\n") == 0
 
@@ -383,7 +383,7 @@ def test_a_loss_that_counts_its_calls_is_refused() -> None:
         calls.append(1)
         return len(calls) * squares(x, y, features, label)
 
-    with pytest.raises(InputError, match="lower_loss gives two answers to one question"):
+    with pytest.raises(InputError, match="lower_loss returns two results for one batch"):
         made(squares, loss)
 
 
@@ -405,5 +405,5 @@ def test_losses_that_mix_records_in_large_batches_are_refused_where_these_are_tr
     monkeypatch.setitem(LEAST, "records", 30)
     problem = made(on(Centred.apply), on(Centred.apply))
     problem.check_rows_apart((20,))
-    with pytest.raises(InputError, match=r"lower_loss mixes records: of 40 made-up ones"):
+    with pytest.raises(InputError, match=r"lower_loss mixes records: of 40 synthetic ones"):
         problem.check_rows_apart((40,))

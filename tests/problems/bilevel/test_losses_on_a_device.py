@@ -1,4 +1,4 @@
-"""Losses of one's own on a CUDA device, and on an emulated one where there is none: the numbers of the processor."""
+"""Custom losses on a CUDA device, or an emulated one, return the numbers of the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from decentral_dp.simulation.jobs import build, gossip_setup
 from tests.support.emulated_device import emulated_cuda
 
 P, Q, D, N = 2, 6, 3, 9
-# What a device may round otherwise.
+# Tolerance for rounding on a device.
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 # How a tensor gets to a device.
 
@@ -34,7 +34,7 @@ needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CU
 
 
 def network(x: Any, y: Any, features: Any, label: Any) -> Any:
-    """It creates tensors of its own, without saying where."""
+    """It creates tensors without a device."""
     weights = torch.tensor([1.0, 2.0], dtype=torch.float64)
     scores = y.reshape(2, D) @ features * weights + torch.zeros(2, dtype=torch.float64)
     return functional.cross_entropy(scores, label.long()) + (x.exp() * y[:P] ** 2).sum()
@@ -84,7 +84,7 @@ def answers(problem: LossProblem, seed: int) -> dict[str, np.ndarray]:
 
 @pytest.fixture(params=["emulated", pytest.param("real", marks=needs_a_gpu)])
 def cuda(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """A device. What is computed elsewhere is listed where it is emulated."""
+    """Return the operations on other devices, if the device is emulated."""
     if request.param == "real":
         yield []
         return
@@ -200,7 +200,7 @@ def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
 
 
 def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
-    """A round that was cut off is computed again, under the same noise."""
+    """An interrupted round is computed again, with the same noise."""
     modes: list[int] = []
 
     def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
@@ -249,7 +249,7 @@ def test_a_device_that_is_none_is_refused() -> None:
 
 @needs_a_gpu
 def test_rows_keep_their_bits_on_a_gpu() -> None:
-    """What proof 27 assumes, of losses as they are usually written."""
+    """Assumption of proof 27, for typical losses."""
     there = made(device="cuda")
     draw = np.random.default_rng(3)
     point = [draw.normal(size=d) for d in (P, Q, Q)]

@@ -25,7 +25,7 @@ def records(seed: int, n: int, scale: float = 1.0) -> Any:
 
 
 def test_the_lower_gradient_ignores_the_state_and_nothing_else_reads_train_records() -> None:
-    """What pricing pairs of agents rests on: the record's part of the update is the same wherever the state is."""
+    """Basis of network DP: the contribution of a record does not depend on the state."""
     train, clip = records(4, 6), Clip("l2", 1.0, 0.4, 0.4)
     points = np.random.default_rng(5).normal(size=(2, 3, D)) * 1e6
     one, other = (PROBLEM.terms(*p, train, train, clip).lower_grad_y for p in points)
