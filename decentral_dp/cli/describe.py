@@ -304,7 +304,7 @@ def print_entry(name: str) -> None:
     """
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
-    if in_module(name) is not None or name.lower().endswith(".py"):
+    if in_module(name) is not None:
         texts, files = [_describe_custom(name)], []
     else:
         texts = [description_text(describe(registry, name)) for registry in known if registry not in _FILES]

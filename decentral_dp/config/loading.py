@@ -175,9 +175,11 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
         {'kind': 'bsa'}
     """
     problem, algorithm = content.get("problem"), content.get("algorithm") or {}
-    kind = problem.get("kind") if isinstance(problem, Mapping) else None
+    if not isinstance(problem, Mapping) or not isinstance(algorithm, Mapping):
+        return content
+    kind = problem.get("kind")
     entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
-    if entry is None or not entry.one_level or not isinstance(algorithm, Mapping) or problem is None:
+    if entry is None or not entry.one_level:
         return content
     filled = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
     if entry.labels == "numbers" and problem.get("data") not in DATASETS:

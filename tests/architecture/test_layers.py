@@ -78,7 +78,7 @@ FORBIDDEN = {
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants.py": ["decentral_dp.data", "decentral_dp.engines"],
     "participants.py": ["decentral_dp.engines"],
-    # What is promised of a job stands above it.
+    # The privacy statement of a job is above it.
     "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
@@ -89,8 +89,10 @@ TOP_LEVEL = {
     "bounded",
     "user_code",
     "exchange",
+    "constants",
     "participants",
     "tasks",
+    "estimators",
     "api",
     "callbacks",
     "constants",

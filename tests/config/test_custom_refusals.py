@@ -88,7 +88,7 @@ REFUSED: dict[Change, str] = {
     # Objectives.
     ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own",
     ("my_objective.py", "def slopes", "def slope"): "nor slopes",
-    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y gives inf",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y bounds nothing (got inf",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): "is not subscriptable",
     # Graphs.
     ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "fails: Own: own",
@@ -126,7 +126,11 @@ LATER: dict[Change, str] = {
     ("my_problem.py", "return self.ridge * (y - x), ", "1 / 0"): "ZeroDivisionError: division by zero",
     ("my_problem.py", "return self.ridge * (y - x), ", "return y[:2], z, z"): "regulariser gives shapes [(2,)",
     ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "1 / 0"): "ZeroDivisionError: division by zero",
-    ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return np.zeros(3)"): "project_y gives shape (3,)",
+    (
+        "my_objective.py",
+        "return np.clip(y, 0.0, 1.0)",
+        "return np.zeros(3)",
+    ): "project_y returns a wrong shape",
 }
 
 

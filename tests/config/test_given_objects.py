@@ -343,7 +343,7 @@ def test_a_run_folder_names_its_objects_and_needs_them_again(role: str, tmp_path
     path = tmp_path / "run" / "scenario.toml"
     assert load(path).objects == {role: kind}
     page = " ".join((tmp_path / "run" / "report.html").read_text().split())
-    assert f"Given as Python objects: {role} ({kind})." in page
+    assert f"Python objects: {role} ({kind})." in page
     with pytest.raises(InputError, match=rf"^objects\.{role}: "):
         decentral_dp.plan(path)
     again = decentral_dp.run(path, **{role: given})

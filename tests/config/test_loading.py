@@ -77,7 +77,7 @@ REFUSED = {
     "privacy.guarantee=certain": 'wanted "certified", "as_published" or "none"',
     "privacy.guarantee=as_published": 'privacy.epsilon: guarantee = "as_published" runs',
     "privacy.clip={y=1.0}": "privacy.clip.z: missing",
-    "privacy.y={scale=1.0}": "privacy.y.scale: a channel that reads records has noise by its scale or by epsilon",
+    "privacy.y={scale=1.0}": "privacy.y.scale: a channel that reads records has noise by epsilon",
     "privacy.share={y=1.0}": "privacy.share.z: missing",
     "privacy.box={y=-1.0}": "privacy.box.y: the domain of the release is empty",
     "algorithm.y.scale=1e300": "cannot be added exactly in float64",
