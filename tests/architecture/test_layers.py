@@ -95,8 +95,6 @@ TOP_LEVEL = {
     "estimators",
     "api",
     "callbacks",
-    "constants",
-    "estimators",
 }
 # Third-party package → the only files or folders that may import it.
 ONLY_IN = {
