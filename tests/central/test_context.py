@@ -271,9 +271,9 @@ def test_noise_has_the_charged_scale() -> None:
 
 
 @pytest.mark.parametrize("sensitivity", [np.nan, np.inf, -1.0])
-def test_a_sensitivity_that_bounds_nothing_is_never_released(sensitivity: float) -> None:
-    with pytest.raises(ValueError, match="expected finite numbers"):
-        PlannedReleaser(plan(1.0, 1, 2), ROOT).release(1, {"gy": bounded(np.ones((1, 2)), sensitivity)})
+def test_infinite_sensitivity_is_never_released(sensitivity: float) -> None:
+    with pytest.raises(ValueError, match="bound nothing"):
+        PlannedReleaser(make_plan(1.0, 1, 2), ROOT).release(1, {"gy": make_bounded(np.ones((1, 2)), sensitivity)})
 
 
 def test_nan_cost_exceeds_every_plan() -> None:
